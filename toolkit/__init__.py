@@ -1,0 +1,1 @@
+"""The best way to turn Python functions into tools that language models call."""

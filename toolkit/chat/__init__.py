@@ -1,0 +1,57 @@
+"""The words spoken with a model: pure data, no I/O."""
+
+from toolkit.chat.content import (
+    AssistantContent,
+    AudioBlock,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    ReasoningBlock,
+    TextBlock,
+    ToolCall,
+)
+from toolkit.chat.definition import ToolDefinition
+from toolkit.chat.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolResult,
+    UserMessage,
+    dump_messages,
+    load_messages,
+    text_of,
+)
+from toolkit.chat.provider import Provider
+from toolkit.chat.request import ChatRequest, ChatResponse, ResponseFormat, StopReason, Usage
+from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta
+
+__all__ = [
+    "ArgumentsDelta",
+    "AssistantContent",
+    "AssistantMessage",
+    "AudioBlock",
+    "ChatRequest",
+    "ChatResponse",
+    "ContentBlock",
+    "FileBlock",
+    "ImageBlock",
+    "Message",
+    "Provider",
+    "ReasoningBlock",
+    "ReasoningDelta",
+    "ResponseDone",
+    "ResponseFormat",
+    "StopReason",
+    "StreamEvent",
+    "SystemMessage",
+    "TextBlock",
+    "TextDelta",
+    "ToolCall",
+    "ToolDefinition",
+    "ToolResult",
+    "Usage",
+    "UserMessage",
+    "dump_messages",
+    "load_messages",
+    "text_of",
+]

@@ -1,0 +1,155 @@
+"""Messages and transcripts: what is said, in order, and how it becomes JSON and comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
+
+from toolkit.chat.content import AssistantContent, ContentBlock, TextBlock, ToolCall
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = [
+    "AssistantMessage",
+    "Message",
+    "SystemMessage",
+    "ToolResult",
+    "UserMessage",
+    "dump_messages",
+    "load_messages",
+    "text_of",
+]
+
+
+def text_of(content: str | Sequence[Any]) -> str:
+    """Return the text in a content: all of it where it is a string, else its text blocks, one a line."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.text for block in content if isinstance(block, TextBlock))
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """Instructions from the application."""
+
+    content: str
+    _: KW_ONLY
+    role: Literal["system"] = "system"
+
+    @property
+    def text(self) -> str:
+        """The instructions."""
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What the user said: text, or blocks."""
+
+    content: str | tuple[ContentBlock, ...]
+    _: KW_ONLY
+    role: Literal["user"] = "user"
+
+    @property
+    def text(self) -> str:
+        """The text in it."""
+        return text_of(self.content)
+
+
+@dataclass(slots=True)
+class AssistantMessage:
+    """What the model said: text, reasoning, and the calls it asked for, in its order.
+
+    A plain string is taken as one text block.
+    """
+
+    content: tuple[AssistantContent, ...]
+    _: KW_ONLY
+    role: Literal["assistant"] = "assistant"
+
+    def __init__(
+        self, content: str | Iterable[AssistantContent] = (), *, role: Literal["assistant"] = "assistant"
+    ) -> None:
+        if isinstance(content, str):
+            self.content = (TextBlock(content),) if content else ()
+        else:
+            self.content = tuple(content)
+        self.role = role
+
+    @property
+    def text(self) -> str:
+        """The text blocks, one a line; empty when there are none."""
+        return text_of(self.content)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls, in the order the model gave them."""
+        return tuple([block for block in self.content if isinstance(block, ToolCall)])
+
+
+@dataclass(slots=True)
+class ToolResult:
+    """What a tool gave, with its call's id: the message that goes back to the model.
+
+    Args:
+        call_id: The id of the call that this answers.
+        content: Text, or blocks.
+        tool_name: The tool that ran.
+        is_error: Whether the content tells of a failure.
+        result_as_answer: Whether the loop ends here, with this as the answer.
+        child_loop_id: The id of the loop that ran inside the tool, for an agent.
+        details: For the application alone: no model reads it and no JSON of the transcript holds it.
+    """
+
+    call_id: str
+    content: str | tuple[ContentBlock, ...]
+    _: KW_ONLY
+    tool_name: str = ""
+    is_error: bool = False
+    result_as_answer: bool = False
+    child_loop_id: str | None = None
+    details: Any = field(default=None, compare=False)
+    role: Literal["tool"] = "tool"
+
+    @property
+    def text(self) -> str:
+        """The text in it."""
+        return text_of(self.content)
+
+
+Message: TypeAlias = Union[SystemMessage, UserMessage, AssistantMessage, ToolResult]
+"""One entry of a transcript; `role` tells them apart."""
+
+
+@cache
+def _adapter() -> TypeAdapter[list[Message]]:
+    # Built at the first use: it costs milliseconds that an import should not.
+    from pydantic import Field, TypeAdapter  # noqa: PLC0415
+
+    return TypeAdapter(list[Annotated[Message, Field(discriminator="role")]])
+
+
+def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> str:
+    """Return the transcript as JSON text; `load_messages` gives it back, equal.
+
+    The `details` of results are left out: they are the application's own objects. A lone surrogate, which no
+    encoding of JSON can carry, becomes a question mark.
+    """
+    plain: list[dict[str, Any]] = _adapter().dump_python(
+        list(messages), mode="json", exclude={"__all__": {"details"}}, exclude_defaults=False
+    )
+    text = json.dumps(plain, ensure_ascii=False, indent=indent, separators=None if indent else (",", ":"))
+    return text.encode("utf-8", "replace").decode()
+
+
+def load_messages(text: str | bytes) -> list[Message]:
+    """Return the transcript that `dump_messages` wrote.
+
+    Raises:
+        ValueError: The text is not such JSON; the message says where and why.
+    """
+    return _adapter().validate_json(text)

@@ -1,0 +1,30 @@
+"""The protocol that whatever talks to a model fulfils."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from toolkit.chat.request import ChatRequest, ChatResponse
+from toolkit.chat.stream import StreamEvent
+
+__all__ = ["Provider"]
+
+
+class Provider(Protocol):
+    """Talks to one model.
+
+    Both methods raise `toolkit.ProviderError` or a subclass for whatever goes wrong outside this process, and let
+    cancellation pass, closing what they opened. Neither changes the request nor keeps a reference to its messages.
+    """
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the model's answer."""
+        ...
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        """Yield the answer as it comes: deltas, then exactly one `ResponseDone`, last.
+
+        Leaving early closes the connection; where the iterator has ``aclose``, it is called.
+        """
+        ...

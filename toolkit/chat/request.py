@@ -1,0 +1,128 @@
+"""What is asked of a model, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from toolkit.chat.content import ToolCall
+from toolkit.chat.definition import ToolDefinition
+from toolkit.chat.messages import AssistantMessage, Message
+
+__all__ = ["ChatRequest", "ChatResponse", "ResponseFormat", "StopReason", "Usage"]
+
+StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "content_filter", "refusal"]
+"""Why the model stopped. With ``max_tokens`` the last call may be cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """A JSON Schema that the whole answer must follow.
+
+    Args:
+        schema: Of type object, for most providers.
+        name: A short name for it; some providers ask for one.
+    """
+
+    schema: Mapping[str, Any]
+    name: str = "answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """Everything that one request to a model says.
+
+    Args:
+        messages: The transcript. It may be a live list: read it during the call, keep no reference to it.
+        tools: What the model may call. For a loop None means the registry's.
+        tool_choice: ``auto``, ``none``, ``required``, or the name of the one tool to call.
+        parallel_tool_calls: None leaves it to the provider.
+        temperature: None leaves it to the provider.
+        max_tokens: The most that the answer may have.
+        seed: For providers that can repeat themselves.
+        stop: Texts at which to stop.
+        response_format: What the answer must look like.
+        reasoning_effort: How much to think, for models that do.
+        timeout: Seconds for this request; None leaves it to the client.
+        options: Provider-specific fields, passed through as they are.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[ToolDefinition] | None = None
+    tool_choice: str = "auto"
+    parallel_tool_calls: bool | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    response_format: ResponseFormat | None = None
+    reasoning_effort: str | None = None
+    timeout: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(slots=True, kw_only=True)
+class Usage:
+    """What requests cost, in tokens; adding two gives the sum.
+
+    `input_tokens` includes what was read from a cache, `output_tokens` includes reasoning. None means that the
+    provider did not say.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost: float | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
+            cache_read_tokens=_sum(self.cache_read_tokens, other.cache_read_tokens),
+            cache_write_tokens=_sum(self.cache_write_tokens, other.cache_write_tokens),
+            cost=_sum(self.cost, other.cost),
+        )
+
+
+def _sum(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else one + other
+
+
+@dataclass(slots=True, kw_only=True)
+class ChatResponse:
+    """One answer of a model.
+
+    Args:
+        message: What it said.
+        usage: What that cost.
+        stop_reason: Why it stopped.
+        model: The model that answered, as the provider names it.
+        request_id: The provider's name for the request.
+        metadata: What else the provider told, as it told it.
+    """
+
+    message: AssistantMessage
+    usage: Usage = field(default_factory=Usage)
+    stop_reason: StopReason = "end_turn"
+    model: str = ""
+    request_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def text(self) -> str:
+        """The text of the message."""
+        return self.message.text
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the message."""
+        return self.message.tool_calls

@@ -1,0 +1,311 @@
+"""Every exception of the library, and who each one is for.
+
+::
+
+    ToolkitError
+      ConfigurationError            your code is wrong: at decoration, registration or construction
+        SchemaError                 a function or a schema that can't be a tool
+        DuplicateToolError          a name that is taken
+        UnknownToolNameError        a name that is not in the registry
+        MissingEnvError             an environment variable that a tool needs
+      ToolError                     raised inside a tool's run: becomes an error result for the model
+        ToolFailedError
+        ToolNotFoundError
+        InvalidArgumentsError
+        ToolDeniedError
+        ToolTimeoutError
+        ToolCancelledError
+        ToolUsageLimitExceededError
+        ToolUsageError
+      LoopError                     the run can't go on; carries the transcript
+        MaxDepthExceededError
+        LoopUsageError
+      ProviderError                 the model could not be reached or understood; carries the transcript
+        ProviderAuthError
+        RateLimitedError
+        ProviderTimeoutError
+        ContextTooLongError
+        BadResponseError
+      SourceError                   tools from elsewhere
+        McpError
+        OpenApiError
+        PluginError
+
+Constructors take facts and keep them as attributes; the class writes the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolkit.chat import Message
+
+__all__ = [
+    "BadResponseError",
+    "ConfigurationError",
+    "ContextTooLongError",
+    "DuplicateToolError",
+    "InvalidArgumentsError",
+    "LoopError",
+    "LoopUsageError",
+    "MaxDepthExceededError",
+    "McpError",
+    "MissingEnvError",
+    "OpenApiError",
+    "PluginError",
+    "ProviderAuthError",
+    "ProviderError",
+    "ProviderTimeoutError",
+    "RateLimitedError",
+    "SchemaError",
+    "SourceError",
+    "ToolCancelledError",
+    "ToolDeniedError",
+    "ToolError",
+    "ToolFailedError",
+    "ToolNotFoundError",
+    "ToolTimeoutError",
+    "ToolUsageError",
+    "ToolUsageLimitExceededError",
+    "ToolkitError",
+    "UnknownToolNameError",
+]
+
+
+class ToolkitError(Exception):
+    """The root: catch it to catch everything that this library raises on purpose."""
+
+
+class ConfigurationError(ToolkitError):
+    """Your code asks for something that can't be: raised at decoration, registration or construction."""
+
+
+class SchemaError(ConfigurationError):
+    """A function that can't be a tool, or a schema that can't be used.
+
+    Args:
+        subject: The function or tool, as its author would name it.
+        reason: What is wrong, and what would be right.
+        parameter: The parameter it is about, where it is about one.
+    """
+
+    def __init__(self, subject: str, reason: str, *, parameter: str | None = None) -> None:
+        self.subject = subject
+        self.reason = reason
+        self.parameter = parameter
+        where = f"parameter '{parameter}' of {subject}" if parameter is not None else subject
+        super().__init__(f"{where}: {reason}")
+
+
+class DuplicateToolError(ConfigurationError):
+    """A second tool under a name that is taken."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"a tool named '{name}' is registered already: use register_or_replace() to replace it, "
+            "or renamed()/prefixed() to keep both"
+        )
+
+
+class UnknownToolNameError(ConfigurationError):
+    """A name that is not in the registry, with the near ones."""
+
+    def __init__(self, name: str, available: Iterable[str]) -> None:
+        self.name = name
+        self.available = tuple(available)
+        self.near = tuple(get_close_matches(name, self.available, n=3, cutoff=0.5))
+        if self.near:
+            hint = "did you mean " + " or ".join(f"'{near}'" for near in self.near) + "?"
+        elif self.available:
+            hint = "there are: " + ", ".join(self.available)
+        else:
+            hint = "the registry is empty"
+        super().__init__(f"no tool named '{name}' in this registry; {hint}")
+
+
+class MissingEnvError(ConfigurationError):
+    """A tool needs an environment variable that is not set."""
+
+    def __init__(self, tool: str, variable: str, description: str = "") -> None:
+        self.tool = tool
+        self.variable = variable
+        what = f" ({description})" if description else ""
+        super().__init__(f"tool '{tool}' needs the environment variable {variable}{what}, which is not set")
+
+
+class ToolError(ToolkitError):
+    """Raise it, or a subclass, in a tool: the model reads the message as an error result and can react.
+
+    Any other exception becomes an error result too, as ``Type: message``; this one is passed on as written.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        self.message = message or type(self).__name__
+        super().__init__(self.message)
+
+
+class ToolFailedError(ToolError):
+    """The tool tried and failed."""
+
+
+class ToolNotFoundError(ToolError):
+    """The model asked for a tool that is not there."""
+
+    def __init__(self, name: str, available: Sequence[str] = ()) -> None:
+        self.name = name
+        self.available = tuple(available)
+        offer = f"Available tools: {', '.join(self.available)}." if self.available else "No tools are available."
+        super().__init__(f"Unknown tool: {name}. {offer}")
+
+
+class InvalidArgumentsError(ToolError):
+    """The arguments of a call do not fit the tool's parameters.
+
+    Args:
+        message: Everything that is wrong, each problem with its path, written for the model to act on.
+    """
+
+
+class ToolDeniedError(ToolError):
+    """The call was refused by a rule, a hook or a person."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "Tool call denied.")
+
+
+class ToolTimeoutError(ToolError):
+    """The tool took longer than it may."""
+
+    def __init__(self, tool: str, seconds: float, *, still_running: bool = False) -> None:
+        self.tool = tool
+        self.seconds = seconds
+        self.still_running = still_running
+        after = " It may still be running and may still take effect." if still_running else ""
+        super().__init__(f"Tool '{tool}' timed out after {seconds:g} s.{after}")
+
+
+class ToolCancelledError(ToolError):
+    """The tool was stopped before it finished."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or "Cancelled")
+
+
+class ToolUsageLimitExceededError(ToolError):
+    """The tool has been used as often as it may be."""
+
+    def __init__(self, tool: str, limit: int) -> None:
+        self.tool = tool
+        self.limit = limit
+        super().__init__(f"Tool '{tool}' has reached its usage limit of {limit} and cannot be used anymore.")
+
+
+class ToolUsageError(ToolError):
+    """A call could not be read, matched to a tool, or carried out."""
+
+
+class LoopError(ToolkitError):
+    """The run can't go on.
+
+    Attributes:
+        messages: The transcript as far as it came; valid, each call with its result.
+    """
+
+    def __init__(self, message: str) -> None:
+        self.messages: tuple[Message, ...] = ()
+        super().__init__(message)
+
+
+class MaxDepthExceededError(LoopError):
+    """A loop inside a tool inside a loop... went deeper than allowed.
+
+    Args:
+        depth: How many loops are running around this one.
+        limit: The smallest ``max_depth`` of them and of this one.
+    """
+
+    def __init__(self, depth: int, limit: int) -> None:
+        self.depth = depth
+        self.limit = limit
+        super().__init__(f"loop depth {depth} is not below the limit of {limit}: raise max_depth, or nest less")
+
+
+class LoopUsageError(LoopError):
+    """The loop was driven in a way that it can't follow: a feed out of order, a foreign snapshot, a finished handle."""
+
+
+class ProviderError(ToolkitError):
+    """The model could not be reached, or said something that can't be used.
+
+    Args:
+        provider: Which one, as a person would name it.
+        message: What happened and what to do about it. Never holds a key.
+        status: The HTTP status, where there was one.
+        retry_after: Seconds that the server asked to wait.
+        is_retryable: Whether the same request may work later.
+        request_id: The server's name for the request.
+
+    Attributes:
+        messages: The transcript as far as it came, when a loop was running; valid, each call with its result.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        is_retryable: bool = False,
+        request_id: str | None = None,
+    ) -> None:
+        self.provider = provider
+        self.message = message
+        self.status = status
+        self.retry_after = retry_after
+        self.is_retryable = is_retryable
+        self.request_id = request_id
+        self.messages: tuple[Message, ...] = ()
+        facts = ([f"HTTP {status}"] if status is not None else []) + ([f"request {request_id}"] if request_id else [])
+        where = f" ({', '.join(facts)})" if facts else ""
+        super().__init__(f"{provider}{where}: {message}")
+
+
+class ProviderAuthError(ProviderError):
+    """No key, a wrong key, or one without the right."""
+
+
+class RateLimitedError(ProviderError):
+    """Too many requests; `retry_after` says how long to wait, where the server did."""
+
+
+class ProviderTimeoutError(ProviderError):
+    """No answer in time, or no connection."""
+
+
+class ContextTooLongError(ProviderError):
+    """The conversation is longer than the model can read: shorten it, or set a compaction."""
+
+
+class BadResponseError(ProviderError):
+    """An answer that is not what the protocol says."""
+
+
+class SourceError(ToolkitError):
+    """Tools from elsewhere could not be had."""
+
+
+class McpError(SourceError):
+    """An MCP server could not be reached, or broke the protocol."""
+
+
+class OpenApiError(SourceError):
+    """An OpenAPI document that can't be used."""
+
+
+class PluginError(SourceError):
+    """A plugin that could not be started, or broke the protocol."""
