@@ -1,0 +1,247 @@
+"""A function seen as a tool: its name, what it says, the schema of its parameters and the parser of its arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typing_extensions
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined, SchemaError as CoreSchemaError, to_jsonable_python
+
+from toolkit.errors import SchemaError
+from toolkit.schema.arguments import ArgumentsParser, TypedArguments
+from toolkit.schema.docstring import Documentation, read_docstring
+from toolkit.schema.json_schema import json_schema_of
+from toolkit.schema.signature import NOTHING, CallableKind, Parameter, Signature, read_signature
+
+__all__ = ["FunctionSchema", "function_schema"]
+
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_UNSTRUCTURED = frozenset({NOTHING, None, types.NoneType, Any, str, int, float, bool, bytes, complex, object})
+_GENERATORS = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionSchema:
+    """What a function becomes.
+
+    Args:
+        name: The function's own name, made legal; or the given one.
+        description: What the docstring says without its sections; or the given one.
+        parameters: The JSON Schema of the arguments.
+        arguments: Checks arguments and turns them into what the hints promise.
+        context_hint: The type of the leading context parameter; None without one.
+        return_hint: The type that it returns or, for a generator, that its output has; `inspect.Parameter.empty` where
+            that is unknown.
+        kind: What calling it gives. ``sync`` is also a plain function around an asynchronous one, so what it gives may
+            still be awaitable.
+        bind: Turns arguments into ``(args, kwargs)``; None where ``function(**arguments)`` is right as it stands.
+        warnings: What its author should look at.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    arguments: ArgumentsParser
+    context_hint: Any
+    return_hint: Any
+    kind: CallableKind
+    bind: Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None
+    warnings: tuple[str, ...]
+    make_output_schema: Callable[[], dict[str, Any] | None] = field(repr=False, compare=False)
+
+    @property
+    def output_schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of the output, where that is structured; made at first use."""
+        return self.make_output_schema()
+
+
+def function_schema(
+    function: Callable[..., Any],
+    *,
+    context: bool = False,
+    receiver: bool = False,
+    name: str | None = None,
+    description: str | None = None,
+    strict: bool = False,
+    localns: Mapping[str, Any] | None = None,
+) -> FunctionSchema:
+    """Return what a function is as a tool.
+
+    Defaults are part of the validated arguments, so that caches, approvals and permission rules see the whole call.
+
+    Args:
+        function: Anything that can be called.
+        context: The first parameter (after the receiver) is the caller's context: it stays out of the schema.
+        receiver: The first parameter is ``self`` or ``cls``: it stays out of the schema.
+        name: Instead of the function's own name.
+        description: Instead of the docstring's.
+        strict: Take no ``"5"`` for an ``int``.
+        localns: The local names where the function was defined, for hints that are text.
+
+    Raises:
+        SchemaError: It can't be a tool; says which parameter, why, and what would be right.
+    """
+    signature = read_signature(function, context=context, receiver=receiver, localns=localns)
+    documentation = read_docstring(getattr(signature.described_by, "__doc__", None))
+    warnings: list[str] = []
+    fields, extra = _fields_of(signature, documentation, warnings)
+    adapter = _adapter_of(fields, extra, signature, strict=strict)
+    try:
+        parameters = json_schema_of(adapter.core_schema)
+    except PydanticInvalidForJsonSchema as error:
+        raise SchemaError(signature.subject, f"JSON can't carry one of its types: {error.message}") from error
+    return FunctionSchema(
+        name=_name_of(function, name, signature.subject),
+        description=documentation.description if description is None else description,
+        parameters=parameters,
+        arguments=TypedArguments(adapter, parameters, strict=strict),
+        context_hint=signature.context_hint,
+        return_hint=_output_hint(signature),
+        kind=signature.kind,
+        bind=_binder(signature),
+        warnings=tuple(warnings),
+        make_output_schema=functools.cache(lambda: _output_schema(_output_hint(signature))),
+    )
+
+
+def _name_of(function: Any, given: str | None, subject: str) -> str:
+    if given is not None:
+        if _LEGAL_NAME.fullmatch(given) is None:
+            raise SchemaError(subject, f"'{given}' is no name for a tool: use 1 to 64 of letters, digits, _ and -")
+        return given
+    while isinstance(function, functools.partial):
+        function = function.func
+    own = getattr(function, "__name__", None) or type(function).__name__
+    return re.sub(r"[^A-Za-z0-9_-]", "_", own.strip("<>"))[:64] or "tool"
+
+
+def _fields_of(signature: Signature, documentation: Documentation, warnings: list[str]) -> tuple[dict[str, Any], Any]:
+    fields: dict[str, Any] = {}
+    extra: Any = NOTHING
+    for parameter in signature.parameters:
+        documented = documentation.parameters.get(parameter.name)
+        hint = parameter.hint
+        if hint is NOTHING:
+            hint = Any
+            warnings.append(f"parameter '{parameter.name}' has no type")
+        match parameter.kind:
+            case inspect.Parameter.VAR_KEYWORD:
+                if typing_extensions.get_origin(hint) is typing_extensions.Unpack:
+                    fields.update(_unpacked(typing_extensions.get_args(hint)[0]))
+                else:
+                    extra = hint
+            case inspect.Parameter.VAR_POSITIONAL:
+                fields[parameter.name] = _field(list[hint], (), documented and documented.description)
+            case _:
+                fields[parameter.name] = _field(hint, parameter.default, documented and documented.description)
+    known = {parameter.name for parameter in signature.parameters} | set(fields)
+    warnings += [
+        f"the docstring documents '{name}', which is no parameter"
+        for name in documentation.parameters
+        if name not in known
+    ]
+    return fields, extra
+
+
+def _field(hint: Any, default: Any, description: str | None) -> Any:
+    extras: list[Any] = []
+    if isinstance(default, FieldInfo):
+        extras.append(default)
+    elif default is not NOTHING:
+        if default is None and not _is_nullable(hint):
+            hint = hint | None if not isinstance(hint, str) else hint
+        extras.append(Field(default=default))
+    if description:
+        extras.append(Field(description=description))
+    return Annotated[(hint, *extras)] if extras else hint
+
+
+def _is_nullable(hint: Any) -> bool:
+    if hint is None or hint is types.NoneType or hint is Any:
+        return True
+    return (
+        any(_is_nullable(part) for part in typing_extensions.get_args(hint))
+        if typing_extensions.get_origin(hint) in (typing.Union, types.UnionType, Annotated)
+        else False
+    )
+
+
+def _unpacked(typed_dict: Any) -> dict[str, Any]:
+    hints = typing_extensions.get_type_hints(typed_dict, include_extras=True)
+    return {
+        name: hint if name in typed_dict.__required_keys__ else typing_extensions.NotRequired[hint]
+        for name, hint in hints.items()
+    }
+
+
+def _adapter_of(fields: dict[str, Any], extra: Any, signature: Signature, *, strict: bool) -> TypeAdapter[Any]:
+    config = ConfigDict(coerce_numbers_to_str=not strict, strict=strict, validate_by_name=True, validate_by_alias=True)
+    if extra is NOTHING:
+        config["extra"] = "forbid"
+        typed_dict: Any = typing_extensions.TypedDict("arguments", fields)
+    else:
+        typed_dict = typing_extensions.TypedDict("arguments", fields, extra_items=extra)
+    typed_dict.__pydantic_config__ = config
+    try:
+        return TypeAdapter(typed_dict)
+    except PydanticUserError as error:
+        raise SchemaError(signature.subject, error.message) from error
+
+
+def _binder(signature: Signature) -> Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None:
+    kinds = {parameter.kind for parameter in signature.parameters}
+    if inspect.Parameter.POSITIONAL_ONLY not in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return None
+    has_rest = inspect.Parameter.VAR_POSITIONAL in kinds
+    by_position = (
+        (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if has_rest
+        else (inspect.Parameter.POSITIONAL_ONLY,)
+    )
+    names = [parameter.name for parameter in signature.parameters if parameter.kind in by_position]
+    rest = next((p.name for p in signature.parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
+
+    def bind(arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        keywords = dict(arguments)
+        positional = tuple(keywords.pop(name) for name in names)
+        return (positional + tuple(keywords.pop(rest)) if rest is not None else positional), keywords
+
+    return bind
+
+
+def _output_hint(signature: Signature) -> Any:
+    hint = signature.return_hint
+    if signature.kind in ("generator", "async_generator") and typing_extensions.get_origin(hint) in _GENERATORS:
+        parts = typing_extensions.get_args(hint)
+        returned = parts[2] if len(parts) > 2 else None
+        return parts[0] if returned in (None, types.NoneType) else returned
+    return hint
+
+
+def _output_schema(hint: Any) -> dict[str, Any] | None:
+    try:
+        if hint in _UNSTRUCTURED:
+            return None
+        schema = json_schema_of(TypeAdapter(hint).core_schema, mode="serialization")
+    except Exception:  # noqa: BLE001 - an output schema is a courtesy: a return hint that has none is legal
+        return None
+    return schema if schema.get("type") in ("object", "array") else None

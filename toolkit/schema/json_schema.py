@@ -1,0 +1,143 @@
+"""The JSON Schema of a Pydantic type as a model should read it: no title noise, definitions only where needed.
+
+Pydantic knows the rules of each type; what is here is taste. Key order is Pydantic's own, so the bytes are the same from
+run to run and from one Python version to the next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import core_schema
+
+__all__ = ["json_schema_of", "map_subschemas", "subschemas"]
+
+_PREFIX = "#/$defs/"
+
+_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SCHEMAS = (
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
+    "unevaluatedProperties", "additionalItems", "contentSchema",
+)  # fmt: skip
+
+
+def json_schema_of(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "validation") -> dict[str, Any]:
+    """Return the JSON Schema of a core schema.
+
+    Raises:
+        pydantic.errors.PydanticInvalidForJsonSchema: JSON can't carry the type.
+    """
+    return _with_few_definitions(_Generator(by_alias=True).generate(schema, mode=mode))
+
+
+class _Generator(GenerateJsonSchema):
+    """Leaves out what Pydantic makes up from names, keeps what the author wrote."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
+        return value
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        return _without_title(super().model_schema(schema), schema["cls"].__name__)
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        return _without_title(super().dataclass_schema(schema), schema["cls"].__name__)
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        cls = schema.get("cls")
+        return _without_title(super().typed_dict_schema(schema), cls.__name__ if cls is not None else None)
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        return _without_title(super().enum_schema(schema), schema["cls"].__name__)
+
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
+        json_schema = super().tagged_union_schema(schema)
+        json_schema.pop("discriminator", None)  # a word of OpenAPI: the choices' own constants say it in JSON Schema
+        return json_schema
+
+
+def _without_title(json_schema: JsonSchemaValue, name: str | None) -> JsonSchemaValue:
+    if name is not None and json_schema.get("title") == name:
+        del json_schema["title"]
+    return json_schema
+
+
+def subschemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the schemas directly inside a schema; names of properties are not mistaken for keywords."""
+    for keyword in _SCHEMA_MAPS:
+        if isinstance(members := schema.get(keyword), Mapping):
+            yield from (member for member in members.values() if isinstance(member, Mapping))
+    for keyword in _SCHEMA_LISTS:
+        if isinstance(members := schema.get(keyword), list):
+            yield from (member for member in members if isinstance(member, Mapping))
+    for keyword in _SCHEMAS:
+        if isinstance(member := schema.get(keyword), Mapping):
+            yield member
+
+
+def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a copy with each schema directly inside replaced by what `change` makes of it."""
+    changed: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _SCHEMA_MAPS and isinstance(value, Mapping):
+            changed[keyword] = {name: _change(member, change) for name, member in value.items()}
+        elif keyword in _SCHEMA_LISTS and isinstance(value, list):
+            changed[keyword] = [_change(member, change) for member in value]
+        elif keyword in _SCHEMAS:
+            changed[keyword] = _change(value, change)
+        else:
+            changed[keyword] = value
+    return changed
+
+
+def _change(member: Any, change: Callable[[Any], Any]) -> Any:
+    return change(member) if isinstance(member, Mapping) else member
+
+
+def _with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put each definition that is used once and doesn't contain itself where it is used."""
+    definitions: dict[str, Any] = schema.get("$defs", {})
+    if not definitions:
+        return schema
+    uses: Counter[str] = Counter(_references(schema))
+    single = {name for name in definitions if uses[name] == 1 and name not in _reachable(name, definitions)}
+
+    def inlined(part: Mapping[str, Any]) -> dict[str, Any]:
+        while (name := _name_of(part)) in single:
+            part = {**definitions[name], **{key: value for key, value in part.items() if key != "$ref"}}
+        return map_subschemas(part, inlined)
+
+    result = inlined({key: value for key, value in schema.items() if key != "$defs"})
+    kept = {name: inlined(definition) for name, definition in definitions.items() if name not in single}
+    return {**result, "$defs": kept} if kept else result
+
+
+def _name_of(schema: Mapping[str, Any]) -> str | None:
+    reference = schema.get("$ref")
+    return reference.removeprefix(_PREFIX) if isinstance(reference, str) and reference.startswith(_PREFIX) else None
+
+
+def _references(schema: Mapping[str, Any]) -> Iterator[str]:
+    if (name := _name_of(schema)) is not None:
+        yield name
+    for part in subschemas(schema):
+        yield from _references(part)
+
+
+def _reachable(name: str, definitions: Mapping[str, Any]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for reference in _references(definitions.get(waiting.pop(), {})):
+            if reference not in seen:
+                seen.add(reference)
+                waiting.append(reference)
+    return seen

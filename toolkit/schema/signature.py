@@ -1,0 +1,271 @@
+"""What a callable takes, seen through partials, bound methods, callable objects and wrappers, with its hints resolved.
+
+Nothing here knows of JSON: the parameters come out in signature order, each with the hint that its author meant.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import typing_extensions
+
+from toolkit.errors import SchemaError
+
+__all__ = ["CallableKind", "Parameter", "Signature", "read_signature"]
+
+CallableKind: TypeAlias = Literal["sync", "coroutine", "generator", "async_generator"]
+
+NOTHING = inspect.Parameter.empty
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter; `hint` and `default` are `NOTHING` where there is none."""
+
+    name: str
+    kind: inspect._ParameterKind
+    hint: Any
+    default: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """The parameters that a model fills in, and what the callable is.
+
+    `context_hint` is None where no context was asked for. `return_hint` is `NOTHING` where there is none, or none that
+    can be resolved.
+    """
+
+    subject: str
+    parameters: tuple[Parameter, ...]
+    context_hint: Any
+    return_hint: Any
+    kind: CallableKind
+    described_by: Any = field(repr=False)
+    namespace: Mapping[str, Any] = field(repr=False)
+
+
+def read_signature(
+    function: Callable[..., Any],
+    *,
+    context: bool,
+    receiver: bool,
+    localns: Mapping[str, Any] | None,
+) -> Signature:
+    """Read the signature of anything that can be called.
+
+    A keyword that a partial has set is not a parameter any more: it is bound, and no model may change it.
+
+    Raises:
+        SchemaError: It can't be called, its signature can't be read, a hint can't be resolved, or the context parameter
+            is missing, in the wrong place or without a type.
+    """
+    subject = _subject(function)
+    if not callable(function):
+        raise SchemaError(subject, "it can't be called: give a function, a method or an object with __call__")
+    source, bound = _source_of(function)
+    found = _raw_parameters(function, source, subject)
+    parameters = [parameter for parameter in found if parameter.name not in bound]
+    if receiver:
+        _take_first(parameters, subject, "the receiver (self or cls)")
+    context_parameter = _take_first(parameters, subject, "the context") if context else None
+    namespace = _namespace_of(source, localns)
+    owner = _function_of(source)
+    globalns: dict[str, Any] = getattr(owner, "__globals__", None) or _module_globals(owner)
+
+    def resolve(parameter: inspect.Parameter) -> Any:
+        return _resolve(parameter.annotation, globalns, namespace, subject=subject, parameter=parameter.name)
+
+    context_hint: Any = None
+    if context_parameter is not None:
+        context_hint = resolve(context_parameter)
+        if context_hint is NOTHING or context_hint is Any:
+            raise SchemaError(
+                subject,
+                "the context has no type: annotate it with the type of your context object, or with ToolContext[...] "
+                "for the envelope",
+                parameter=context_parameter.name,
+            )
+    annotations = {parameter.name: parameter.annotation for parameter in parameters}
+    try:
+        hints = _evaluate(
+            {name: hint for name, hint in annotations.items() if hint is not NOTHING}, globalns, namespace
+        )
+    except Exception:  # noqa: BLE001 - whatever evaluating raises, the second pass says which parameter it was
+        hints = {parameter.name: resolve(parameter) for parameter in parameters}
+    return Signature(
+        subject=subject,
+        parameters=tuple(
+            Parameter(name=p.name, kind=p.kind, hint=hints.get(p.name, NOTHING), default=p.default) for p in parameters
+        ),
+        context_hint=context_hint,
+        return_hint=_resolve_return(source, globalns, namespace),
+        kind=_kind_of(function),
+        described_by=source,
+        namespace={**globalns, **namespace},
+    )
+
+
+def _subject(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"{name.replace('<locals>.', '')}()"
+
+
+def _source_of(function: Any) -> tuple[Any, frozenset[str]]:
+    """Return the function whose signature and docstring count, and the names that partials on the way have bound."""
+    bound: set[str] = set()
+    for _ in range(100):
+        if isinstance(function, functools.partial):
+            bound.update(function.keywords)
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            function = function.__func__
+        elif (wrapped := getattr(function, "__wrapped__", None)) is not None and _passes_on(function):
+            function = wrapped
+        else:
+            break
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        call = type(function).__call__
+        if inspect.isfunction(call):
+            return call, frozenset(bound)
+    return function, frozenset(bound)
+
+
+def _passes_on(wrapper: Any) -> bool:
+    """Whether a wrapper hands its arguments on, so that what it wraps says what they are."""
+    if getattr(wrapper, "__signature__", None) is not None:
+        return False
+    code = getattr(wrapper, "__code__", None)
+    return code is None or bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
+
+
+def _raw_parameters(function: Any, source: Any, subject: str) -> list[inspect.Parameter]:
+    try:
+        if sys.version_info >= (3, 14):
+            import annotationlib
+
+            signature = inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+        else:
+            signature = inspect.signature(function)
+    except (ValueError, TypeError) as error:
+        raise SchemaError(
+            subject,
+            "its signature can't be read (it may be written in C): wrap it in a function with hints",
+        ) from error
+    return list(signature.parameters.values())
+
+
+def _take_first(parameters: list[inspect.Parameter], subject: str, what: str) -> inspect.Parameter:
+    if not parameters:
+        raise SchemaError(subject, f"there is no parameter for {what}: add it as the first one")
+    first = parameters[0]
+    if first.kind is inspect.Parameter.VAR_POSITIONAL:
+        return first
+    if first.kind not in _POSITIONAL:
+        raise SchemaError(
+            subject, f"{what} is passed by position: make it the first positional parameter", parameter=first.name
+        )
+    return parameters.pop(0)
+
+
+def _function_of(source: Any) -> Any:
+    return source.__init__ if inspect.isclass(source) else source
+
+
+def _module_globals(owner: Any) -> dict[str, Any]:
+    module = sys.modules.get(getattr(owner, "__module__", None) or "")
+    return vars(module) if module is not None else {}
+
+
+def _namespace_of(source: Any, localns: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the names that hints may use beside the globals: type parameters, what encloses the function, its class."""
+    owner = _function_of(source)
+    globalns: Mapping[str, Any] = getattr(owner, "__globals__", {})
+    is_local = "<locals>" in getattr(owner, "__qualname__", "")
+    # The locals of whoever decorates a function of another module must not hide what that module means by a name.
+    names = {name: value for name, value in (localns or {}).items() if is_local or name not in globalns}
+    code = getattr(owner, "__code__", None)
+    for name, cell in zip(code.co_freevars if code else (), getattr(owner, "__closure__", None) or (), strict=False):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    names.update({parameter.__name__: parameter for parameter in getattr(owner, "__type_params__", ())})
+    return names
+
+
+class _Annotated:
+    """Something with annotations, for `get_type_hints`."""
+
+    def __init__(self, annotations: dict[str, Any]) -> None:
+        self.__annotations__ = annotations
+
+
+def _evaluate(annotations: dict[str, Any], globalns: dict[str, Any], localns: Mapping[str, Any]) -> dict[str, Any]:
+    return typing_extensions.get_type_hints(
+        _Annotated(annotations), globalns=globalns, localns=dict(localns), include_extras=True
+    )
+
+
+def _resolve(hint: Any, globalns: dict[str, Any], localns: Mapping[str, Any], *, subject: str, parameter: str) -> Any:
+    if hint is NOTHING:
+        return hint
+    try:
+        return _evaluate({parameter: hint}, globalns, localns)[parameter]
+    except NameError as error:
+        raise SchemaError(
+            subject,
+            f"its hint {_text_of(hint)} uses the name '{error.name}', which does not exist when the program runs: "
+            f"import or define '{error.name}' outside of `if TYPE_CHECKING:` and before the function",
+            parameter=parameter,
+        ) from error
+    except Exception as error:
+        raise SchemaError(
+            subject,
+            f"its hint {_text_of(hint)} can't be evaluated ({type(error).__name__}: {error}): write a hint that is "
+            "legal when the program runs",
+            parameter=parameter,
+        ) from error
+
+
+def _text_of(hint: Any) -> str:
+    return repr(hint.__forward_arg__ if hasattr(hint, "__forward_arg__") else hint)
+
+
+def _resolve_return(source: Any, globalns: dict[str, Any], localns: Mapping[str, Any]) -> Any:
+    try:
+        annotations = source.__annotations__ if inspect.isroutine(source) else {}
+        if "return" not in annotations:
+            return NOTHING
+        return _evaluate({"return": annotations["return"]}, globalns, localns)["return"]
+    except Exception:  # noqa: BLE001 - a return hint is a courtesy: without it there is no output schema
+        return NOTHING
+
+
+def _kind_of(function: Any) -> CallableKind:
+    for _ in range(100):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            function = function.__func__
+        else:
+            break
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        function = type(function).__call__
+    if inspect.iscoroutinefunction(function):
+        return "coroutine"
+    if inspect.isasyncgenfunction(function):
+        return "async_generator"
+    if inspect.isgeneratorfunction(function):
+        return "generator"
+    return "sync"
