@@ -1,6 +1,7 @@
 """Functions to JSON Schema, and JSON back to what functions take; knows nothing of tools or models."""
 
-from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError, decode_strings
+from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError
+from toolkit.schema.decoding import decode_strings
 from toolkit.schema.function_schema import FunctionSchema, function_schema
 from toolkit.schema.projections import anthropic, gemini, openai_strict
 from toolkit.schema.raw import raw_arguments

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["DocumentedParameter", "Documentation", "read_docstring"]
 
@@ -22,6 +24,10 @@ class DocumentedParameter:
 
     description: str = ""
     type_text: str | None = None
+
+    def type_in(self, namespace: Mapping[str, Any]) -> Any:
+        """Return the type that the text means; None where it means none that is known."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ import functools
 import inspect
 import re
 import types
-import typing
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -18,19 +17,17 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import typing_extensions
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined, SchemaError as CoreSchemaError, to_jsonable_python
+from pydantic import TypeAdapter
 
 from toolkit.errors import SchemaError
 from toolkit.schema.arguments import ArgumentsParser, TypedArguments
-from toolkit.schema.docstring import Documentation, read_docstring
+from toolkit.schema.docstring import read_docstring
+from toolkit.schema.fields import collect_fields
 from toolkit.schema.json_schema import json_schema_of
-from toolkit.schema.signature import NOTHING, CallableKind, Parameter, Signature, read_signature
+from toolkit.schema.signature import NOTHING, CallableKind, Signature, read_signature
 
 __all__ = ["FunctionSchema", "function_schema"]
 
@@ -102,23 +99,17 @@ def function_schema(
     """
     signature = read_signature(function, context=context, receiver=receiver, localns=localns)
     documentation = read_docstring(getattr(signature.described_by, "__doc__", None))
-    warnings: list[str] = []
-    fields, extra = _fields_of(signature, documentation, warnings)
-    adapter = _adapter_of(fields, extra, signature, strict=strict)
-    try:
-        parameters = json_schema_of(adapter.core_schema)
-    except PydanticInvalidForJsonSchema as error:
-        raise SchemaError(signature.subject, f"JSON can't carry one of its types: {error.message}") from error
+    fields = collect_fields(signature, documentation, strict=strict)
     return FunctionSchema(
         name=_name_of(function, name, signature.subject),
         description=documentation.description if description is None else description,
-        parameters=parameters,
-        arguments=TypedArguments(adapter, parameters, strict=strict),
+        parameters=fields.schema,
+        arguments=TypedArguments(fields, strict=strict),
         context_hint=signature.context_hint,
         return_hint=_output_hint(signature),
         kind=signature.kind,
         bind=_binder(signature),
-        warnings=tuple(warnings),
+        warnings=tuple(fields.warnings),
         make_output_schema=functools.cache(lambda: _output_schema(_output_hint(signature))),
     )
 
@@ -132,79 +123,6 @@ def _name_of(function: Any, given: str | None, subject: str) -> str:
         function = function.func
     own = getattr(function, "__name__", None) or type(function).__name__
     return re.sub(r"[^A-Za-z0-9_-]", "_", own.strip("<>"))[:64] or "tool"
-
-
-def _fields_of(signature: Signature, documentation: Documentation, warnings: list[str]) -> tuple[dict[str, Any], Any]:
-    fields: dict[str, Any] = {}
-    extra: Any = NOTHING
-    for parameter in signature.parameters:
-        documented = documentation.parameters.get(parameter.name)
-        hint = parameter.hint
-        if hint is NOTHING:
-            hint = Any
-            warnings.append(f"parameter '{parameter.name}' has no type")
-        match parameter.kind:
-            case inspect.Parameter.VAR_KEYWORD:
-                if typing_extensions.get_origin(hint) is typing_extensions.Unpack:
-                    fields.update(_unpacked(typing_extensions.get_args(hint)[0]))
-                else:
-                    extra = hint
-            case inspect.Parameter.VAR_POSITIONAL:
-                fields[parameter.name] = _field(list[hint], (), documented and documented.description)
-            case _:
-                fields[parameter.name] = _field(hint, parameter.default, documented and documented.description)
-    known = {parameter.name for parameter in signature.parameters} | set(fields)
-    warnings += [
-        f"the docstring documents '{name}', which is no parameter"
-        for name in documentation.parameters
-        if name not in known
-    ]
-    return fields, extra
-
-
-def _field(hint: Any, default: Any, description: str | None) -> Any:
-    extras: list[Any] = []
-    if isinstance(default, FieldInfo):
-        extras.append(default)
-    elif default is not NOTHING:
-        if default is None and not _is_nullable(hint):
-            hint = hint | None if not isinstance(hint, str) else hint
-        extras.append(Field(default=default))
-    if description:
-        extras.append(Field(description=description))
-    return Annotated[(hint, *extras)] if extras else hint
-
-
-def _is_nullable(hint: Any) -> bool:
-    if hint is None or hint is types.NoneType or hint is Any:
-        return True
-    return (
-        any(_is_nullable(part) for part in typing_extensions.get_args(hint))
-        if typing_extensions.get_origin(hint) in (typing.Union, types.UnionType, Annotated)
-        else False
-    )
-
-
-def _unpacked(typed_dict: Any) -> dict[str, Any]:
-    hints = typing_extensions.get_type_hints(typed_dict, include_extras=True)
-    return {
-        name: hint if name in typed_dict.__required_keys__ else typing_extensions.NotRequired[hint]
-        for name, hint in hints.items()
-    }
-
-
-def _adapter_of(fields: dict[str, Any], extra: Any, signature: Signature, *, strict: bool) -> TypeAdapter[Any]:
-    config = ConfigDict(coerce_numbers_to_str=not strict, strict=strict, validate_by_name=True, validate_by_alias=True)
-    if extra is NOTHING:
-        config["extra"] = "forbid"
-        typed_dict: Any = typing_extensions.TypedDict("arguments", fields)
-    else:
-        typed_dict = typing_extensions.TypedDict("arguments", fields, extra_items=extra)
-    typed_dict.__pydantic_config__ = config
-    try:
-        return TypeAdapter(typed_dict)
-    except PydanticUserError as error:
-        raise SchemaError(signature.subject, error.message) from error
 
 
 def _binder(signature: Signature) -> Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None:

@@ -6,14 +6,15 @@ run to run and from one Python version to the next.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar, cast
 
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
+from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
-__all__ = ["json_schema_of", "map_subschemas", "subschemas"]
+__all__ = ["is_secret", "json_schema_of", "map_subschemas", "subschemas"]
 
 _PREFIX = "#/$defs/"
 
@@ -31,19 +32,47 @@ def json_schema_of(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "va
     Raises:
         pydantic.errors.PydanticInvalidForJsonSchema: JSON can't carry the type.
     """
-    return _with_few_definitions(_Generator(by_alias=True).generate(schema, mode=mode))
+    generator = _Generator(by_alias=True)
+    generated = generator.generate(schema, mode=mode)
+    if generator.enum_names:
+        generated = _without_enum_titles(generated, generator.enum_names)
+    return _with_few_definitions(generated)
 
 
 class _Generator(GenerateJsonSchema):
     """Leaves out what Pydantic makes up from names, keeps what the author wrote."""
 
-    ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}
+    ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {
+        "skipped-choice",
+        "non-serializable-default",
+        "skipped-discriminator",
+    }
+
+    def __init__(self, *, by_alias: bool) -> None:
+        super().__init__(by_alias=by_alias)
+        self.enum_names: set[str] = set()
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
         return value
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        json_schema = super().default_schema(schema)
+        if is_secret(json_schema):
+            json_schema.pop("default", None)
+        return json_schema
+
+    def encode_default(self, dft: Any) -> Any:
+        if dft is None or type(dft) in (bool, int, str):
+            return dft
+        encoded = to_jsonable_python(_in_order(dft))
+        try:
+            json.dumps(encoded, allow_nan=False)
+        except ValueError as error:
+            raise PydanticSerializationError(str(error)) from error
+        return encoded
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         return _without_title(super().model_schema(schema), schema["cls"].__name__)
@@ -56,12 +85,35 @@ class _Generator(GenerateJsonSchema):
         return _without_title(super().typed_dict_schema(schema), cls.__name__ if cls is not None else None)
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
-        return _without_title(super().enum_schema(schema), schema["cls"].__name__)
+        self.enum_names.add(schema["cls"].__name__)  # their titles are put on later, by Pydantic's metadata
+        return super().enum_schema(schema)
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
         json_schema = super().tagged_union_schema(schema)
         json_schema.pop("discriminator", None)  # a word of OpenAPI: the choices' own constants say it in JSON Schema
         return json_schema
+
+
+def _without_enum_titles(schema: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    drop = ("enum" in schema or "const" in schema) and schema.get("title") in names
+    kept = {key: value for key, value in schema.items() if not (drop and key == "title")}
+    return map_subschemas(kept, lambda part: _without_enum_titles(part, names))
+
+
+def is_secret(schema: Mapping[str, Any]) -> bool:
+    """Whether a value of this schema must not be shown, or holds one that must not."""
+    return schema.get("writeOnly") is True or any(map(is_secret, subschemas(schema)))
+
+
+def _in_order(value: Any) -> Any:
+    """Return a set as a list that is the same in each process."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(cast("set[Any]", value), key=lambda item: json.dumps(to_jsonable_python(item)))
+    if type(value) is dict:
+        return {key: _in_order(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if type(value) in (list, tuple):
+        return [_in_order(item) for item in value]
+    return value
 
 
 def _without_title(json_schema: JsonSchemaValue, name: str | None) -> JsonSchemaValue:

@@ -33,6 +33,8 @@ class RawArguments:
         except jsonschema.SchemaError as error:
             raise SchemaError(subject, f"its parameters are not a JSON Schema: {error.message}") from error
         self._validator = kind(parameters)
+        self.schema = parameters
+        self.is_strict = False
 
     def parse_json(self, text: str) -> dict[str, Any]:
         if not text.strip():

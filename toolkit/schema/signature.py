@@ -41,7 +41,7 @@ class Signature:
     """The parameters that a model fills in, and what the callable is.
 
     `context_hint` is None where no context was asked for. `return_hint` is `NOTHING` where there is none, or none that
-    can be resolved.
+    can be resolved. `hidden` are the parameters that no model sees: receiver, context, and what a partial has bound.
     """
 
     subject: str
@@ -49,6 +49,7 @@ class Signature:
     context_hint: Any
     return_hint: Any
     kind: CallableKind
+    hidden: frozenset[str]
     described_by: Any = field(repr=False)
     namespace: Mapping[str, Any] = field(repr=False)
 
@@ -109,6 +110,7 @@ def read_signature(
         context_hint=context_hint,
         return_hint=_resolve_return(source, globalns, namespace),
         kind=_kind_of(function),
+        hidden=frozenset(p.name for p in found) - {p.name for p in parameters},
         described_by=source,
         namespace={**globalns, **namespace},
     )

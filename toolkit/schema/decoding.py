@@ -1,0 +1,74 @@
+"""One more look at strings that should have been something else: models put JSON into strings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from toolkit.schema.arguments import ArgumentsParser
+from toolkit.schema.nodes import Node, Nodes
+
+__all__ = ["decode_strings"]
+
+_STRUCTURED = frozenset({"array", "object"})
+
+
+def decode_strings(parser: ArgumentsParser, value: Any) -> Any | None:
+    """Return the arguments with strings decoded as JSON where the schema wants no string; None where there are none.
+
+    Only for arguments that were refused: ``"[1, 2]"`` where a list is wanted, ``"null"``, ``"3"``. Where a string is
+    allowed it stays one. A strict parser has lists and objects decoded, no numbers.
+    """
+    decoder = _Decoder(Nodes(parser.schema), frozenset(_STRUCTURED if parser.is_strict else ()))
+    decoded = decoder.decode(value, parser.schema)
+    return decoded if decoder.has_changed else None
+
+
+class _Decoder:
+    def __init__(self, nodes: Nodes, only: frozenset[str]) -> None:
+        self.nodes = nodes
+        self.only = only
+        self.has_changed = False
+
+    def decode(self, value: Any, node: Node) -> Any:
+        if isinstance(value, str):
+            value = self._decode_text(value, node)
+        if isinstance(value, dict):
+            members = cast("dict[str, Any]", value)
+            return {key: self.decode(item, self.nodes.at_key(node, key)) for key, item in members.items()}
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return [self.decode(item, self.nodes.at_key(node, index)) for index, item in enumerate(items)]
+        return value
+
+    def _decode_text(self, text: str, node: Node) -> Any:
+        types = self.nodes.types(node)
+        if "string" in types or len(text) > 1_000_000:
+            return text
+        try:
+            decoded = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        found = _types_of(decoded)
+        if not found & types or (self.only and not found & self.only):
+            return text
+        self.has_changed = True
+        return decoded
+
+
+def _types_of(value: Any) -> frozenset[str]:
+    match value:
+        case None:
+            return frozenset({"null"})
+        case bool():
+            return frozenset({"boolean"})
+        case int():
+            return frozenset({"integer", "number"})
+        case float():
+            return frozenset({"integer", "number"} if value.is_integer() else {"number"})
+        case dict():
+            return frozenset({"object"})
+        case list():
+            return frozenset({"array"})
+        case _:
+            return frozenset({"string"})

@@ -1,0 +1,363 @@
+"""Parameters as one Pydantic validator: a typed dictionary with a key for each, whatever its name.
+
+A key of a typed dictionary can have any name, so no parameter name is reserved. Defaults are filled in by the validator:
+mutable ones are fresh for each call, and whoever looks at the arguments before the call sees all of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Optional, cast
+
+import typing_extensions
+from pydantic import AliasChoices, AliasPath, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined, SchemaError as CoreSchemaError
+from typing_extensions import NotRequired, ReadOnly, Required, Unpack, get_args, get_origin
+
+from toolkit.errors import SchemaError
+from toolkit.schema.docstring import Documentation
+from toolkit.schema.json_schema import json_schema_of
+from toolkit.schema.signature import NOTHING, Parameter, Signature
+
+__all__ = ["Fields", "collect_fields"]
+
+_UNIONS = (typing.Union, types.UnionType)
+_QUALIFIERS = (Required, NotRequired, ReadOnly)
+_PYDANTIC_ERRORS = (PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError)
+_JSON_TYPES = (str, int, float, bool, list, dict)
+
+
+class Fields:
+    """The fields of one signature, gathered one parameter at a time, then compiled."""
+
+    __slots__ = (
+        "_aliases",
+        "_defaults",
+        "_extra",
+        "_hints",
+        "_signature",
+        "adapter",
+        "opaque_defaults",
+        "schema",
+        "warnings",
+    )
+
+    adapter: TypeAdapter[dict[str, Any]]
+    schema: dict[str, Any]
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._hints: dict[str, Any] = {}
+        self._defaults: dict[str, Any] = {}
+        self._aliases: dict[str, str] = {}
+        self._extra: Any = NOTHING
+        self.opaque_defaults: dict[str, Any] = {}
+        self.warnings: list[str] = []
+
+    def add(self, parameter: Parameter, documentation: Documentation) -> None:
+        """Add what one parameter takes: a property, or for ``**keywords`` what else is allowed."""
+        name = parameter.name
+        documented = documentation.parameters.get(name)
+        hint = parameter.hint
+        if hint is NOTHING:
+            hint = documented.type_in(self._signature.namespace) if documented is not None else None
+            if hint is None:
+                hint = Any
+                self.warnings.append(f"parameter '{name}' has no type: any value is accepted")
+            else:
+                self.warnings.append(f"parameter '{name}' has no hint: its type is taken from the docstring")
+        if isinstance(hint, (typing.ParamSpecArgs, typing.ParamSpecKwargs)):
+            hint = Any
+        description = documented.description if documented is not None else ""
+        match parameter.kind:
+            case inspect.Parameter.VAR_KEYWORD if get_origin(hint) is Unpack:
+                self._add_unpacked(get_args(hint)[0], documentation)
+            case inspect.Parameter.VAR_KEYWORD:
+                self._extra = _with_descriptions(hint)
+            case inspect.Parameter.VAR_POSITIONAL if get_origin(hint) is Unpack:
+                self._add_field(name, get_args(hint)[0], NOTHING, description)
+            case inspect.Parameter.VAR_POSITIONAL:
+                # The item's own words stay with the item.
+                self._add_field(
+                    name, list[_with_descriptions(hint, described=True)], Field(default_factory=list), description
+                )
+            case _:
+                self._add_field(name, hint, parameter.default, description)
+
+    def _add_unpacked(self, typed_dict: Any, documentation: Documentation) -> None:
+        origin = get_origin(typed_dict) or typed_dict
+        hints = typing_extensions.get_type_hints(origin, localns=dict(self._signature.namespace), include_extras=True)
+        substitutes = dict(zip(getattr(origin, "__parameters__", ()), get_args(typed_dict), strict=False))
+        for name, hint in hints.items():
+            while get_origin(hint) in _QUALIFIERS:
+                hint = get_args(hint)[0]
+            documented = documentation.parameters.get(name)
+            self._add_field(name, substitutes.get(hint, hint), NOTHING, documented.description if documented else "")
+            if name not in origin.__required_keys__:
+                self._hints[name] = NotRequired[self._hints[name]]
+        extra = getattr(origin, "__extra_items__", typing_extensions.NoExtraItems)
+        if extra is not typing_extensions.NoExtraItems and extra is not None:
+            self._extra = extra
+
+    def _add_field(self, name: str, hint: Any, default: Any, documented: str) -> None:
+        described = _description_of(hint, default)
+        hint = _with_descriptions(hint, described=described is not None)
+        if (alias := _alias_of(hint, default)) is not None:
+            self._aliases[name] = alias
+        extras: list[Any] = []
+        if isinstance(default, FieldInfo):
+            value = default.default
+            extras.append(default)
+        else:
+            value = default
+            if default is Ellipsis:  # which Pydantic takes for "required"
+                extras.append(Field(default_factory=lambda: default))
+            elif default is not NOTHING:
+                extras.append(Field(default=default))
+        if value is None and not _is_nullable(hint):
+            hint = _nullable(hint)
+        if type(value) in _JSON_TYPES or value is None:
+            self._defaults[name] = value
+        elif value is not NOTHING and value is not PydanticUndefined:
+            self.opaque_defaults[name] = value
+        if not _has_field_description(hint, default) and (text := described or documented):
+            extras.append(Field(description=text))
+        self._hints[name] = Annotated[(hint, *extras)] if extras else hint
+
+    def warn_of_unknown(self, documentation: Documentation) -> None:
+        """Warn of what is documented and does not exist."""
+        if self._extra is not NOTHING:
+            return
+        known = self._hints.keys() | self._signature.hidden | {p.name for p in self._signature.parameters}
+        self.warnings += [
+            f"the docstring describes '{name}', which is no parameter"
+            for name in documentation.parameters
+            if name not in known
+        ]
+
+    def compile(self, *, strict: bool) -> None:
+        """Make `adapter` and `schema` of what was added.
+
+        Raises:
+            SchemaError: Two parameters under one alias, a type that JSON can't carry, a default against its own hint.
+        """
+        config = ConfigDict(coerce_numbers_to_str=not strict, strict=strict)
+        if self._aliases:
+            config["validate_by_name"] = self._check_aliases()
+            config["validate_by_alias"] = True
+        try:
+            self.adapter, self.schema = _compile(self._hints, self._extra, config, self._signature.namespace)
+        except (*_PYDANTIC_ERRORS, NameError, TypeError) as error:
+            raise self._blame(error) from error
+        self._check_defaults()
+
+    def _check_aliases(self) -> bool:
+        """Refuse one alias for two; say whether names are unmistakable beside the aliases."""
+        taken: dict[str, str] = {}
+        for name in self._hints:
+            alias = self._aliases.get(name, name)
+            if alias in taken:
+                raise SchemaError(
+                    self._signature.subject,
+                    f"a model would know it as '{alias}', and parameter '{taken[alias]}' too: give each its own alias",
+                    parameter=name,
+                )
+            taken[alias] = name
+        return not any(taken.get(name, name) != name for name in self._aliases)
+
+    def _check_defaults(self) -> None:
+        if not self._defaults:
+            return
+        value = {self._aliases.get(name, name): default for name, default in self._defaults.items()}
+        try:
+            self.adapter.validator.validate_python(value, strict=False)
+        except ValidationError as error:
+            names = {self._aliases.get(name, name): name for name in self._defaults}
+            for problem in error.errors(include_url=False):
+                if problem["loc"] and problem["type"] != "missing" and (name := names.get(str(problem["loc"][0]))):
+                    raise SchemaError(
+                        self._signature.subject,
+                        f"its default {self._defaults[name]!r} is against its own hint ({problem['msg']}): "
+                        "change the default, or widen the hint",
+                        parameter=name,
+                    ) from error
+
+    def _blame(self, error: Exception) -> SchemaError:
+        """Find the parameter that can't be compiled."""
+        subject = self._signature.subject
+        suspects: list[tuple[str | None, Any]] = [*self._hints.items(), (None, self._extra)]
+        for name, hint in suspects:
+            if hint is NOTHING:
+                continue
+            try:
+                _compile({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace)
+            except (*_PYDANTIC_ERRORS, NameError, TypeError) as found:
+                parameter = name or next(
+                    p.name for p in self._signature.parameters if p.kind is inspect.Parameter.VAR_KEYWORD
+                )
+                return SchemaError(subject, _reason(found, hint), parameter=parameter)
+        return SchemaError(subject, f"its parameters can't be compiled: {_first_line(error)}")
+
+
+def collect_fields(signature: Signature, documentation: Documentation, *, strict: bool) -> Fields:
+    """Return the compiled fields of a signature.
+
+    Raises:
+        SchemaError: See `Fields.compile`.
+    """
+    fields = Fields(signature)
+    for parameter in signature.parameters:
+        fields.add(parameter, documentation)
+    fields.warn_of_unknown(documentation)
+    fields.compile(strict=strict)
+    return fields
+
+
+def _compile(
+    hints: dict[str, Any], extra: Any, config: ConfigDict, namespace: Mapping[str, Any]
+) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
+    make: Any = typing_extensions.TypedDict
+    if extra is NOTHING:
+        config["extra"] = "forbid"
+        typed_dict = make("arguments", hints)
+    else:
+        typed_dict = make("arguments", hints, extra_items=extra)
+    typed_dict.__pydantic_config__ = config
+    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict)
+    if not adapter.pydantic_complete:
+        adapter.rebuild(raise_errors=True, _types_namespace=namespace)
+    return adapter, json_schema_of(adapter.core_schema)
+
+
+def _reason(error: Exception, hint: Any) -> str:
+    while get_origin(hint) in (Annotated, NotRequired):
+        hint = get_args(hint)[0]
+    shown = getattr(hint, "__qualname__", None) if isinstance(hint, type) else None
+    if isinstance(error, (PydanticUndefinedAnnotation, NameError)):
+        return (
+            f"its type {shown or hint} uses the name '{error.name}', which does not exist when the program runs: import "
+            "or define it outside of `if TYPE_CHECKING:` and before the function"
+        )
+    code = error.code if isinstance(error, PydanticUserError) else None
+    if code == "schema-for-unknown-type" or isinstance(error, PydanticInvalidForJsonSchema):
+        return (
+            f"JSON can't carry its type {shown or hint}: take a dataclass, a TypedDict, a Pydantic model or plain values "
+            "instead; take what only your program can supply from the context; or bind it with functools.partial"
+        )
+    return f"its type {shown or hint} can't be used: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    text = error.message if isinstance(error, PydanticUserError) else str(error)
+    return text.strip().split("\n", maxsplit=1)[0] or type(error).__name__
+
+
+def _metadata(hint: Any) -> tuple[Any, ...]:
+    return hint.__metadata__ if get_origin(hint) is Annotated else ()
+
+
+def _described_layers(hint: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the metadata of a hint, then those of what it is a union of, for ``Annotated[T, "text"] | None``."""
+    yield _metadata(hint)
+    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if get_origin(inner) in _UNIONS:
+        for part in get_args(inner):
+            yield _metadata(part)
+
+
+def _has_field_description(hint: Any, default: Any) -> bool:
+    return any(isinstance(item, FieldInfo) and item.description is not None for item in (*_metadata(hint), default))
+
+
+def _description_of(hint: Any, default: Any) -> str | None:
+    """Return what the hint itself says of the parameter: ``Field`` first, then text, then ``Doc``."""
+    for metadata in ((default,), *_described_layers(hint)):
+        for item in reversed(metadata):
+            if isinstance(item, FieldInfo) and item.description is not None:
+                return inspect.cleandoc(item.description)
+    for metadata in _described_layers(hint):
+        text = _text_in(metadata)
+        if text is not None:
+            return text
+    return None
+
+
+def _text_in(metadata: tuple[Any, ...]) -> str | None:
+    for item in metadata:
+        if isinstance(item, str):
+            return inspect.cleandoc(item)
+    for item in metadata:
+        if isinstance(item, typing_extensions.Doc):
+            return inspect.cleandoc(item.documentation)
+    return None
+
+
+def _with_descriptions(hint: Any, *, described: bool = False) -> Any:
+    """Return the hint with the text of each ``Annotated[T, "text"]`` inside as Pydantic would have it.
+
+    The outermost is left alone: its text goes on the property.
+    """
+    origin = get_origin(hint)
+    if origin is None or origin is typing.Literal:
+        return hint
+    arguments = get_args(hint)
+    if origin is Annotated:
+        inner, metadata = arguments[0], arguments[1:]
+        changed = _with_descriptions(inner, described=described)
+        return hint if changed is inner else Annotated[(changed, *metadata)]
+    inside = tuple(_described_part(part, described=described and origin in _UNIONS) for part in arguments)
+    if all(new is old for new, old in zip(inside, arguments, strict=True)):
+        return hint
+    if origin in _UNIONS:
+        return typing.Union[inside]
+    return hint.copy_with(inside) if hasattr(hint, "copy_with") else origin[inside]
+
+
+def _described_part(hint: Any, *, described: bool) -> Any:
+    hint = _with_descriptions(hint, described=described)
+    if described or (text := _text_in(_metadata(hint))) is None or _has_field_description(hint, None):
+        return hint
+    return Annotated[hint, Field(description=text)]
+
+
+def _alias_of(hint: Any, default: Any) -> str | None:
+    for item in (default, *reversed(_metadata(hint))):
+        alias: Any = (item.validation_alias or item.alias) if isinstance(item, FieldInfo) else None
+        if isinstance(alias, AliasChoices):
+            alias = alias.choices[0]
+        if isinstance(alias, AliasPath):
+            alias = alias.path[0]
+        if alias is not None:
+            return str(alias)
+    return None
+
+
+def _is_nullable(hint: Any) -> bool:
+    if hint is None or hint is types.NoneType or hint is Any or hint is object:
+        return True
+    if isinstance(hint, typing_extensions.TypeAliasType):
+        return _is_nullable(hint.__value__)
+    if isinstance(hint, typing.NewType):
+        return _is_nullable(hint.__supertype__)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _is_nullable(arguments[0])
+    if origin is typing.Literal:
+        return None in arguments
+    return (origin in _UNIONS and any(map(_is_nullable, arguments))) or isinstance(hint, typing.TypeVar)
+
+
+def _nullable(hint: Any) -> Any:
+    """Return ``T | None``, with what `Field` says of it kept on the outside, where Pydantic looks for it."""
+    if get_origin(hint) is not Annotated:
+        return Optional[hint]
+    inner = hint.__origin__
+    inside = tuple(item for item in hint.__metadata__ if not isinstance(item, FieldInfo))
+    outside = tuple(item for item in hint.__metadata__ if isinstance(item, FieldInfo))
+    kept = Annotated[(inner, *inside)] if inside else inner
+    return cast("Any", Annotated[(Optional[kept], *outside)]) if outside else Optional[kept]
