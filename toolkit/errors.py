@@ -20,6 +20,7 @@
       LoopError                     the run can't go on; carries the transcript
         MaxDepthExceededError
         LoopUsageError
+      TranscriptError               a transcript whose calls and results don't match
       ProviderError                 the model could not be reached or understood; carries the transcript
         ProviderAuthError
         RateLimitedError
@@ -71,6 +72,7 @@ __all__ = [
     "ToolUsageError",
     "ToolUsageLimitExceededError",
     "ToolkitError",
+    "TranscriptError",
     "UnknownToolNameError",
 ]
 
@@ -236,6 +238,20 @@ class MaxDepthExceededError(LoopError):
 
 class LoopUsageError(LoopError):
     """The loop was driven in a way that it can't follow: a feed out of order, a foreign snapshot, a finished handle."""
+
+
+class TranscriptError(ToolkitError):
+    """A transcript whose calls and results don't match.
+
+    Args:
+        index: Which message, from 0.
+        reason: What is wrong with it, and what would be right.
+    """
+
+    def __init__(self, index: int, reason: str) -> None:
+        self.index = index
+        self.reason = reason
+        super().__init__(f"message {index}: {reason}")
 
 
 class ProviderError(ToolkitError):

@@ -24,6 +24,7 @@ from toolkit.chat.messages import (
 from toolkit.chat.provider import Provider
 from toolkit.chat.request import ChatRequest, ChatResponse, ResponseFormat, StopReason, Usage
 from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta
+from toolkit.chat.transcript import mend_call_ids, repair_transcript, validate_transcript
 
 __all__ = [
     "ArgumentsDelta",
@@ -53,5 +54,8 @@ __all__ = [
     "UserMessage",
     "dump_messages",
     "load_messages",
+    "mend_call_ids",
+    "repair_transcript",
     "text_of",
+    "validate_transcript",
 ]

@@ -1,0 +1,111 @@
+"""What a loop may spend, shared with the loops inside its tools. Pure bookkeeping: nothing waits here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from toolkit.chat import Usage
+from toolkit.errors import ConfigurationError
+from toolkit.loop.outcome import UsageLimit
+
+__all__ = ["Budget", "UsageLimits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageLimits:
+    """The most that a loop and the loops inside its tools may use together; None sets no limit.
+
+    Requests and tool calls are reserved before they are made, so these limits are never exceeded. Tokens and cost are
+    only known afterwards: they are checked before each request, counting the `max_tokens` of requests under way; where
+    requests have no `max_tokens`, the last response may go over.
+
+    Args:
+        requests: Requests to a model.
+        input_tokens: Tokens read by the model.
+        output_tokens: Tokens written by the model.
+        total_tokens: Both.
+        tool_calls: Calls that run.
+        cost: In the currency in which the provider reports it.
+    """
+
+    requests: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    tool_calls: int | None = None
+    cost: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and value < 0:
+                raise ConfigurationError(f"usage limit {field.name} must be 0 or more, not {value}")
+
+
+class Budget:
+    """What has been spent of `limits`; an inner loop's budget spends from the outer one's as well."""
+
+    __slots__ = ("_limits", "_parent", "_reserved_tokens", "requests", "tool_calls", "usage")
+
+    def __init__(self, limits: UsageLimits, parent: Budget | None = None) -> None:
+        self._limits = limits
+        self._parent = parent
+        self._reserved_tokens = 0
+        self.requests = 0
+        self.tool_calls = 0
+        self.usage = Usage()
+
+    def reserve_request(self, max_tokens: int | None) -> UsageLimit | None:
+        """Take one request out of the budget, or return the limit that forbids it and take nothing."""
+        forbidden = self._forbids_request(max_tokens or 0)
+        if forbidden is None:
+            self._reserve_request(max_tokens or 0)
+        return forbidden
+
+    def settle_request(self, max_tokens: int | None, usage: Usage | None) -> None:
+        """Book what a reserved request used; None for one that failed."""
+        self._reserved_tokens -= max_tokens or 0
+        if usage is not None:
+            self.usage = self.usage + usage
+        if self._parent is not None:
+            self._parent.settle_request(max_tokens, usage)
+
+    def reserve_tool_call(self) -> UsageLimit | None:
+        """Take one tool call out of the budget, or return the limit that forbids it and take nothing."""
+        forbidden = self._forbids_tool_call()
+        if forbidden is None:
+            self._reserve_tool_call()
+        return forbidden
+
+    def _forbids_request(self, tokens: int) -> UsageLimit | None:
+        limits, usage, waiting = self._limits, self.usage, self._reserved_tokens
+        if limits.requests is not None and self.requests >= limits.requests:
+            return UsageLimit("requests", limits.requests, self.requests)
+        if limits.input_tokens is not None and usage.input_tokens >= limits.input_tokens:
+            return UsageLimit("input_tokens", limits.input_tokens, usage.input_tokens)
+        spent = usage.output_tokens + waiting
+        if limits.output_tokens is not None and (spent >= limits.output_tokens or spent + tokens > limits.output_tokens):
+            return UsageLimit("output_tokens", limits.output_tokens, spent)
+        spent = usage.total_tokens + waiting
+        if limits.total_tokens is not None and (spent >= limits.total_tokens or spent + tokens > limits.total_tokens):
+            return UsageLimit("total_tokens", limits.total_tokens, spent)
+        if limits.cost is not None and (usage.cost or 0) >= limits.cost:
+            return UsageLimit("cost", limits.cost, usage.cost or 0)
+        return None if self._parent is None else self._parent._forbids_request(tokens)
+
+    def _forbids_tool_call(self) -> UsageLimit | None:
+        limit = self._limits.tool_calls
+        if limit is not None and self.tool_calls >= limit:
+            return UsageLimit("tool_calls", limit, self.tool_calls)
+        return None if self._parent is None else self._parent._forbids_tool_call()
+
+    def _reserve_request(self, tokens: int) -> None:
+        self.requests += 1
+        self._reserved_tokens += tokens
+        if self._parent is not None:
+            self._parent._reserve_request(tokens)
+
+    def _reserve_tool_call(self) -> None:
+        self.tool_calls += 1
+        if self._parent is not None:
+            self._parent._reserve_tool_call()

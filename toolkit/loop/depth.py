@@ -1,0 +1,76 @@
+"""How deep loops are nested, and what an inner loop inherits from the outer ones."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+from typing_extensions import Self
+
+from toolkit.errors import MaxDepthExceededError
+
+if TYPE_CHECKING:
+    from toolkit.loop.budget import Budget
+
+__all__ = ["LoopDepth", "LoopFrame", "current_frame", "enter_depth", "nested_context"]
+
+
+@runtime_checkable
+class LoopDepth(Protocol):
+    """A context that carries the depth itself, so that it holds also where context variables don't reach."""
+
+    @property
+    def loop_depth(self) -> int:
+        """How many loops are running round this one."""
+        ...
+
+    def with_depth(self, depth: int) -> Self:
+        """Return the same context at another depth."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFrame:
+    """What the tools of a loop, and so the loops inside them, run under.
+
+    Args:
+        depth: The depth of a loop started here.
+        limit: The smallest ``max_depth`` of the loops round here; None where none has one.
+        budget: What the outer loops may still spend.
+        deadline: The time, by ``anyio.current_time()``, at which the outer loops end; None for never.
+    """
+
+    depth: int
+    limit: int | None
+    budget: Budget | None = None
+    deadline: float | None = None
+
+
+current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)
+
+
+def enter_depth(ctx: object, max_depth: int | None) -> tuple[int, int | None]:
+    """Return the depth of a loop that starts now, and the limit that it passes on.
+
+    Raises:
+        MaxDepthExceededError: It would be too deep.
+    """
+    frame = current_frame.get()
+    depth, limit = (0, max_depth) if frame is None else (frame.depth, _smaller(max_depth, frame.limit))
+    if isinstance(ctx, LoopDepth):
+        depth = max(depth, ctx.loop_depth)
+    if limit is not None and depth >= limit:
+        raise MaxDepthExceededError(depth, limit)
+    return depth, limit
+
+
+def nested_context(ctx: object, depth: int) -> object:
+    """Return the context for the tools of a loop at `depth`."""
+    if isinstance(ctx, LoopDepth):
+        return cast("LoopDepth", ctx).with_depth(depth + 1)
+    return ctx
+
+
+def _smaller(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)

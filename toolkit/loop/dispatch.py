@@ -1,0 +1,63 @@
+"""Runs the calls of a unit, one or many, each under the frame that loops inside it inherit."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Generic
+
+import anyio
+
+from toolkit.loop.depth import LoopFrame, current_frame
+from toolkit.tools.backend import gather
+from toolkit.tools.execution import ExecutionPolicy, Ready, run
+from toolkit.tools.handler import Ctx
+
+if TYPE_CHECKING:
+    from toolkit.loop.listener import Listener
+    from toolkit.loop.state import LoopState, RunTools
+
+__all__ = ["Dispatcher"]
+
+
+class Dispatcher(Generic[Ctx]):
+    """Runs calls and feeds the machine: that a call started, and its result the moment it lands."""
+
+    __slots__ = ("_ctx", "_frame", "_listener", "_policy", "_state")
+
+    def __init__(
+        self, state: LoopState, ctx: Ctx, policy: ExecutionPolicy, frame: LoopFrame, listener: Listener | None
+    ) -> None:
+        self._state = state
+        self._ctx = ctx
+        self._policy = policy
+        self._frame = frame
+        self._listener = listener
+
+    async def run(self, step: RunTools, ready: Mapping[str, Ready[Ctx]]) -> None:
+        """Run the calls of one step to their results."""
+        if self._listener is None:
+            await self._run(step, ready)
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listener.pump)
+            await self._run(step, ready)
+            tasks.cancel_scope.cancel()
+
+    async def _run(self, step: RunTools, ready: Mapping[str, Ready[Ctx]]) -> None:
+        if len(step.calls) == 1:
+            await self._run_one(ready[step.calls[0].id])
+        else:
+            await gather([self._later(ready[call.id]) for call in step.calls], step.limit)
+
+    def _later(self, ready: Ready[Ctx]) -> Callable[[], Awaitable[None]]:
+        return lambda: self._run_one(ready)
+
+    async def _run_one(self, ready: Ready[Ctx]) -> None:
+        call_id = ready.call.id
+        self._state.tool_started(call_id)
+        token = current_frame.set(self._frame)
+        try:
+            result = await run(ready, self._ctx, self._policy, depth=self._frame.depth)
+        finally:
+            current_frame.reset(token)
+        self._state.tool_returned(call_id, result)

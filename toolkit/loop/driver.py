@@ -1,0 +1,401 @@
+"""Does what the machine asks for, one step at a time: the only place of a loop that waits.
+
+Whatever happens, the transcript is closed before anything passes out of here: an error carries it, a cancellation goes
+on after it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Union, assert_never, cast
+
+import anyio
+
+from toolkit.chat import (
+    ChatRequest,
+    ChatResponse,
+    Message,
+    Provider,
+    ResponseDone,
+    ToolCall,
+    UserMessage,
+    repair_transcript,
+    validate_transcript,
+)
+from toolkit.errors import BadResponseError, LoopError, LoopUsageError, ProviderError, TranscriptError
+from toolkit.loop.budget import Budget
+from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.depth import LoopFrame, current_frame, enter_depth, nested_context
+from toolkit.loop.dispatch import Dispatcher
+from toolkit.loop.events import Compacted, Done, IterationStart, ProviderRetried, ResponseReceived
+from toolkit.loop.listener import HookListener, Listener
+from toolkit.loop.outcome import Complete, Out, ResultAsAnswer, ToolLoopResult
+from toolkit.loop.state import (
+    AskApproval,
+    CallModel,
+    Compact,
+    EndRun,
+    Finished,
+    LoopState,
+    Postpone,
+    Refuse,
+    RunCall,
+    RunTools,
+)
+from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
+from toolkit.tools.execution import (
+    Aborted,
+    Deferred,
+    ExecutionPolicy,
+    Ready,
+    Refused,
+    authorize,
+    error_result,
+    prepare,
+)
+from toolkit.tools.handler import Ctx
+
+if TYPE_CHECKING:
+    from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["Driver", "Prompt"]
+
+_logger = logging.getLogger("toolkit.loop")
+
+Prompt: TypeAlias = Union[str, Sequence[Message], ChatRequest]
+"""What a loop starts from: a question, a transcript, or a request with its settings."""
+
+_RUN, _RUN_ALONE = RunCall(), RunCall(alone=True)
+
+
+class Driver(Generic[Ctx, Out]):
+    """Drives one machine against one provider and one registry.
+
+    Raises:
+        MaxDepthExceededError: The loop would be nested too deep.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_config",
+        "_dispatcher",
+        "_guards",
+        "_listener",
+        "_policy",
+        "_provider",
+        "_ready",
+        "_registry",
+        "_request",
+        "_steering",
+        "_streams",
+        "_tools",
+        "state",
+    )
+
+    def __init__(
+        self,
+        provider: Provider,
+        registry: ToolRegistry[Ctx],
+        prompt: Prompt,
+        ctx: Ctx,
+        config: ToolLoopConfig[Out] | None,
+        *,
+        listener: Listener | None = None,
+    ) -> None:
+        if config is None:
+            config = cast("ToolLoopConfig[Out]", ToolLoopConfig())
+        depth, limit = enter_depth(ctx, config.max_depth)
+        self._provider = provider
+        self._registry = registry
+        self._config = config
+        self._listener = listener or _listener_of(config)
+        self._streams = config.stream if config.stream is not None else self._listener is not None
+        messages = _transcript_of(prompt)
+        self.state = LoopState(messages, config, compacts=config.compaction is not None)
+        self._request = (
+            replace(prompt, messages=messages) if isinstance(prompt, ChatRequest) else ChatRequest(messages=messages)
+        )
+        # What the caller fixed stays; otherwise each turn shows what the registry holds then.
+        self._tools = self._request.tools
+        outer = current_frame.get()
+        parent = None if outer is None else outer.budget
+        self._budget = parent if config.usage_limits is None else Budget(config.usage_limits, parent)
+        self._policy = ExecutionPolicy(
+            tool_timeout=config.tool_timeout,
+            max_output_chars=config.max_output_chars,
+            name_repair=config.name_repair,
+            argument_repair=config.argument_repair,
+            cache=config.cache,
+            before=config.before_tool_execution,
+            after=config.after_tool_execution,
+            approve=config.on_tool_call,
+            hook_timeout=config.hook_timeout,
+            observer=self._listener,
+            metadata=config.metadata,
+        )
+        self._guards = config.before_tool_execution is not None or config.on_tool_call is not None
+        self._steering = config.steering
+        self._ready: dict[str, Ready[Ctx]] = {}
+        self._dispatcher = Dispatcher(
+            self.state,
+            cast("Ctx", nested_context(ctx, depth)),
+            self._policy,
+            LoopFrame(depth + 1, limit, self._budget),
+            self._listener,
+        )
+
+    async def run(self) -> ToolLoopResult[Out]:
+        """Drive the loop to its end and return what it leaves."""
+        state, timeout = self.state, self._config.timeout
+        try:
+            if timeout is None:
+                while not state.is_finished:
+                    await self.turn()
+            else:
+                with anyio.move_on_after(timeout):
+                    while not state.is_finished:
+                        await self.turn()
+                state.timed_out(timeout)
+        except Exception as error:
+            self.fail(error)
+            raise
+        finally:
+            # Reached unfinished only when cancelled, or when something no `Exception` passes through.
+            state.cancelled()
+            await self.tell_end()
+        return self.result()
+
+    async def turn(self) -> None:
+        """Drive the loop to the next boundary between turns, or to its end."""
+        state = self.state
+        if self._steering is not None:
+            state.steered(self._steering.take_steered())
+        while True:
+            step = state.next_step()
+            match step:
+                case CallModel():
+                    await self._call_model(step)
+                case AskApproval():
+                    await self._decide(step.calls)
+                case RunTools():
+                    await self._run_tools(step)
+                case Compact():
+                    await self._compact(step)
+                case Finished():
+                    return
+                case _:
+                    assert_never(step)
+            if state.is_at_boundary:
+                return
+
+    def fail(self, error: Exception) -> None:
+        """Close the transcript, and hang it on the error where that can carry one."""
+        self.state.failed()
+        if isinstance(error, (LoopError, ProviderError)):
+            error.messages = tuple(self.state.messages)
+
+    def time_out(self) -> None:
+        """End the loop: its time is up."""
+        self.state.timed_out(self._config.timeout or 0.0)
+
+    async def tell_end(self) -> None:
+        """Tell of the calls that the end answered, then that the loop is done; a cancellation does not stop it."""
+        state, listener = self.state, self._listener
+        if listener is None:
+            return
+        with anyio.CancelScope(shield=True):
+            for result, has_started in state.closed:
+                await listener.emit(_closing_event(result, has_started=has_started))
+            state.closed.clear()
+            if state.reason is not None:
+                await listener.emit(Done(self.result()))
+
+    def result(self) -> ToolLoopResult[Out]:
+        """Return what the loop leaves."""
+        state = self.state
+        if state.reason is None:
+            raise LoopUsageError("the loop has not ended yet")
+        text = "" if state.response is None else state.response.text
+        if isinstance(state.reason, ResultAsAnswer):
+            answer = state.reason.call_id
+            text = next(result.text for result in state.last_results if result.call_id == answer)
+        return ToolLoopResult[Out](
+            text=text,
+            response=state.response,
+            messages=state.messages,
+            usage=state.usage,
+            iterations=state.iterations,
+            tool_rounds=state.tool_rounds,
+            reason=state.reason,
+        )
+
+    # steps
+
+    async def _call_model(self, step: CallModel) -> None:
+        state, listener = self.state, self._listener
+        if listener is not None:
+            await listener.emit(IterationStart(iteration=step.iteration, message_count=len(state.messages)))
+        response = await self._ask(self._request_for(step))
+        if response is None:
+            return
+        detected = state.model_replied(response)
+        if listener is not None:
+            await listener.emit(ResponseReceived(iteration=step.iteration, response=response))
+            if detected is not None:
+                await listener.emit(detected)
+        if self._steering is not None and isinstance(state.reason, Complete):
+            state.steered(self._steering.take_steered() or self._steering.take_follow_up())
+
+    def _request_for(self, step: CallModel) -> ChatRequest:
+        if not step.has_tools:
+            return replace(self._request, tools=(), tool_choice="auto")
+        tools = self._registry.definitions() if self._tools is None else self._tools
+        if self._request.tools is not tools:
+            self._request = replace(self._request, tools=tools)
+        return self._request
+
+    async def _ask(self, request: ChatRequest) -> ChatResponse | None:
+        """Return the answer, after retries; None when the budget has nothing left for the request."""
+        budget, retry = self._budget, self._config.provider_retry
+        attempt = 0
+        while True:
+            if budget is not None:
+                limit = budget.reserve_request(request.max_tokens)
+                if limit is not None:
+                    self.state.limit_reached(limit)
+                    return None
+            response: ChatResponse | None = None
+            try:
+                response = await (self._stream(request) if self._streams else self._provider.generate(request))
+            except ProviderError as error:
+                delay = retry.pause(attempt, random.random())  # noqa: S311 - jitter is no secret
+                asked = error.retry_after or 0.0
+                if not error.is_retryable or attempt >= retry.max_retries or asked > retry.max_backoff:
+                    raise
+                delay = max(delay, asked)
+                attempt += 1
+                if self._listener is not None:
+                    await self._listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=error))
+            else:
+                return response
+            finally:
+                if budget is not None:
+                    budget.settle_request(request.max_tokens, None if response is None else response.usage)
+            await anyio.sleep(delay)
+
+    async def _stream(self, request: ChatRequest) -> ChatResponse:
+        listener = self._listener
+        response: ChatResponse | None = None
+        events = self._provider.stream(request)
+        try:
+            async for event in events:
+                if isinstance(event, ResponseDone):
+                    response = event.response
+                elif listener is not None:
+                    await listener.emit(event)
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                    await close()
+        if response is None:
+            raise BadResponseError(
+                type(self._provider).__name__, "the stream ended without its last event", is_retryable=True
+            )
+        return response
+
+    async def _decide(self, calls: Sequence[ToolCall]) -> None:
+        """Prepare all calls of the turn, then ask the guards about each, in call order."""
+        registry, policy, state = self._registry, self._policy, self.state
+        permissions = registry.permissions
+        self._ready = {}
+        for prepared in [prepare(call, registry.registrations, policy, permissions) for call in calls]:
+            if self._listener is not None:
+                for repair in prepared.repairs:
+                    await self._listener.emit(repair)
+            verdict = prepared
+            if isinstance(prepared, Ready) and (self._guards or prepared.asks is not None):
+                verdict = await authorize(prepared, policy, permissions)
+            match verdict:
+                case Ready():
+                    await self._admit(verdict)
+                case Refused():
+                    await self._refuse(verdict)
+                case Deferred(ready):
+                    self._ready[ready.call.id] = ready
+                    state.approval_decided(ready.call.id, Postpone())
+                case Aborted(call, reason):
+                    state.approval_decided(call.id, EndRun(reason))
+                    return
+
+    async def _admit(self, ready: Ready[Ctx]) -> None:
+        call_id = ready.call.id
+        limit = None if self._budget is None else self._budget.reserve_tool_call()
+        if limit is not None:
+            self.state.wind_up(limit)
+            why = f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."
+            await self._refuse(Refused(ready.call, error_result(ready.call, why)))
+            return
+        self._ready[call_id] = ready
+        self.state.approval_decided(call_id, _RUN_ALONE if ready.registration.options.sequential else _RUN)
+
+    async def _refuse(self, refused: Refused) -> None:
+        call_id = refused.call.id
+        self.state.approval_decided(call_id, Refuse(refused.result))
+        if self._listener is not None:
+            await self._listener.emit(
+                ToolCallRefused(call_id=call_id, tool_name=refused.call.name, result=refused.result)
+            )
+
+    async def _run_tools(self, step: RunTools) -> None:
+        if self._steering is not None:
+            steered = self._steering.take_steered()
+            if steered:
+                self.state.steered(steered)
+                return
+        await self._dispatcher.run(step, self._ready)
+
+    async def _compact(self, step: Compact) -> None:
+        compaction = self._config.compaction
+        assert compaction is not None
+        before = len(step.messages)
+        shorter = compaction(step.messages)
+        messages = list(await shorter if inspect.isawaitable(shorter) else shorter)
+        try:
+            validate_transcript(messages)
+        except TranscriptError as error:
+            raise LoopUsageError(f"the compaction gave a transcript that is not valid: {error}") from error
+        self.state.compacted(messages)
+        if self._listener is not None and len(messages) != before:
+            await self._listener.emit(Compacted(before=before, after=len(messages)))
+
+
+_CLOSE_TIMEOUT = 5.0
+
+
+def _listener_of(config: ToolLoopConfig[Any]) -> Listener | None:
+    hooks = (config.on_event, config.before_tool_execution_update, config.after_tool_execution_update)
+    return None if all(hook is None for hook in hooks) else HookListener(config)
+
+
+def _transcript_of(prompt: Prompt) -> list[Message]:
+    """Return a list of the loop's own: the caller's is never changed."""
+    if isinstance(prompt, str):
+        return [UserMessage(prompt)]
+    messages = list(prompt.messages if isinstance(prompt, ChatRequest) else prompt)
+    try:
+        validate_transcript(messages)
+    except TranscriptError as error:
+        _logger.warning("the transcript handed in is not valid and was repaired: %s", error)
+        return repair_transcript(messages)
+    return messages
+
+
+def _closing_event(result: Any, *, has_started: bool) -> ToolExecutionEnd | ToolCallRefused:
+    if has_started:
+        return ToolExecutionEnd(call_id=result.call_id, tool_name=result.tool_name, result=result, duration=0.0)
+    return ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result)

@@ -1,0 +1,260 @@
+"""A loop that the caller steps by hand: one turn at a time, with a word in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, Union, overload
+
+import anyio
+
+from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
+from toolkit.errors import LoopUsageError, MaxDepthExceededError
+from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.driver import Driver, Prompt
+from toolkit.loop.outcome import Out, TerminationReason, ToolLoopResult
+from toolkit.loop.state import Command, InjectMessages
+from toolkit.loop.stopping import Continue, Stop
+from toolkit.tools.handler import Ctx
+from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["Completed", "Failed", "ToolLoopHandle", "TurnOutcome", "Yielded", "tool_loop_resumable"]
+
+
+class Yielded:
+    """A turn has run its tools; say what comes next, or nothing to go on.
+
+    Attributes:
+        tool_calls: What the model asked for.
+        results: What the tools gave, in call order.
+        assistant_content: What the model said besides.
+        iteration: The number of the turn.
+        usage: The sum over all requests so far.
+        messages: The transcript; it may be edited until the next turn.
+    """
+
+    __slots__ = ("_handle", "assistant_content", "iteration", "messages", "results", "tool_calls", "usage")
+
+    def __init__(self, handle: ToolLoopHandle[Any, Any], response: ChatResponse, results: tuple[ToolResult, ...]) -> None:
+        self._handle = handle
+        self.tool_calls: tuple[ToolCall, ...] = response.tool_calls
+        self.results = results
+        self.assistant_content: tuple[AssistantContent, ...] = tuple(
+            [block for block in response.message.content if not isinstance(block, ToolCall)]
+        )
+        self.iteration = handle.iterations
+        self.usage = handle.usage
+        self.messages = handle.messages
+
+    @property
+    def assistant_text(self) -> str | None:
+        """The text that the model said besides its calls, or None."""
+        return text_of(self.assistant_content) or None
+
+    def continue_loop(self) -> None:
+        """Go on; the same as saying nothing."""
+        self.resume(Continue())
+
+    def inject_and_continue(self, messages: Iterable[Message]) -> None:
+        """Append these messages after this turn's results, and go on."""
+        self.resume(InjectMessages(tuple(messages)))
+
+    def stop(self, reason: str | None = None) -> None:
+        """End the loop without another request."""
+        self.resume(Stop(reason))
+
+    def resume(self, command: Command) -> None:
+        """Say what comes next; the last word before `next_turn` counts."""
+        self._handle.resume(command)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed(Generic[Out]):
+    """The loop has ended."""
+
+    result: ToolLoopResult[Out]
+
+    @property
+    def response(self) -> ChatResponse | None:
+        """The last response."""
+        return self.result.response
+
+    @property
+    def reason(self) -> TerminationReason:
+        """Why it ended."""
+        return self.result.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The loop can't go on.
+
+    Args:
+        error: Why; it carries the transcript.
+        iterations: How many requests were made.
+        usage: What they cost.
+    """
+
+    error: Exception
+    iterations: int
+    usage: Usage
+
+
+TurnOutcome: TypeAlias = Union[Yielded, Completed[Out], Failed]
+
+
+class ToolLoopHandle(Generic[Ctx, Out]):
+    """A loop that stands still between turns.
+
+    Making one does nothing yet. The `timeout` counts only while a turn runs, not while the caller thinks.
+
+    ::
+
+        handle = ToolLoopHandle(provider, registry, "Analyse this")
+        while isinstance(turn := await handle.next_turn(), Yielded):
+            if any("DONE" in result.text for result in turn.results):
+                turn.stop("task complete")
+        result = handle.into_result()
+
+    Arguments are those of `tool_loop`.
+    """
+
+    @overload
+    def __init__(
+        self: ToolLoopHandle[object, Out],
+        provider: Provider,
+        registry: ToolRegistry[object],
+        prompt: Prompt,
+        *,
+        ctx: None = None,
+        config: ToolLoopConfig[Out] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        provider: Provider,
+        registry: ToolRegistry[Ctx],
+        prompt: Prompt,
+        *,
+        ctx: Ctx,
+        config: ToolLoopConfig[Out] | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        provider: Provider,
+        registry: ToolRegistry[Any],
+        prompt: Prompt,
+        *,
+        ctx: Any = None,
+        config: ToolLoopConfig[Out] | None = None,
+    ) -> None:
+        self._make = lambda: Driver[Ctx, Out](provider, registry, prompt, ctx, config)
+        self._driver: Driver[Ctx, Out] | None = None
+        self._outcome: Completed[Out] | Failed | None = None
+        self._is_running = False
+        self._seconds_left = None if config is None else config.timeout
+        try:
+            self._driver = self._make()
+        except MaxDepthExceededError as error:
+            self._outcome = Failed(error=error, iterations=0, usage=Usage())
+
+    @property
+    def _started(self) -> Driver[Ctx, Out]:
+        if self._driver is None:
+            assert isinstance(self._outcome, Failed)
+            raise self._outcome.error
+        return self._driver
+
+    @property
+    def messages(self) -> list[Message]:
+        """The transcript; between turns it may be edited, as long as it stays valid."""
+        return self._started.state.messages
+
+    @property
+    def usage(self) -> Usage:
+        """The sum over all requests so far."""
+        return self._started.state.usage
+
+    @property
+    def iterations(self) -> int:
+        """How many requests were made."""
+        return self._started.state.iterations
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last outcome was the end."""
+        return self._outcome is not None
+
+    def resume(self, command: Command) -> None:
+        """Say what the next turn begins with; ignored after the end."""
+        if self._driver is not None:
+            self._driver.state.commanded(command)
+
+    async def next_turn(self) -> TurnOutcome[Out]:
+        """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
+
+        Cancelling it ends the loop; the transcript in `messages` is valid then, too.
+
+        Raises:
+            LoopUsageError: Another `next_turn` of this handle is running.
+        """
+        if self._outcome is not None:
+            return self._outcome
+        if self._is_running:
+            raise LoopUsageError("next_turn is running already: a handle takes one turn at a time")
+        driver = self._started
+        self._is_running = True
+        try:
+            await self._turn(driver)
+        except Exception as error:
+            driver.fail(error)
+            self._outcome = Failed(error=error, iterations=driver.state.iterations, usage=driver.state.usage)
+            return self._outcome
+        finally:
+            self._is_running = False
+            if self._outcome is None and not driver.state.is_at_boundary:
+                driver.state.cancelled()
+            if driver.state.is_finished:
+                await driver.tell_end()
+                if driver.state.reason is not None:
+                    self._outcome = Completed(driver.result())
+        if self._outcome is not None:
+            return self._outcome
+        response = driver.state.response
+        assert response is not None
+        return Yielded(self, response, driver.state.last_results)
+
+    async def _turn(self, driver: Driver[Ctx, Out]) -> None:
+        if self._seconds_left is None:
+            await driver.turn()
+            return
+        began = anyio.current_time()
+        with anyio.move_on_after(self._seconds_left) as scope:
+            await driver.turn()
+        self._seconds_left = max(0.0, self._seconds_left - (anyio.current_time() - began))
+        if scope.cancelled_caught:
+            driver.time_out()
+
+    def into_result(self) -> ToolLoopResult[Out]:
+        """Return what the loop leaves.
+
+        Raises:
+            LoopUsageError: It has not ended.
+            ToolkitError: It failed; the same error as in `Failed`.
+        """
+        if isinstance(self._outcome, Failed):
+            raise self._outcome.error
+        if self._outcome is None:
+            raise LoopUsageError("the loop has not ended yet: call next_turn until it gives Completed or Failed")
+        return self._outcome.result
+
+    async def close(self) -> None:
+        """End the loop now; open calls are answered, nothing more runs. Does nothing after the end."""
+        if self._driver is not None and self._outcome is None:
+            self._driver.state.close()
+            await self._driver.tell_end()
+            self._outcome = Completed(self._driver.result())
+
+
+tool_loop_resumable = ToolLoopHandle
+"""The handle under the name of what it makes possible."""

@@ -1,0 +1,135 @@
+"""How a loop can end, and what it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeAlias, Union
+
+from typing_extensions import TypeVar
+
+from toolkit.chat import ChatResponse, Message, ToolCall, Usage
+from toolkit.loop.events import LoopDetected
+
+__all__ = [
+    "Aborted",
+    "AwaitingApproval",
+    "Cancelled",
+    "Complete",
+    "MaxIterations",
+    "Out",
+    "ResultAsAnswer",
+    "StopCondition",
+    "TerminationReason",
+    "Timeout",
+    "ToolLoopResult",
+    "UsageLimit",
+]
+
+Out = TypeVar("Out", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The model gave its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaxIterations:
+    """The limit of tool turns was reached."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """The loop took longer than it may, in seconds; what was running was cancelled."""
+
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopCondition:
+    """`stop_when` or the caller said stop."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultAsAnswer:
+    """A tool's output is the answer."""
+
+    call_id: str
+    tool_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageLimit:
+    """A limit of the budget was reached.
+
+    Args:
+        limit: Which one.
+        maximum: What it allows.
+        used: What has been used.
+    """
+
+    limit: Literal["requests", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "cost"]
+    maximum: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingApproval:
+    """Somebody has to decide on these calls before the loop can go on."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """An approver ended the run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The caller cancelled the loop, or left it."""
+
+
+TerminationReason: TypeAlias = Union[
+    Complete,
+    MaxIterations,
+    Timeout,
+    StopCondition,
+    LoopDetected,
+    ResultAsAnswer,
+    UsageLimit,
+    AwaitingApproval,
+    Aborted,
+    Cancelled,
+]
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolLoopResult(Generic[Out]):
+    """What a loop leaves.
+
+    Args:
+        text: The answer: the last response's text, or the tool's output where that is the answer.
+        output: The validated answer, where an output type was asked for and the model gave one.
+        response: The last response; None when the model never answered.
+        messages: The whole transcript: valid, each call with its result.
+        usage: The sum over all requests.
+        iterations: How many times the model was asked.
+        tool_rounds: How many turns ran tools.
+        reason: Why the loop ended.
+    """
+
+    text: str
+    output: Out | None = None
+    response: ChatResponse | None
+    messages: list[Message]
+    usage: Usage
+    iterations: int
+    tool_rounds: int
+    reason: TerminationReason

@@ -1,0 +1,603 @@
+"""Every decision of a loop, as plain data: no await, no clock, no randomness, no I/O.
+
+A loop is a conversation between this machine and a driver. The driver asks `LoopState.next_step` what to do, does it,
+and feeds back what came of it; all views of a loop (run, stream, handle, saved and restored) are drivers of this one
+machine. The steps and the feeds that answer them::
+
+    step            done by the driver                        fed back by
+    Compact         shorten the transcript                    compacted
+    CallModel       ask the model                             model_replied | limit_reached
+    AskApproval     prepare each call, ask the guards         approval_decided, once per call
+    RunTools        run one unit of calls                     tool_started, tool_returned, once per call
+    Finished        nothing: the loop is over
+
+At any time come `steered`, `commanded`, `timed_out`, `cancelled`, `failed` and `close`.
+
+The order of a turn: pending commands and steering, limits, the model, its usage, `stop_when`, done?, loop detection,
+approvals, execution, results appended, warnings appended, the limit of iterations.
+
+What the machine guarantees, whatever is fed and whenever it ends: each call of an assistant message gets exactly one
+result, directly after that message, in call order. While calls are open their results wait here, each kept the moment
+it lands; they are appended together, when the last one is in or when the loop ends. A call that the end finds
+unanswered is answered by what is known of it: "not started" if the driver never said that it started, "interrupted"
+if it did. So a result, once fed, is never lost or replaced, and no call is ever offered to run twice.
+
+The one state in which calls stay open is `AwaitingApproval`: the decision belongs to somebody who is not here. Feeding
+it moves the machine on; closing it answers those calls as not started.
+
+A feed that does not fit the current state raises `LoopUsageError` and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, TypeAlias, Union, cast
+
+from toolkit.chat import (
+    AssistantMessage,
+    ChatResponse,
+    Message,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+    mend_call_ids,
+)
+from toolkit.errors import LoopUsageError
+from toolkit.loop.config import Batched, Parallel, Sequential, ToolLoopConfig
+from toolkit.loop.detection import LoopDetector, warning_text
+from toolkit.loop.events import LoopDetected
+from toolkit.loop.outcome import (
+    Aborted,
+    AwaitingApproval,
+    Cancelled,
+    Complete,
+    MaxIterations,
+    ResultAsAnswer,
+    StopCondition,
+    TerminationReason,
+    Timeout,
+    UsageLimit,
+)
+from toolkit.loop.stopping import Continue, Stop, StopContext
+
+__all__ = [
+    "AskApproval",
+    "CallModel",
+    "Command",
+    "Compact",
+    "Decision",
+    "EndRun",
+    "Finished",
+    "InjectMessages",
+    "LoopState",
+    "Postpone",
+    "Refuse",
+    "RunCall",
+    "RunTools",
+    "Step",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Shorten `messages`, or feed them back as they are."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Ask the model; without tools for the answer that follows the last allowed turn."""
+
+    iteration: int
+    _: KW_ONLY
+    has_tools: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """Prepare these calls and ask whether they may run."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Run these calls, at most `limit` at once."""
+
+    calls: tuple[ToolCall, ...]
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The loop is over, or waits for a decision (`AwaitingApproval`)."""
+
+    reason: TerminationReason
+
+
+Step: TypeAlias = Union[Compact, CallModel, AskApproval, RunTools, Finished]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCall:
+    """The call may run.
+
+    Args:
+        alone: It must not run beside another.
+    """
+
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The call won't run; this is its result."""
+
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Somebody will decide later."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """The loop ends here, by the word of an approver."""
+
+    reason: str
+
+
+Decision: TypeAlias = Union[RunCall, Refuse, Postpone, EndRun]
+
+
+@dataclass(frozen=True, slots=True)
+class InjectMessages:
+    """Append these messages before the next turn, and go on."""
+
+    messages: tuple[Message, ...]
+
+
+Command: TypeAlias = Union[Continue, InjectMessages, Stop]
+"""What the caller wants of the next turn."""
+
+_Phase: TypeAlias = Literal["ready", "compacting", "asking", "deciding", "running", "finished", "failed"]
+_CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    call: ToolCall
+    status: _CallStatus = "undecided"
+    result: ToolResult | None = None
+
+
+class LoopState:
+    """The machine; see the module's text.
+
+    Args:
+        messages: The transcript to start from: valid, and owned by the machine from here on.
+        config: The settings; only what decides is read here.
+        compacts: Whether a `Compact` step comes before each request.
+
+    Attributes:
+        messages: The transcript so far.
+        usage: The sum over all responses.
+        iterations: How many requests were made.
+        tool_rounds: How many turns ran to their results.
+        response: The last response.
+        reason: Why the loop ended; None while it goes on.
+        closed: The results that the machine gave itself because the loop ended, and whether each call had started.
+    """
+
+    __slots__ = (
+        "_call_ids",
+        "_command",
+        "_compacts",
+        "_config",
+        "_detector",
+        "_incoming",
+        "_is_compacted",
+        "_is_last",
+        "_open",
+        "_phase",
+        "_results",
+        "_tool_calls_executed",
+        "_unanswered",
+        "_undecided",
+        "_units",
+        "_warnings",
+        "_wound_up",
+        "closed",
+        "iterations",
+        "messages",
+        "reason",
+        "response",
+        "tool_rounds",
+        "usage",
+    )
+
+    def __init__(self, messages: list[Message], config: ToolLoopConfig[Any], *, compacts: bool = False) -> None:
+        self.messages = messages
+        self.usage = Usage()
+        self.iterations = 0
+        self.tool_rounds = 0
+        self.response: ChatResponse | None = None
+        self.reason: TerminationReason | None = None
+        self._config = config
+        self._compacts = compacts
+        self._is_compacted = False
+        self._phase: _Phase = "ready"
+        self.closed: list[tuple[ToolResult, bool]] = []
+        self._open: dict[str, _OpenCall] = {}
+        self._units: deque[tuple[_OpenCall, ...]] = deque()
+        self._results: tuple[ToolResult, ...] = ()
+        self._incoming: list[Message] = []
+        self._warnings: list[Message] = []
+        self._unanswered = self._undecided = 0
+        self._command: Command | None = None
+        self._wound_up: UsageLimit | None = None
+        self._is_last = False
+        self._tool_calls_executed = 0
+        self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
+        self._call_ids = {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}
+
+    # what may be asked at any time
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no step is left, or only somebody's decision can bring one."""
+        return self._phase in ("finished", "failed")
+
+    @property
+    def is_at_boundary(self) -> bool:
+        """Whether no turn is under way: the transcript is whole and may be changed."""
+        return self._phase == "ready"
+
+    @property
+    def last_results(self) -> tuple[ToolResult, ...]:
+        """The results of the turn that was finished last."""
+        return self._results
+
+    def next_step(self) -> Step:
+        """Return what to do now; the same step again until it is answered."""
+        phase = self._phase
+        if phase == "ready":
+            return self._begin_turn()
+        if phase == "running":
+            return self._next_unit()
+        if phase == "deciding":
+            return AskApproval(tuple([entry.call for entry in self._open.values() if entry.status == "undecided"]))
+        if phase == "asking":
+            return CallModel(self.iterations, has_tools=not self._is_last)
+        if phase == "compacting":
+            return Compact(self.messages)
+        if self.reason is None:
+            raise LoopUsageError("the loop failed and can't go on: its error was raised already")
+        return Finished(self.reason)
+
+    # the beginning of a turn
+
+    def _begin_turn(self) -> Step:
+        command, self._command = self._command, None
+        if isinstance(command, Stop):
+            self._end(StopCondition(command.reason))
+            return self.next_step()
+        if isinstance(command, InjectMessages):
+            self.messages.extend(command.messages)
+        if self._incoming:
+            self.messages.extend(self._incoming)
+            self._incoming = []
+        if self._is_last or (self._config.max_iterations == 0 and self._config.on_max_iterations == "stop"):
+            self._end(MaxIterations(self._config.max_iterations))
+            return self.next_step()
+        if self._compacts and not self._is_compacted:
+            self._phase = "compacting"
+            return Compact(self.messages)
+        self._is_compacted = False
+        self._is_last = self.tool_rounds >= self._config.max_iterations
+        self._phase = "asking"
+        self.iterations += 1
+        return CallModel(self.iterations, has_tools=not self._is_last)
+
+    def compacted(self, messages: Sequence[Message]) -> None:
+        """Take the transcript as it is after `Compact`."""
+        self._require("compacting", "compacted")
+        self.messages[:] = messages
+        self._is_compacted = True
+        self._phase = "ready"
+
+    def limit_reached(self, limit: UsageLimit) -> None:
+        """End the loop because the budget has nothing left for the request that `CallModel` asked for."""
+        self._require("asking", "limit_reached")
+        self.iterations -= 1
+        self._end(limit)
+
+    # the model's answer
+
+    def model_replied(self, response: ChatResponse) -> LoopDetected | None:
+        """Take the answer: keep it, and decide what follows; return what loop detection has to tell.
+
+        Missing and repeated call ids are mended first, so that every later feed has one id for one call.
+        """
+        self._require("asking", "model_replied")
+        message = mend_call_ids(response.message, self._call_ids, self.iterations)
+        if message is not response.message:
+            response.message = message
+        self.response = response
+        self.usage = self.usage + response.usage
+        self.messages.append(message)
+        calls = message.tool_calls
+        for call in calls:
+            self._open[call.id] = _OpenCall(call)
+        self._unanswered = self._undecided = len(calls)
+        self._call_ids.update(self._open)
+        stop_when = self._config.stop_when
+        if stop_when is not None:
+            decision = stop_when(self._stop_context(response))
+            if isinstance(decision, Stop):
+                self._end(StopCondition(decision.reason))
+                return None
+        if not calls:
+            self._end(MaxIterations(self._config.max_iterations) if self._is_last else Complete())
+            return None
+        if self._is_last:
+            self._end(MaxIterations(self._config.max_iterations))
+            return None
+        self._phase = "deciding"
+        if response.stop_reason in ("content_filter", "refusal"):
+            self._answer_open("the reply was stopped by the provider's content filter")
+            self._close_turn()
+            return None
+        return None if self._detector is None else self._detect(calls)
+
+    def _stop_context(self, response: ChatResponse) -> StopContext:
+        return StopContext(
+            iteration=self.iterations,
+            response=response,
+            usage=self.usage,
+            tool_calls_executed=self._tool_calls_executed,
+            last_tool_results=self._results,
+        )
+
+    def _detect(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
+        assert self._detector is not None
+        found = self._detector.saw_calls(calls)
+        if found is None or not found.is_due:
+            return None
+        match found.fact.action:
+            case "stop":
+                self._end(found.fact)
+            case "inject_warning":
+                self._warnings.append(UserMessage(warning_text(found.fact)))
+            case "skip":
+                for call_id in found.call_ids:
+                    entry = self._open[call_id]
+                    self._keep(entry, ToolResult(call_id, f"Not run. {warning_text(found.fact)}", tool_name=entry.call.name, is_error=True))
+                self._undecided -= len(found.call_ids)
+                self._after_decision()
+            case "warn":
+                pass
+        return found.fact
+
+    # the calls of a turn
+
+    def approval_decided(self, call_id: str, decision: Decision) -> None:
+        """Take the decision on one call."""
+        entry = self._open.get(call_id)
+        is_awaited = entry is not None and (
+            (self._phase == "deciding" and entry.status == "undecided")
+            or (isinstance(self.reason, AwaitingApproval) and entry.status == "deferred")
+        )
+        if entry is None or not is_awaited:
+            raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
+        match decision:
+            case RunCall(alone):
+                entry.status = "alone" if alone else "approved"
+            case Refuse(result):
+                self._keep(entry, result)
+            case Postpone():
+                entry.status = "deferred"
+            case EndRun(reason):
+                self._end(Aborted(reason))
+                return
+        self._undecided -= 1
+        self._after_decision()
+
+    def _after_decision(self) -> None:
+        if self._undecided:
+            return
+        self.reason = None
+        self._phase = "running"
+        if self._unanswered:
+            self._plan_units()
+        else:
+            self._close_turn()
+
+    def _plan_units(self) -> None:
+        """Cut what may run into units: what stands in one unit runs together, the units run one after the other."""
+        execution = self._config.execution
+        size = 1 if isinstance(execution, Sequential) else execution.size if isinstance(execution, Batched) else 0
+        unit: list[_OpenCall] = []
+        self._units.clear()
+        for entry in self._open.values():
+            if entry.status == "alone":
+                if unit:
+                    self._units.append(tuple(unit))
+                    unit = []
+                self._units.append((entry,))
+            elif entry.status == "approved":
+                unit.append(entry)
+                if len(unit) == size:
+                    self._units.append(tuple(unit))
+                    unit = []
+        if unit:
+            self._units.append(tuple(unit))
+
+    def _next_unit(self) -> Step:
+        while self._units:
+            waiting = tuple([entry.call for entry in self._units[0] if entry.status in ("approved", "alone")])
+            if waiting:
+                execution = self._config.execution
+                return RunTools(waiting, execution.limit if isinstance(execution, Parallel) else None)
+            if any(entry.status == "started" for entry in self._units[0]):
+                raise LoopUsageError("calls are still running: feed their results before asking for the next step")
+            self._units.popleft()
+        self.reason = AwaitingApproval(tuple([entry.call for entry in self._open.values() if entry.status == "deferred"]))
+        self._phase = "finished"
+        return Finished(self.reason)
+
+    def tool_started(self, call_id: str) -> None:
+        """Note that a call runs from now on."""
+        entry = self._open.get(call_id)
+        if self._phase != "running" or entry is None or entry.status not in ("approved", "alone"):
+            raise LoopUsageError(f"call '{call_id}' is not to be run now")
+        entry.status = "started"
+
+    def tool_returned(self, call_id: str, result: ToolResult) -> None:
+        """Keep the result of a call, at once and for good."""
+        entry = self._open.get(call_id)
+        if self._phase != "running" or entry is None or entry.status in ("done", "undecided", "deferred"):
+            raise LoopUsageError(f"no result is awaited for call '{call_id}'")
+        self._keep(entry, result)
+        if not self._unanswered:
+            self._close_turn()
+
+    def wind_up(self, limit: UsageLimit) -> None:
+        """End the loop when this turn's results are in: the budget has no more tool calls."""
+        self._require("deciding", "wind_up")
+        self._wound_up = limit
+
+    def _keep(self, entry: _OpenCall, result: ToolResult) -> None:
+        if result.call_id != entry.call.id:
+            raise LoopUsageError(f"a result for call '{result.call_id}' was given as that of call '{entry.call.id}'")
+        entry.result = result
+        entry.status = "done"
+        self._unanswered -= 1
+
+    def _close_turn(self) -> None:
+        """Append the results in call order, then the warnings, and see whether the loop goes on."""
+        self._append_results()
+        self.tool_rounds += 1
+        if self._warnings:
+            self.messages.extend(self._warnings)
+            self._warnings = []
+        if self._detector is not None:
+            self._detector.saw_results(self._results)
+        self._phase = "ready"
+        for result in self._results:
+            if result.result_as_answer and not result.is_error:
+                self._end(ResultAsAnswer(result.call_id, result.tool_name))
+                return
+        if self._wound_up is not None:
+            self._end(self._wound_up)
+        elif self.tool_rounds >= self._config.max_iterations and self._config.on_max_iterations == "stop":
+            self._end(MaxIterations(self._config.max_iterations))
+
+    def _append_results(self) -> None:
+        results = tuple([entry.result for entry in self._open.values() if entry.result is not None])
+        assert len(results) == len(self._open), "a turn is closed only when each call has its result"
+        self.messages.extend(results)
+        self._tool_calls_executed += len(results)
+        self._results = results
+        self._open = {}
+        self._units.clear()
+
+    # what comes from outside
+
+    def steered(self, messages: Iterable[Message]) -> None:
+        """Take messages from somebody else: calls that have not started are skipped, and the next turn begins with them.
+
+        After a completed loop they open it again.
+        """
+        new = list(messages)
+        if not new:
+            return
+        if self.is_finished and not isinstance(self.reason, Complete):
+            raise LoopUsageError("the loop is over: nobody reads a message anymore")
+        self._incoming.extend(new)
+        if self.is_finished:
+            self.reason = None
+            self._phase = "ready"
+        elif self._phase in ("deciding", "running"):
+            for entry in self._open.values():
+                if entry.status in ("undecided", "approved", "alone", "deferred"):
+                    self._keep(entry, _not_started(entry.call, "skipped because of a new message"))
+                    self.closed.append((cast("ToolResult", entry.result), False))
+            self._undecided = 0
+            self._phase = "running"
+            if not self._unanswered:
+                self._close_turn()
+
+    def commanded(self, command: Command) -> None:
+        """Take the caller's wish for the next turn; the last one counts, and none is left after the end."""
+        if not self.is_finished:
+            self._command = command
+
+    def timed_out(self, limit: float) -> None:
+        """End the loop: its time is up."""
+        if not self.is_finished:
+            self._end(Timeout(limit))
+
+    def cancelled(self) -> None:
+        """End the loop: its caller has gone."""
+        if not self.is_finished:
+            self._end(Cancelled())
+
+    def failed(self) -> None:
+        """End the loop: what it needs has failed, and its driver is about to raise why."""
+        if not self.is_finished:
+            self._end(None)
+
+    def close(self) -> None:
+        """End the loop, whatever state it is in, and answer every open call."""
+        if isinstance(self.reason, AwaitingApproval):
+            self._end(Cancelled())
+        else:
+            self.cancelled()
+
+    def _end(self, reason: TerminationReason | None) -> None:
+        if self._open:
+            self._answer_open(_WHY[type(reason)])
+            self._append_results()
+        self.reason = reason
+        self._phase = "failed" if reason is None else "finished"
+
+    def _answer_open(self, why: str) -> None:
+        for entry in self._open.values():
+            if entry.status == "done":
+                continue
+            has_started = entry.status == "started"
+            result = _interrupted(entry.call, why) if has_started else _not_started(entry.call, why)
+            self._keep(entry, result)
+            self.closed.append((result, has_started))
+
+    def _require(self, phase: _Phase, feed: str) -> None:
+        if self._phase != phase:
+            raise LoopUsageError(f"{feed} does not fit here: the loop is {self._phase}, not {phase}")
+
+
+_WHY: dict[type[Any], str] = {
+    StopCondition: "the run was stopped",
+    MaxIterations: "no more tool turns are allowed",
+    Timeout: "the run's time was up",
+    LoopDetected: "the same call was repeated too often",
+    UsageLimit: "the run's usage limit was reached",
+    Aborted: "the run was aborted",
+    Cancelled: "the run was cancelled",
+    type(None): "the run failed",
+}
+
+
+def _not_started(call: ToolCall, why: str) -> ToolResult:
+    return ToolResult(call.id, f"Not started: {why}.", tool_name=call.name, is_error=True)
+
+
+def _interrupted(call: ToolCall, why: str) -> ToolResult:
+    return ToolResult(
+        call.id, f"Interrupted: {why}. The tool was running and may have taken effect.", tool_name=call.name, is_error=True
+    )

@@ -1,0 +1,52 @@
+"""A queue through which others speak to a running loop."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from toolkit.chat import Message, UserMessage
+
+__all__ = ["Steering"]
+
+
+class Steering:
+    """Messages for the model of a running loop, written from anywhere: another task, a thread, a tool.
+
+    What is steered is read between the units of execution: calls that have not started are skipped and answered, and
+    the message comes after the results. A follow-up waits until the loop would end, and opens another turn.
+    """
+
+    __slots__ = ("_follow_ups", "_steered")
+
+    def __init__(self) -> None:
+        self._steered: deque[Message] = deque()
+        self._follow_ups: deque[Message] = deque()
+
+    def steer(self, message: str | Message) -> None:
+        """Interrupt: the model reads it before anything else is done."""
+        self._steered.append(UserMessage(message) if isinstance(message, str) else message)
+
+    def follow_up(self, message: str | Message) -> None:
+        """Add something to do once the loop would end."""
+        self._follow_ups.append(UserMessage(message) if isinstance(message, str) else message)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._steered and not self._follow_ups
+
+    def take_steered(self) -> list[Message]:
+        """Return all that was steered and forget it."""
+        return _drain(self._steered)
+
+    def take_follow_up(self) -> list[Message]:
+        """Return the next follow-up, as a list of at most one, and forget it."""
+        return [self._follow_ups.popleft()] if self._follow_ups else []
+
+
+def _drain(queue: deque[Message]) -> list[Message]:
+    taken: list[Message] = []
+    # Others may append meanwhile; popleft is atomic, copying and clearing would not be.
+    while queue:
+        taken.append(queue.popleft())
+    return taken

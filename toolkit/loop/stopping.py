@@ -1,0 +1,124 @@
+"""When to stop although the model would go on: small predicates that combine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, Union
+
+from toolkit.chat import ChatResponse, ToolResult, Usage
+from toolkit.errors import ConfigurationError
+
+__all__ = [
+    "Continue",
+    "Stop",
+    "StopContext",
+    "StopDecision",
+    "StopWhen",
+    "and_",
+    "or_",
+    "stop_after",
+    "token_budget",
+    "when_called",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the loop; the calls of this response are not run."""
+
+    reason: str | None = None
+
+
+StopDecision: TypeAlias = Union[Continue, Stop]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopContext:
+    """What a stop condition may look at, after each response.
+
+    Args:
+        iteration: The turn, from 1.
+        response: What the model just said.
+        usage: The sum over all requests so far.
+        tool_calls_executed: How many calls have been answered in the turns before, refused and failed ones included.
+        last_tool_results: The results of the turn before; empty on the first.
+    """
+
+    iteration: int
+    response: ChatResponse
+    usage: Usage
+    tool_calls_executed: int
+    last_tool_results: Sequence[ToolResult]
+
+
+StopWhen: TypeAlias = Callable[[StopContext], StopDecision]
+"""Decides after each response; must be quick and change nothing."""
+
+_CONTINUE = Continue()
+
+
+def stop_after(*, steps: int) -> StopWhen:
+    """Stop with the response of turn number `steps`."""
+    if steps < 1:
+        raise ConfigurationError(f"stop_after(steps=...) must be 1 or more, not {steps}")
+
+    def decide(context: StopContext) -> StopDecision:
+        return Stop(f"{steps} steps were made") if context.iteration >= steps else _CONTINUE
+
+    return decide
+
+
+def when_called(name: str) -> StopWhen:
+    """Stop when the model asks for this tool; the call is not run."""
+
+    def decide(context: StopContext) -> StopDecision:
+        is_called = any(call.name == name for call in context.response.tool_calls)
+        return Stop(f"{name} was called") if is_called else _CONTINUE
+
+    return decide
+
+
+def token_budget(tokens: int) -> StopWhen:
+    """Stop once this many tokens, input and output together, have been used."""
+    if tokens < 1:
+        raise ConfigurationError(f"token_budget must be 1 or more, not {tokens}")
+
+    def decide(context: StopContext) -> StopDecision:
+        used = context.usage.total_tokens
+        return Stop(f"{used} of {tokens} tokens are used") if used >= tokens else _CONTINUE
+
+    return decide
+
+
+def or_(*conditions: StopWhen) -> StopWhen:
+    """Stop when any of these says so, for the reason of the first that does."""
+
+    def decide(context: StopContext) -> StopDecision:
+        for condition in conditions:
+            decision = condition(context)
+            if isinstance(decision, Stop):
+                return decision
+        return _CONTINUE
+
+    return decide
+
+
+def and_(*conditions: StopWhen) -> StopWhen:
+    """Stop when all of these say so, for all their reasons."""
+    if not conditions:
+        raise ConfigurationError("and_() needs at least one condition: with none it would stop at once")
+
+    def decide(context: StopContext) -> StopDecision:
+        decisions = [condition(context) for condition in conditions]
+        stops = [decision for decision in decisions if isinstance(decision, Stop)]
+        if len(stops) < len(decisions):
+            return _CONTINUE
+        return Stop("; ".join(stop.reason for stop in stops if stop.reason) or None)
+
+    return decide

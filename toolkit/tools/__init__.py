@@ -1,0 +1,1 @@
+"""One tool, many tools, one call."""

@@ -1,0 +1,151 @@
+"""The front door: `tool`, `tool_with_ctx`, and their plain-call form `tool_from_function`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
+
+from typing_extensions import TypeVar, Unpack
+
+from toolkit.tools.context import ToolContext
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.options import ToolOptionKeywords, ToolOptions
+
+__all__ = ["tool", "tool_from_function", "tool_with_ctx"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+
+class _ToolDecorator(Protocol):
+    def __call__(self, function: Callable[P, R], /) -> FunctionTool[object, P, R]: ...
+
+
+class _ToolWithCtxDecorator(Protocol):
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[ToolContext[C], P], R], /
+    ) -> FunctionTool[C, Concatenate[ToolContext[C], P], R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[C, P], R], /) -> FunctionTool[C, Concatenate[C, P], R]: ...
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[object, P, R]: ...
+@overload
+def tool(
+    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptionKeywords]
+) -> _ToolDecorator: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Unpack[ToolOptionKeywords],
+) -> Any:
+    """Make a function a tool; its hints and its docstring become what the model is told.
+
+    Works bare and with options; the function stays callable as written.
+
+    ::
+
+        @tool
+        def add(a: int, b: int = 0) -> int:
+            '''Add two numbers.
+
+            Args:
+                a: The first one.
+                b: The second one.
+            '''
+            return a + b
+
+        add(1, 2)                    # 3
+        add.invoke('{"a": 1}')       # 1
+        add.definition.parameters    # the JSON Schema
+
+    Args:
+        function: Anything callable; with options it is given to what this returns.
+        name: What the model calls it; None takes the function's name.
+        description: What the model reads; None takes the docstring without its sections.
+        options: See `ToolOptions`.
+
+    Raises:
+        SchemaError: The function can't be a tool; names the function, the parameter and the reason. For a method it
+            comes at the first use, when the class is complete.
+        ConfigurationError: An option or a name that can't be.
+    """
+    return _made(function, name=name, description=description, context=False, options=options, frame=sys._getframe(1))
+
+
+@overload
+def tool_with_ctx(
+    function: Callable[Concatenate[ToolContext[C], P], R], /
+) -> FunctionTool[C, Concatenate[ToolContext[C], P], R]: ...
+@overload
+def tool_with_ctx(function: Callable[Concatenate[C, P], R], /) -> FunctionTool[C, Concatenate[C, P], R]: ...
+@overload
+def tool_with_ctx(
+    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptionKeywords]
+) -> _ToolWithCtxDecorator: ...
+def tool_with_ctx(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Unpack[ToolOptionKeywords],
+) -> Any:
+    """Make a function a tool whose first parameter is the application's context, which no model sees.
+
+    Annotated with the application's own type it gets that object; annotated ``ToolContext[App]`` it gets the envelope
+    with the call's id, progress reports and more. A registry takes the tool only if its context fits.
+
+    ::
+
+        @tool_with_ctx
+        async def orders(app: App, limit: int = 10) -> list[Order]:
+            '''List the user's newest orders.'''
+            return await app.database.orders(app.user, limit)
+
+    Arguments and errors are those of `tool`; a context without a type, or ``Any``, is a `SchemaError` too.
+    """
+    return _made(function, name=name, description=description, context=True, options=options, frame=sys._getframe(1))
+
+
+def tool_from_function(
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Unpack[ToolOptionKeywords],
+) -> FunctionTool[object, P, R]:
+    """Return the tool that ``tool(...)(function)`` gives, for a function that is not yours to decorate."""
+    made: FunctionTool[object, P, R] = _made(
+        function, name=name, description=description, context=False, options=options, frame=sys._getframe(1)
+    )
+    return made
+
+
+def _made(
+    function: Callable[..., Any] | None,
+    *,
+    name: str | None,
+    description: str | None,
+    context: bool,
+    options: ToolOptionKeywords,
+    frame: Any,
+) -> Any:
+    settings = ToolOptions(**cast("Any", options))
+    # Classes local to the enclosing function are found in its frame, which is only alive now.
+    localns: Mapping[str, Any] | None = frame.f_locals if frame.f_code.co_name != "<module>" else None
+
+    def decorate(function: Callable[..., Any]) -> FunctionTool[Any, ..., Any]:
+        return FunctionTool[Any, ..., Any](
+            function, context=context, name=name, description=description, options=settings, localns=localns
+        )
+
+    return decorate if function is None else decorate(function)

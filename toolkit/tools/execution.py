@@ -1,0 +1,545 @@
+"""One call, in three stages: prepare, run, finish.
+
+`prepare` and `authorize` decide whether a call may run and with what; they give `Ready`, or a value that says why not.
+`run` runs it. Whatever a tool raises becomes an error result here and nowhere else; only the cancellation of the
+caller, and what is no `Exception`, pass out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Union
+
+import anyio
+from anyio.lowlevel import RunVar
+
+from toolkit.chat import ToolCall, ToolResult
+from toolkit.errors import (
+    InvalidArgumentsError,
+    ToolCancelledError,
+    ToolDeniedError,
+    ToolError,
+    ToolFailedError,
+    ToolNotFoundError,
+    ToolTimeoutError,
+    ToolUsageLimitExceededError,
+)
+from toolkit.schema import MalformedJsonError, decode_strings
+from toolkit.tools.approval import (
+    Abort,
+    ApprovalHook,
+    ApprovalRequest,
+    Approve,
+    Defer,
+    Deny,
+    Modify,
+    to_approval,
+)
+from toolkit.tools.backend import AsyncioCancelledError, cancellation_mark, is_own_cancellation
+from toolkit.tools.caching import Cache, cache_key
+from toolkit.tools.context import ToolContext
+from toolkit.tools.events import (
+    Observer,
+    ToolCallRefused,
+    ToolCallRepaired,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+)
+from toolkit.tools.handler import Ctx, Registration
+from toolkit.tools.limits import limit_text
+from toolkit.tools.output import ToolOutput, dump_output, load_output, to_output
+from toolkit.tools.repair import repair_arguments, repair_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from toolkit.tools.options import ToolRetryConfig
+    from toolkit.tools.permissions import Permissions
+
+__all__ = [
+    "Aborted",
+    "AfterToolExecution",
+    "BeforeToolExecution",
+    "Deferred",
+    "ExecutionPolicy",
+    "Ready",
+    "Refused",
+    "Verdict",
+    "authorize",
+    "describe_error",
+    "error_result",
+    "prepare",
+    "run",
+]
+
+_logger = logging.getLogger("toolkit.tools")
+
+BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], Union[bool, Awaitable[bool]]]
+"""Given tool name, call id and arguments; False skips the call. Raising skips it too."""
+
+AfterToolExecution: TypeAlias = Callable[[str, str, bool], Union[None, Awaitable[None]]]
+"""Given tool name, call id and whether it failed. Raising changes nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ExecutionPolicy:
+    """What the caller wants for every call; made once per run.
+
+    Args:
+        tool_timeout: Seconds for one run of a tool that has no timeout of its own.
+        max_output_chars: The longest text that the model reads.
+        name_repair: Whether a near miss of a tool's name is taken as that name.
+        argument_repair: Whether malformed arguments are mended.
+        cache: Where outputs are kept; None keeps none.
+        before: Asked before each call.
+        after: Told after each call.
+        approve: Asked about each call, after `before`.
+        hook_timeout: Seconds that an async hook may take.
+        observer: Takes the events.
+        metadata: For `ToolContext.metadata`.
+    """
+
+    tool_timeout: float | None = None
+    max_output_chars: int | None = 32_000
+    name_repair: bool = True
+    argument_repair: bool = True
+    cache: Cache | None = None
+    before: BeforeToolExecution | None = None
+    after: AfterToolExecution | None = None
+    approve: ApprovalHook | None = None
+    hook_timeout: float = 60.0
+    observer: Observer | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(slots=True)
+class Ready(Generic[Ctx]):
+    """A call that may run.
+
+    Args:
+        call: As it is taken, its name repaired.
+        registration: The tool.
+        arguments: Validated.
+        original: As the model wrote it.
+        asks: Why somebody must agree first; None when nobody must.
+        repairs: What was mended.
+    """
+
+    call: ToolCall
+    registration: Registration[Ctx]
+    arguments: dict[str, Any]
+    original: ToolCall
+    asks: str | None = None
+    repairs: tuple[ToolCallRepaired, ...] = ()
+
+
+@dataclass(slots=True)
+class Refused:
+    """A call that will not run, with the result that says why."""
+
+    call: ToolCall
+    result: ToolResult
+    repairs: tuple[ToolCallRepaired, ...] = ()
+
+
+@dataclass(slots=True)
+class Deferred(Generic[Ctx]):
+    """A call whose approval comes later."""
+
+    ready: Ready[Ctx]
+
+
+@dataclass(slots=True)
+class Aborted:
+    """A call whose approver ended the run."""
+
+    call: ToolCall
+    reason: str
+
+
+Verdict: TypeAlias = Union[Ready[Ctx], Refused, Deferred[Ctx], Aborted]
+
+
+def error_result(call: ToolCall, message: str) -> ToolResult:
+    """Return the error result of `call`."""
+    return ToolResult(call.id, message, tool_name=call.name, is_error=True)
+
+
+def describe_error(error: BaseException) -> str:
+    """Return what a model reads of an exception: a `ToolError` as written, another as ``Type: message``; never empty."""
+    if isinstance(error, ToolError):
+        return error.message
+    name = type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        return f"{name}: " + "; ".join(describe_error(inner) for inner in error.exceptions)
+    text = str(error).strip()
+    return f"{name}: {text}" if text else f"{name} (it gave no message)"
+
+
+# prepare
+
+
+def prepare(
+    call: ToolCall,
+    registrations: Mapping[str, Registration[Ctx]],
+    policy: ExecutionPolicy,
+    permissions: Permissions | None = None,
+) -> Ready[Ctx] | Refused:
+    """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs."""
+    registration = registrations.get(call.name)
+    repairs: tuple[ToolCallRepaired, ...] = ()
+    original = call
+    if registration is None:
+        name = repair_name(call.name, registrations) if policy.name_repair else None
+        if name is None:
+            return Refused(call, error_result(call, ToolNotFoundError(call.name, tuple(registrations)).message))
+        repairs = (ToolCallRepaired(call_id=call.id, tool_name=name, kind="name", before=call.name, after=name),)
+        registration = registrations[name]
+        call = ToolCall(call.id, name, call.arguments, extra=call.extra)
+    try:
+        arguments = registration.parse_json(call.arguments)
+    except InvalidArgumentsError as error:
+        allowed = registration.options.argument_repair
+        if not (policy.argument_repair if allowed is None else allowed):
+            return Refused(call, error_result(call, error.message), repairs)
+        try:
+            arguments, more = _mend(call, registration, error)
+        except InvalidArgumentsError as final:
+            return Refused(call, error_result(call, final.message), repairs)
+        repairs += more
+    ready = Ready(call, registration, arguments, original, repairs=repairs)
+    if registration.options.requires_approval:
+        ready.asks = f"Tool '{call.name}' needs approval."
+    return ready if permissions is None else _permit(ready, permissions)
+
+
+def _mend(
+    call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
+) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
+    """Read arguments that were refused once, or raise what the model should be told."""
+    text = call.arguments
+    repairs: tuple[ToolCallRepaired, ...] = ()
+    if isinstance(error, MalformedJsonError):
+        mended = repair_arguments(text)
+        if mended is None:
+            raise error
+        repairs = (
+            ToolCallRepaired(call_id=call.id, tool_name=call.name, kind="text", before=text, after=mended),
+        )
+        text = mended
+        try:
+            return registration.parse_json(text), repairs
+        except MalformedJsonError:
+            raise error from None
+        except InvalidArgumentsError as still_wrong:
+            error = still_wrong
+    decoded = decode_strings(registration.arguments, json.loads(text or "{}"))
+    if decoded is None:
+        raise error
+    after = json.dumps(decoded, ensure_ascii=False)
+    repair = ToolCallRepaired(call_id=call.id, tool_name=call.name, kind="values", before=text, after=after)
+    return registration.arguments.parse(decoded), (*repairs, repair)
+
+
+def _permit(ready: Ready[Ctx], permissions: Permissions) -> Ready[Ctx] | Refused:
+    plain: dict[str, Any] = json.loads(ready.registration.arguments.dump_json(ready.arguments))
+    decision = permissions.decide(ready.call.name, plain)
+    if decision.action == "deny":
+        return Refused(ready.call, error_result(ready.call, ToolDeniedError(decision.reason).message), ready.repairs)
+    if decision.action == "ask":
+        ready.asks = decision.reason
+    return ready
+
+
+async def authorize(
+    ready: Ready[Ctx], policy: ExecutionPolicy, permissions: Permissions | None = None
+) -> Verdict[Ctx]:
+    """Ask the guards: the hook before execution, then the approval. A guard that raises denies."""
+    call = ready.call
+    if policy.before is not None:
+        try:
+            goes_on = await _answer(policy.before(call.name, call.id, ready.arguments), policy.hook_timeout)
+        except Exception:
+            _logger.exception("before_tool_execution raised for %s; the call is skipped", call.name)
+            goes_on = False
+        if goes_on is not True:
+            return Refused(call, error_result(call, "Tool execution skipped by before_tool_execution hook."))
+    if policy.approve is None:
+        if ready.asks is None:
+            return ready
+        return Refused(call, error_result(call, f"{ready.asks} Nobody is there to approve it, so it was not run."))
+    return _decided(ready, await _approval(ready, policy.approve, policy.hook_timeout), permissions)
+
+
+async def _approval(ready: Ready[Any], approve: ApprovalHook, timeout: float) -> object:
+    call = ready.call
+    request = ApprovalRequest(
+        call.id,
+        call.name,
+        ready.arguments,
+        original=ready.original,
+        definition=ready.registration.definition,
+        tags=ready.registration.options.tags,
+        reason=ready.asks or "",
+    )
+    try:
+        return await _answer(approve(request), timeout)
+    except Exception:
+        _logger.exception("the approval hook raised for %s; the call is denied", call.name)
+        return Deny("Tool call denied: the approval hook failed.")
+
+
+def _decided(ready: Ready[Ctx], answer: object, permissions: Permissions | None) -> Verdict[Ctx]:
+    call = ready.call
+    match to_approval(answer):
+        case Approve():
+            return ready
+        case Deny(reason):
+            return Refused(call, error_result(call, ToolDeniedError(reason).message))
+        case Abort(reason):
+            return Aborted(call, reason)
+        case Defer():
+            return Deferred(ready)
+        case Modify(arguments):
+            try:
+                ready.arguments = ready.registration.arguments.parse(dict(arguments))
+            except InvalidArgumentsError as error:
+                return Refused(call, error_result(call, f"The approver changed the arguments wrongly. {error.message}"))
+            judged = ready if permissions is None else _permit(ready, permissions)
+            return judged if isinstance(judged, Refused) else ready
+
+
+async def _answer(value: Any, timeout: float) -> Any:
+    if not inspect.isawaitable(value):
+        return value
+    with anyio.fail_after(timeout):
+        return await value
+
+
+# run and finish
+
+
+async def run(ready: Ready[Ctx], state: Ctx, policy: ExecutionPolicy, *, depth: int = 0) -> ToolResult:
+    """Run a call that may run, and give its result; all that a tool raises becomes an error result."""
+    call, registration, observer = ready.call, ready.registration, policy.observer
+    context = ToolContext(
+        state, call_id=call.id, tool_name=call.name, depth=depth, metadata=policy.metadata, observer=observer
+    )
+    began = 0.0
+    if observer is not None:
+        began = time.perf_counter()
+        await observer.emit(
+            ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=ready.arguments)
+        )
+    mark = cancellation_mark()
+    is_cached = False
+    try:
+        if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
+            output, is_cached = await _guarded(ready, context, policy)
+        else:
+            output = await registration.execute(ready.arguments, context)
+    except Exception as error:
+        output = _failure(call.name, error)
+    except AsyncioCancelledError as error:
+        if not is_own_cancellation(mark):
+            context.abandon()
+            raise
+        output = _failure(call.name, error)
+    context.close()
+    if type(output) is not ToolOutput:
+        output = to_output(output)
+    result = ToolResult(
+        call.id,
+        output.content,
+        tool_name=call.name,
+        is_error=output.is_error,
+        result_as_answer=(output.result_as_answer or registration.options.result_as_answer) and not output.is_error,
+        child_loop_id=output.child_loop_id,
+        details=output.details,
+    )
+    if observer is not None:
+        await observer.emit(
+            ToolExecutionEnd(
+                call_id=call.id,
+                tool_name=call.name,
+                result=result,
+                duration=time.perf_counter() - began,
+                is_cached=is_cached,
+            )
+        )
+    if policy.after is not None:
+        await _tell_after(policy.after, call, result, policy.hook_timeout)
+    return _limited(result, registration, policy)
+
+
+def _failure(name: str, error: BaseException) -> ToolOutput:
+    if not isinstance(error, ToolError):
+        _logger.debug("tool %s raised", name, exc_info=error)
+    return ToolOutput.error(describe_error(error))
+
+
+async def _tell_after(after: AfterToolExecution, call: ToolCall, result: ToolResult, timeout: float) -> None:
+    try:
+        await _answer(after(call.name, call.id, result.is_error), timeout)
+    except Exception:
+        _logger.exception("after_tool_execution raised for %s; the result stands", call.name)
+
+
+def _limited(result: ToolResult, registration: Registration[Any], policy: ExecutionPolicy) -> ToolResult:
+    """Return the result with its text cut to what the model may read."""
+    most = registration.options.max_output_chars or policy.max_output_chars
+    if most is None or not isinstance(result.content, str) or len(result.content) <= most:
+        return result
+    return ToolResult(
+        result.call_id,
+        limit_text(result.content, most),
+        tool_name=result.tool_name,
+        is_error=result.is_error,
+        result_as_answer=result.result_as_answer,
+        child_loop_id=result.child_loop_id,
+        details=result.details,
+    )
+
+
+# what only some tools ask for
+
+
+async def _guarded(
+    ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy
+) -> tuple[ToolOutput, bool]:
+    """Run under cache, usage limit, locks, retry and timeout; say whether the output came from the cache."""
+    registration, arguments = ready.registration, ready.arguments
+    options = registration.options
+    key = None
+    if policy.cache is not None and options.should_cache is not False:
+        key = cache_key(registration.name, registration.arguments.dump_json(arguments))
+        kept = await policy.cache.get(key)
+        if kept is not None:
+            return load_output(kept), True
+    if not registration.counter.claim():
+        raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
+    async with AsyncExitStack() as gates:
+        if options.lock is not None:
+            await gates.enter_async_context(_keyed_lock(registration.tool, options.lock(arguments)))
+        if options.concurrency is not None:
+            await gates.enter_async_context(_limiter(registration.tool, options.concurrency))
+        timeout = options.timeout or policy.tool_timeout
+        if options.retry is None:
+            output = await _timed(registration, arguments, context, timeout)
+        else:
+            output = await _retried(registration, arguments, context, timeout, options.retry)
+    if key is not None and policy.cache is not None and _is_cacheable(output, arguments, options.should_cache):
+        await policy.cache.set(key, dump_output(output))
+    return output, False
+
+
+def _is_cacheable(output: ToolOutput, arguments: dict[str, Any], should_cache: Any) -> bool:
+    if output.is_error or not output.content or output.is_nothing:
+        return False
+    return bool(should_cache(arguments, output)) if callable(should_cache) else True
+
+
+async def _timed(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+) -> ToolOutput:
+    if timeout is None:
+        return await registration.execute(arguments, context)
+    output: ToolOutput | None = None
+    with anyio.move_on_after(timeout):
+        output = await registration.execute(arguments, context)
+    if output is None:
+        raise ToolTimeoutError(registration.name, timeout, still_running=context.cancelled)
+    return output
+
+
+_FINAL_ERRORS = (
+    InvalidArgumentsError,
+    ToolNotFoundError,
+    ToolDeniedError,
+    ToolCancelledError,
+    ToolUsageLimitExceededError,
+)
+
+
+async def _retried(
+    registration: Registration[Ctx],
+    arguments: dict[str, Any],
+    context: ToolContext[Ctx],
+    timeout: float | None,
+    retry: ToolRetryConfig,
+) -> ToolOutput:
+    import tenacity  # noqa: PLC0415 - needed by few tools, and not light
+
+    def is_worth_it(error: BaseException) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, _FINAL_ERRORS):
+            return False
+        if isinstance(error, ToolTimeoutError) and error.still_running:
+            return False
+        return retry.retry_if is None or retry.retry_if(error)
+
+    def pause(state: tenacity.RetryCallState) -> float:
+        return retry.pause(state.attempt_number - 1, random.random())  # noqa: S311 - jitter is no secret
+
+    output: ToolOutput | None = None
+    try:
+        async for attempt in tenacity.AsyncRetrying(
+            sleep=anyio.sleep,
+            stop=tenacity.stop_after_attempt(retry.max_retries + 1),
+            wait=pause,
+            retry=tenacity.retry_if_exception(is_worth_it),
+            reraise=True,
+        ):
+            with attempt:
+                context.attempt = attempt.retry_state.attempt_number
+                output = None
+                output = await _timed(registration, arguments, context, timeout)
+                if output.is_error:
+                    raise ToolFailedError(output.text)
+    except ToolFailedError:
+        # A failure that the tool returned stays as it returned it, with its details.
+        if output is None or not output.is_error:
+            raise
+    assert output is not None
+    return output
+
+
+_limiters: RunVar[dict[int, tuple[object, anyio.CapacityLimiter]]] = RunVar("toolkit_limiters")
+_locks: RunVar[dict[tuple[int, object], tuple[anyio.Lock, list[None]]]] = RunVar("toolkit_locks")
+
+
+def _limiter(tool: object, concurrency: int) -> anyio.CapacityLimiter:
+    limiters = _limiters.get(None)
+    if limiters is None:
+        _limiters.set(limiters := {})
+    # The tool is kept beside its limiter, so that its id is not given to another.
+    return limiters.setdefault(id(tool), (tool, anyio.CapacityLimiter(concurrency)))[1]
+
+
+@asynccontextmanager
+async def _keyed_lock(tool: object, key: object) -> AsyncIterator[None]:
+    locks = _locks.get(None)
+    if locks is None:
+        _locks.set(locks := {})
+    lock, users = locks.setdefault((id(tool), key), (anyio.Lock(), []))
+    users.append(None)
+    try:
+        async with lock:
+            yield
+    finally:
+        users.pop()
+        if not users:
+            locks.pop((id(tool), key), None)
+
+
+async def tell_refusal(refused: Refused, observer: Observer) -> None:
+    """Tell that a call will not run."""
+    await observer.emit(
+        ToolCallRefused(call_id=refused.call.id, tool_name=refused.call.name, result=refused.result)
+    )

@@ -1,0 +1,367 @@
+"""A function as a tool: what it is to the model, how it is called, and that it stays the function it was.
+
+How the function is called (sync or async, with a context or not, on which thread) is decided once, when the tool is
+finished; no call asks again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+from types import MethodType
+from typing import Any, Concatenate, Generic, TypeAlias, cast, get_origin, overload
+
+import anyio
+from typing_extensions import ParamSpec, Self, TypeVar
+
+from toolkit.chat import ToolDefinition
+from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
+from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
+from toolkit.tools.context import ToolContext
+from toolkit.tools.handler import Ctx_contra
+from toolkit.tools.isolation import check_isolated, run_isolated
+from toolkit.tools.limits import UsageCounter
+from toolkit.tools.naming import check_name
+from toolkit.tools.options import ToolOptions
+from toolkit.tools.output import ToolOutput, to_output
+from toolkit.tools.workers import run_in_worker
+
+__all__ = ["FunctionTool"]
+
+P = ParamSpec("P", default=...)
+Q = ParamSpec("Q")
+R_co = TypeVar("R_co", covariant=True, default=Any)
+Ctx2 = TypeVar("Ctx2")
+
+_Arguments: TypeAlias = dict[str, Any]
+_Execute: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Awaitable[ToolOutput]]
+_Call: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Any]
+
+_NOT_BOUND: Any = object()
+
+
+@dataclass(slots=True)
+class _Finished:
+    """What is known of a tool once its function has been read."""
+
+    schema: FunctionSchema
+    definition: ToolDefinition
+    call: _Call
+    execute: _Execute
+
+
+class FunctionTool(Generic[Ctx_contra, P, R_co]):
+    """A function that a model can call, and that is still callable as written.
+
+    Made by `tool`, `tool_with_ctx` and `tool_from_function`. It keeps the function's ``__name__``, ``__doc__`` and
+    signature (``__wrapped__``). On a method it waits until it is first used, when the class is complete; taken from an
+    instance it is bound to it.
+
+    Attributes:
+        function: What was decorated.
+        options: How it is run.
+        counter: How often it has been used; tools bound from one method share it.
+    """
+
+    __name__: str
+    __wrapped__: Callable[P, R_co]
+
+    def __init__(
+        self,
+        function: Callable[P, R_co],
+        *,
+        context: bool = False,
+        name: str | None = None,
+        description: str | None = None,
+        options: ToolOptions,
+        localns: Mapping[str, Any] | None = None,
+        receiver: object = _NOT_BOUND,
+        counter: UsageCounter | None = None,
+    ) -> None:
+        self.function = function
+        self.options = options
+        self.counter = counter or UsageCounter(options.max_usage_count)
+        self._takes_context = context
+        self._name = name
+        self._description = description
+        self._localns = localns
+        self._receiver = receiver
+        self._is_method = receiver is not _NOT_BOUND
+        self._finished: _Finished | None = None
+        update_wrapper(cast("Any", self), function)
+        if name is not None:
+            check_name(name)
+        if options.isolation is not None:
+            check_isolated(function)
+            if context:
+                raise ConfigurationError(
+                    f"{_described(function)}: isolation='process' and a context don't go together: the context lives "
+                    "in this process. Leave one of them out."
+                )
+        if receiver is _NOT_BOUND and not _is_in_class_body(function):
+            self._finish()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function as written."""
+        if self._receiver is not _NOT_BOUND:
+            return cast("Any", self.function)(self._receiver, *args, **kwargs)
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name or self.__name__}>"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        # Only a plain method is told its name; a static or class method hides the tool from the class.
+        self._is_method = True
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(
+        self: FunctionTool[object, Concatenate[Any, Q], R_co], instance: object, owner: type | None = None
+    ) -> FunctionTool[object, Q, R_co]: ...
+    @overload
+    def __get__(
+        self: FunctionTool[Any, Concatenate[Any, Ctx2, Q], R_co], instance: object, owner: type | None = None
+    ) -> FunctionTool[Ctx2, Concatenate[Ctx2, Q], R_co]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        function: Any = self.function
+        if isinstance(function, staticmethod):
+            return self._bound_to(_NOT_BOUND, function.__func__)
+        if isinstance(function, classmethod):
+            return self._bound_to(owner or type(instance), function.__func__)
+        return self if instance is None else self._bound_to(instance, function)
+
+    def _bound_to(self, receiver: object, function: Callable[..., Any]) -> FunctionTool[Any, ..., Any]:
+        tool = FunctionTool[Any, ..., Any](
+            function,
+            context=self._takes_context,
+            name=self._name,
+            description=self._description,
+            options=self.options,
+            localns=self._localns,
+            receiver=receiver,
+            counter=self.counter,
+        )
+        if receiver is _NOT_BOUND:
+            tool._finish()
+        return tool
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """What the model is told."""
+        return self._ready.definition
+
+    @property
+    def schema(self) -> FunctionSchema:
+        """What was read from the function."""
+        return self._ready.schema
+
+    @property
+    def arguments(self) -> ArgumentsParser:
+        """Reads, checks and writes the arguments."""
+        return self._ready.schema.arguments
+
+    @property
+    def execute(self) -> _Execute:
+        """Runs the function with validated arguments and a `ToolContext`, and gives a `ToolOutput`."""
+        return self._ready.execute
+
+    def parse_args(self, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments as the function would get them, from JSON text or from decoded JSON.
+
+        Raises:
+            InvalidArgumentsError: They don't fit; the message lists every problem.
+        """
+        if isinstance(arguments, str):
+            return self.arguments.parse_json(arguments)
+        return self.arguments.parse(dict(arguments))
+
+    def invoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> R_co:
+        """Validate `arguments`, call the function and return what it returns; one call counts towards its limit.
+
+        A coroutine function runs in an event loop of its own: in async code use `ainvoke`.
+
+        Raises:
+            InvalidArgumentsError: The arguments don't fit.
+            ToolUsageLimitExceededError: The tool has been used as often as it may be.
+        """
+        value: Any = self._called(arguments, ctx)
+        if inspect.isawaitable(value):
+
+            async def wait() -> Any:
+                return await value
+
+            return cast("R_co", anyio.run(wait))
+        return cast("R_co", value)
+
+    async def ainvoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> Any:
+        """Do what `invoke` does and await the result; a function that is not async runs in a worker thread."""
+        if self._ready.schema.kind == "sync" and self.options.run_in_thread:
+            return await run_in_worker(partial(self._called, arguments, ctx))
+        value: Any = self._called(arguments, ctx)
+        return await value if inspect.isawaitable(value) else value
+
+    def _called(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
+        parsed = self.parse_args(arguments)
+        self.counter.require(self.definition.name)
+        context = ToolContext(ctx, tool_name=self.definition.name)
+        return self._ready.call(parsed, context)
+
+    @property
+    def _ready(self) -> _Finished:
+        return self._finished or self._finish()
+
+    def _finish(self) -> _Finished:
+        function: Any = self.function
+        if isinstance(function, (staticmethod, classmethod)):
+            raise SchemaError(
+                _described(function), "it is decorated inside a class and has to be taken from the class or an instance"
+            )
+        is_bound = self._receiver is not _NOT_BOUND
+        if self._is_method and not is_bound:
+            raise SchemaError(
+                _described(function), "it is a method: take it from an instance, or use tools_of(instance)"
+            )
+        schema = function_schema(
+            function,
+            context=self._takes_context,
+            receiver=is_bound,
+            name=self._name,
+            description=self._description,
+            strict=self.options.strict,
+            localns=self._localns,
+        )
+        name = check_name(schema.name)
+        definition = ToolDefinition(
+            name=name,
+            description=schema.description,
+            parameters=schema.parameters,
+            output_schema=schema.output_schema,
+            strict=self.options.strict,
+        )
+        bound = MethodType(function, self._receiver) if is_bound else function
+        call = _compose_call(bound, schema, takes_envelope=_wants_envelope(schema) if self._takes_context else None)
+        execute = _compose_execute(call, schema, self.options, function)
+        self._finished = _Finished(schema, definition, call, execute)
+        return self._finished
+
+
+def _described(function: Any) -> str:
+    inner = getattr(function, "__func__", function)
+    return f"function '{getattr(inner, '__qualname__', repr(inner))}'"
+
+
+def _is_in_class_body(function: Any) -> bool:
+    if isinstance(function, (staticmethod, classmethod)):
+        return True
+    if not inspect.isfunction(function):
+        return False
+    outer, _, _ = function.__qualname__.rpartition(".")
+    return outer != "" and not outer.endswith("<locals>")
+
+
+def _wants_envelope(schema: FunctionSchema) -> bool:
+    hint = schema.context_hint
+    return (get_origin(hint) or hint) is ToolContext
+
+
+def _compose_call(function: Callable[..., Any], schema: FunctionSchema, *, takes_envelope: bool | None) -> _Call:
+    """Return what calls the function, with its context in front: None takes none."""
+    bind = schema.bind
+    if bind is None:
+        if takes_envelope is None:
+            return lambda arguments, _: function(**arguments)
+        if takes_envelope:
+            return lambda arguments, context: function(context, **arguments)
+        return lambda arguments, context: function(context.state, **arguments)
+
+    def call(arguments: _Arguments, context: ToolContext[Any]) -> Any:
+        positional, named = bind(arguments)
+        if takes_envelope is None:
+            return function(*positional, **named)
+        return function(context if takes_envelope else context.state, *positional, **named)
+
+    return call
+
+
+def _compose_execute(call: _Call, schema: FunctionSchema, options: ToolOptions, function: Callable[..., Any]) -> _Execute:
+    """Return what runs the function to the end, for what kind of function it is."""
+    if options.isolation is not None:
+        return _isolated(function, schema)
+    match schema.kind:
+        case "coroutine":
+            return _awaited(call)
+        case "async_generator":
+            return _async_streamed(call)
+        case "generator":
+            return _threaded(_drained(call)) if options.run_in_thread else _inline(_drained(call))
+        case _:
+            return _threaded(call) if options.run_in_thread else _inline(call)
+
+
+def _awaited(call: _Call) -> _Execute:
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        return to_output(await call(arguments, context))
+
+    return execute
+
+
+def _threaded(call: _Call) -> _Execute:
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        value = await run_in_worker(partial(call, arguments, context), on_abandoned=context.abandon)
+        return to_output(await value if inspect.isawaitable(value) else value)
+
+    return execute
+
+
+def _inline(call: _Call) -> _Execute:
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        value = call(arguments, context)
+        return to_output(await value if inspect.isawaitable(value) else value)
+
+    return execute
+
+
+def _drained(call: _Call) -> _Call:
+    """Run a generator to its end: each value is an update, the last one the output, a return value wins."""
+
+    def drain(arguments: _Arguments, context: ToolContext[Any]) -> Any:
+        generator = call(arguments, context)
+        last: Any = None
+        try:
+            while not context.cancelled:
+                last = to_output(next(generator))
+                context.report_update(last)
+        except StopIteration as end:
+            return last if end.value is None else end.value
+        finally:
+            generator.close()
+        return last
+
+    return drain
+
+
+def _async_streamed(call: _Call) -> _Execute:
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        generator = call(arguments, context)
+        last: ToolOutput | None = None
+        try:
+            async for value in generator:
+                last = to_output(value)
+                context.report_update(last)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await generator.aclose()
+        return to_output(None) if last is None else last
+
+    return execute
+
+
+def _isolated(function: Callable[..., Any], schema: FunctionSchema) -> _Execute:
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        return to_output(await run_isolated(function, schema.arguments.dump_json(arguments)))
+
+    return execute

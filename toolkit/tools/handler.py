@@ -1,0 +1,80 @@
+"""The protocol of a tool, and what a registry works out about one once, so that no call has to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, Protocol, runtime_checkable
+
+from typing_extensions import TypeVar
+
+from toolkit.chat import ToolDefinition
+from toolkit.schema import ArgumentsParser, raw_arguments
+from toolkit.tools.context import ToolContext
+from toolkit.tools.limits import UsageCounter
+from toolkit.tools.options import ToolOptions
+from toolkit.tools.output import ToolOutput
+
+__all__ = ["Ctx", "Ctx_contra", "Registration", "Tool"]
+
+Ctx = TypeVar("Ctx", default=object)
+Ctx_contra = TypeVar("Ctx_contra", contravariant=True, default=object)
+
+_DEFAULT_OPTIONS = ToolOptions()
+
+
+@runtime_checkable
+class Tool(Protocol[Ctx_contra]):
+    """What a registry can hold: something to show to a model and something to run.
+
+    A tool that needs less fits where more is given: a ``Tool[object]`` is a ``Tool[App]``.
+
+    `FunctionTool` is the usual one. One written by hand may also have ``options`` (`ToolOptions`) and ``arguments``
+    (an `ArgumentsParser`); without the latter, arguments are checked against ``definition.parameters``.
+    """
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """What the model is told."""
+        ...
+
+    async def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> ToolOutput:
+        """Run with validated arguments.
+
+        Raise `ToolError` to tell the model of a failure in so many words; any other exception is told as
+        ``Type: message``. Let cancellation pass.
+        """
+        ...
+
+
+class Registration(Generic[Ctx_contra]):
+    """A tool in a registry under a name, with everything about it that does not depend on the call."""
+
+    __slots__ = ("arguments", "counter", "definition", "execute", "is_guarded", "name", "options", "parse_json", "tool")
+
+    def __init__(self, tool: Tool[Ctx_contra], definition: ToolDefinition | None = None) -> None:
+        self.tool = tool
+        self.definition: ToolDefinition = definition or tool.definition
+        self.name: str = self.definition.name
+        self.options: ToolOptions = getattr(tool, "options", _DEFAULT_OPTIONS)
+        parser: ArgumentsParser | None = getattr(tool, "arguments", None)
+        self.arguments: ArgumentsParser = parser or raw_arguments(self.definition.parameters, subject=self.name)
+        self.parse_json: Callable[[str], dict[str, Any]] = self.arguments.parse_json
+        self.execute: Callable[[dict[str, Any], ToolContext[Ctx_contra]], Awaitable[ToolOutput]] = tool.execute
+        counter: UsageCounter | None = getattr(tool, "counter", None)
+        self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
+        options = self.options
+        self.is_guarded: bool = (
+            options.retry is not None
+            or options.timeout is not None
+            or options.concurrency is not None
+            or options.lock is not None
+            or options.max_usage_count is not None
+        )
+
+    def under(self, definition: ToolDefinition) -> Registration[Ctx_contra]:
+        """Return the same tool, with its counter, shown to the model in another way."""
+        other = Registration(self.tool, definition)
+        other.arguments = self.arguments
+        other.parse_json = self.parse_json
+        other.counter = self.counter
+        return other

@@ -1,0 +1,192 @@
+"""What may be said about a tool when it is made: the decorators' keywords and their meaning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from typing_extensions import TypedDict
+
+from toolkit.errors import ConfigurationError, MissingEnvError
+
+if TYPE_CHECKING:
+    from toolkit.tools.output import ToolOutput
+
+__all__ = ["Duration", "EnvVar", "ToolOptionKeywords", "ToolOptions", "ToolRetryConfig", "to_seconds"]
+
+Duration: TypeAlias = float | timedelta
+"""Seconds, or a `timedelta`."""
+
+
+def to_seconds(duration: Duration | None, what: str) -> float | None:
+    """Return seconds.
+
+    Raises:
+        ConfigurationError: It is not above zero; `what` names the setting.
+    """
+    if duration is None:
+        return None
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if not seconds > 0:
+        raise ConfigurationError(f"{what} must be more than 0 seconds, not {seconds:g}")
+    return seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRetryConfig:
+    """How often and how patiently a failed run is tried again.
+
+    The pause before retry ``n`` (from 0) is ``min(initial_backoff * backoff_multiplier**n, max_backoff)``, times a
+    random factor between ``1 - jitter`` and 1: jitter only shortens, so that the cap holds.
+
+    Args:
+        max_retries: Runs after the first: 3 means up to 4 runs.
+        initial_backoff: Seconds before the first retry.
+        max_backoff: The longest pause in seconds.
+        backoff_multiplier: How much longer each pause is than the one before.
+        jitter: From 0 (none) to 1.
+        retry_if: Whether an error is worth another try; None tries again after every error. Never asked about bad
+            arguments, a denial, a cancellation, a usage limit, or a timeout whose thread still runs: those stand.
+    """
+
+    max_retries: int = 3
+    initial_backoff: float = 0.1
+    max_backoff: float = 5.0
+    backoff_multiplier: float = 2.0
+    jitter: float = 0.5
+    retry_if: Callable[[Exception], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_retries < 0:
+            raise ConfigurationError(f"max_retries must be 0 or more, not {self.max_retries}")
+        if self.initial_backoff < 0 or self.max_backoff < 0 or self.backoff_multiplier <= 0:
+            raise ConfigurationError("initial_backoff and max_backoff must be 0 or more, backoff_multiplier above 0")
+        if not 0 <= self.jitter <= 1:
+            raise ConfigurationError(f"jitter must be between 0 and 1, not {self.jitter:g}")
+
+    def pause(self, retry: int, random: float) -> float:
+        """Return the seconds before `retry` (from 0); `random` is a number between 0 and 1."""
+        try:
+            longest = min(self.initial_backoff * self.backoff_multiplier**retry, self.max_backoff)
+        except OverflowError:
+            longest = self.max_backoff
+        return longest * (1 - self.jitter * random)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvVar:
+    """An environment variable that a tool reads.
+
+    Args:
+        name: The variable.
+        description: What it is for, for the error when it is missing.
+        default: Its value when it is not set; None makes it required.
+    """
+
+    name: str
+    description: str = ""
+    default: str | None = None
+
+    def read(self, tool: str) -> str:
+        """Return its value.
+
+        Raises:
+            MissingEnvError: It is not set and has no default; `tool` names who needs it.
+        """
+        value = os.environ.get(self.name, self.default)
+        if value is None:
+            raise MissingEnvError(tool, self.name, self.description)
+        return value
+
+
+class ToolOptionKeywords(TypedDict, total=False):
+    """The keywords of `tool`, `tool_with_ctx` and `tool_from_function`; `ToolOptions` says what they mean."""
+
+    label: str
+    retry: ToolRetryConfig | None
+    timeout: Duration | None
+    strict: bool
+    argument_repair: bool | None
+    requires_approval: bool
+    sequential: bool
+    concurrency: int | None
+    lock: Callable[[Mapping[str, Any]], object] | None
+    isolation: Literal["process"] | None
+    idempotent: bool
+    result_as_answer: bool
+    max_usage_count: int | None
+    max_output_chars: int | None
+    env_vars: tuple[EnvVar, ...] | list[EnvVar]
+    should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool
+    run_in_thread: bool
+    tags: frozenset[str] | set[str] | list[str] | tuple[str, ...]
+    metadata: Mapping[str, Any]
+
+
+def _no_metadata() -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOptions:
+    """How a tool is run.
+
+    Args:
+        label: What a person reads in its place; empty means the name.
+        retry: Whether a failed run is tried again; None does not.
+        timeout: Seconds for one run; None takes the loop's `tool_timeout`.
+        strict: Whether ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
+        argument_repair: Whether malformed arguments are mended; None takes the loop's setting.
+        requires_approval: Whether somebody must agree to each call.
+        sequential: Whether it runs alone, never beside another tool of the turn.
+        concurrency: How many runs of it may be under way at once on one event loop; None sets no limit.
+        lock: Gives, from the arguments, what the call needs for itself: two calls that give the same never overlap.
+        isolation: ``process`` runs it in a process of its own that is killed when it must stop.
+        idempotent: Whether running it twice does no harm, so that a lost answer may be asked for again.
+        result_as_answer: Whether the loop ends with its output as the answer.
+        max_usage_count: How many calls may run; None sets no limit.
+        max_output_chars: The longest text that the model reads; None takes the loop's setting.
+        env_vars: What it reads from the environment; checked at registration.
+        should_cache: Whether an output may be kept and given again for equal arguments, where the loop has a cache.
+        run_in_thread: Whether a function that is not async runs in a worker thread; False runs it on the event loop,
+            which waits for it.
+        tags: For `ToolRegistry.tagged`.
+        metadata: The application's own notes.
+    """
+
+    label: str = ""
+    retry: ToolRetryConfig | None = None
+    timeout: float | None = None
+    strict: bool = False
+    argument_repair: bool | None = None
+    requires_approval: bool = False
+    sequential: bool = False
+    concurrency: int | None = None
+    lock: Callable[[Mapping[str, Any]], object] | None = None
+    isolation: Literal["process"] | None = None
+    idempotent: bool = False
+    result_as_answer: bool = False
+    max_usage_count: int | None = None
+    max_output_chars: int | None = None
+    env_vars: tuple[EnvVar, ...] = ()
+    should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool = True
+    run_in_thread: bool = True
+    tags: frozenset[str] = frozenset()
+    metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "max_usage_count", "max_output_chars"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigurationError(f"{name} must be 1 or more, not {value}; None sets no limit")
+        if self.isolation not in (None, "process"):
+            raise ConfigurationError(f"isolation must be 'process' or None, not {self.isolation!r}")
+        if isinstance(self.tags, str):
+            raise ConfigurationError(f"tags must be several strings, such as {{{self.tags!r}}}, not one string")
+        # Looser types are taken at the door and one type is kept.
+        object.__setattr__(self, "timeout", to_seconds(self.timeout, "timeout"))
+        object.__setattr__(self, "env_vars", tuple(self.env_vars))
+        object.__setattr__(self, "tags", frozenset(self.tags))

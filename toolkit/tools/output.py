@@ -1,0 +1,175 @@
+"""What a tool returns, and the one total function that turns any Python value into it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, text_of
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["ToolOutput", "dump_output", "load_output", "to_output"]
+
+_BLOCKS = (TextBlock, ImageBlock, AudioBlock, FileBlock)
+_NOTHING = "(no output)"
+_NOT_A_NUMBER_NOTE = "\n(NaN and infinite numbers are shown as null.)"
+
+
+@dataclass(slots=True)
+class ToolOutput:
+    """What a tool gives back.
+
+    Args:
+        content: What the model reads: text, or blocks.
+        details: For the application alone; never reaches a model.
+        is_error: Whether the content tells of a failure.
+        result_as_answer: End the loop with this as the answer. Ignored on an error: a failed tool is never the answer.
+        child_loop_id: The id of the loop that ran inside the tool, for an agent.
+    """
+
+    content: str | tuple[ContentBlock, ...]
+    _: KW_ONLY
+    details: Any = None
+    is_error: bool = False
+    result_as_answer: bool = False
+    child_loop_id: str | None = None
+
+    @classmethod
+    def error(cls, message: str, *, details: Any = None) -> ToolOutput:
+        """Return a failure that the model reads as `message`."""
+        return cls(message or "The tool failed and gave no reason.", details=details, is_error=True)
+
+    @property
+    def text(self) -> str:
+        """The text in the content."""
+        return text_of(self.content)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the tool returned None."""
+        return self.content is _NOTHING
+
+
+def to_output(value: object) -> ToolOutput:
+    """Turn whatever a tool returned into a `ToolOutput`; never raises.
+
+    A string stays as it is; None is said in words; content blocks stay blocks; bytes become a file block; everything
+    else becomes JSON by Pydantic's rules, with sets sorted, bytes as base64, Decimal as a string, and NaN as null with
+    a note. Lone surrogates are replaced. A value that JSON can't say is an error that names its type for the author.
+    The text is made here and now: a live object that changes later changes nothing.
+    """
+    if isinstance(value, str):
+        return ToolOutput(value if value.isascii() else _encodable(value))
+    if isinstance(value, ToolOutput):
+        return value
+    if value is None:
+        return ToolOutput(_NOTHING)
+    blocks = _as_blocks(value)
+    if blocks is not None:
+        return ToolOutput(blocks)
+    try:
+        return ToolOutput(_as_json(value))
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+        return ToolOutput.error(
+            f"The tool returned a value of type {type(value).__qualname__} that can't be written as JSON: {error}. "
+            "Its author should return text, plain data, a dataclass or a Pydantic model."
+        )
+
+
+def dump_output(output: ToolOutput) -> str:
+    """Return the output as JSON text, for a cache; `details` are left out."""
+    plain: bytes = _serializer(ToolOutput).dump_json(output, exclude={"details"})
+    return plain.decode()
+
+
+def load_output(text: str) -> ToolOutput:
+    """Return the output that `dump_output` wrote."""
+    output: ToolOutput = _serializer(ToolOutput).validate_json(text)
+    return output
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
+    if isinstance(value, _BLOCKS):
+        return (value,)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return (FileBlock(bytes(cast("bytes", value))),)
+    if not isinstance(value, (list, tuple)):
+        return None
+    items = cast("list[object]", value)
+    if not any(isinstance(item, _BLOCKS) for item in items):
+        return None
+    if not all(isinstance(item, (str, *_BLOCKS)) for item in items):
+        return None
+    return tuple(TextBlock(_encodable(item)) if isinstance(item, str) else cast("ContentBlock", item) for item in items)
+
+
+def _as_json(value: object) -> str:
+    notes: list[str] = []
+    try:
+        text = _dump(_ordered(value))
+    except PydanticSerializationError:
+        # Lone surrogates are the one thing that the fast way refuses and that can be mended.
+        text = _dump(_ordered(value, clean=True))
+    if "NaN" in text or "Infinity" in text:
+        plain = _ordered(value, clean=True, finite=notes)
+        text = _dump(plain)
+    return text + (_NOT_A_NUMBER_NOTE if notes else "")
+
+
+def _dump(value: object) -> str:
+    return to_json(value, by_alias=True, bytes_mode="base64", inf_nan_mode="constants").decode()
+
+
+@cache
+def _serializer(kind: type) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - half of the import time, and rarely needed
+
+    return TypeAdapter(kind)
+
+
+def _ordered(value: Any, *, clean: bool = False, finite: list[str] | None = None) -> Any:
+    """Return `value` with its sets as sorted lists; with `clean`, text that can be encoded; with `finite`, no NaN."""
+    kind: type = type(value)
+    if kind is int or kind is bool or value is None:
+        return value
+    if isinstance(value, str):
+        return _encodable(value) if clean else value
+    if isinstance(value, float):
+        if finite is not None and not math.isfinite(value):
+            finite.append("null")
+            return None
+        return value
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {
+            _ordered(key, clean=clean) if clean else key: _ordered(item, clean=clean, finite=finite)
+            for key, item in items
+        }
+    if isinstance(value, (list, tuple)):
+        return [_ordered(item, clean=clean, finite=finite) for item in cast("list[Any]", value)]
+    if isinstance(value, (set, frozenset)):
+        plain = [_ordered(item, clean=clean, finite=finite) for item in cast("set[Any]", value)]
+        return sorted(plain, key=_sort_key)
+    if hasattr(kind, "__pydantic_serializer__") or dataclasses.is_dataclass(kind):
+        dumped = _serializer(kind).dump_python(value, by_alias=True)
+        return dumped if type(dumped) is kind else _ordered(dumped, clean=clean, finite=finite)
+    return value
+
+
+def _sort_key(item: object) -> tuple[bool, Any, bytes]:
+    # Numbers by size, before everything else by its JSON text.
+    if isinstance(item, (int, float)):
+        return (False, item, b"")
+    return (True, 0, to_json(item, bytes_mode="base64"))

@@ -1,0 +1,338 @@
+"""Many tools under their names: what a model is offered, and the one way to run a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Union, cast, overload
+
+from toolkit.chat import ToolCall, ToolDefinition, ToolResult
+from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
+from toolkit.tools.approval import ApprovalHook
+from toolkit.tools.backend import gather
+from toolkit.tools.decorators import tool_from_function
+from toolkit.tools.execution import (
+    Aborted,
+    Deferred,
+    ExecutionPolicy,
+    Refused,
+    authorize,
+    error_result,
+    prepare,
+    run,
+)
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.handler import Ctx, Registration, Tool
+from toolkit.tools.naming import check_name
+from toolkit.tools.permissions import Permissions
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, TypeVar
+
+    AnyTool = TypeVar("AnyTool", bound=Tool[Any])
+    Other = TypeVar("Other")
+
+__all__ = ["Registrable", "ToolRegistry"]
+
+Registrable: TypeAlias = Union[Tool[Ctx], Callable[..., Any]]
+"""What a registry takes: a tool, or a plain function that is made one."""
+
+
+class ToolRegistry(Generic[Ctx]):
+    """Tools by name, in the order of their registration.
+
+    ::
+
+        registry = ToolRegistry[App]([search, orders])
+        reader = registry.only(["search"])
+
+    A registry takes the tools whose context fits `Ctx`: one that needs nothing fits everywhere. The scoping methods
+    return new registries by value: a tool added later to one is not in the other. They share the tools, and so their
+    usage counters.
+
+    Args:
+        tools: Tools, or plain functions.
+        permissions: Rules on what may be called; kept by every scope made from this registry.
+
+    Raises:
+        DuplicateToolError: Two tools have one name.
+        MissingEnvError: A tool needs an environment variable that is not set.
+    """
+
+    def __init__(self, tools: Iterable[Registrable[Ctx]] = (), *, permissions: Permissions | None = None) -> None:
+        self._registrations: dict[str, Registration[Ctx]] = {}
+        self._definitions: tuple[ToolDefinition, ...] | None = None
+        self.permissions = permissions
+        for tool in tools:
+            self.register(cast("Tool[Ctx]", tool))
+
+    @overload
+    def register(self, tool: AnyTool) -> AnyTool: ...
+    @overload
+    def register(self, tool: Callable[..., Any]) -> FunctionTool[object, ..., Any]: ...
+    def register(self, tool: Any) -> Any:
+        """Add a tool, or a function as one, and return the tool.
+
+        Raises:
+            DuplicateToolError: Its name is taken.
+            MissingEnvError: It needs an environment variable that is not set.
+        """
+        return self._add(tool, replacing=False)
+
+    @overload
+    def register_or_replace(self, tool: AnyTool) -> AnyTool: ...
+    @overload
+    def register_or_replace(self, tool: Callable[..., Any]) -> FunctionTool[object, ..., Any]: ...
+    def register_or_replace(self, tool: Any) -> Any:
+        """Add a tool, in the place of the one that has its name, if any, and return the tool."""
+        return self._add(tool, replacing=True)
+
+    def _add(self, value: Any, *, replacing: bool) -> Any:
+        tool = as_tool(value)
+        registration = Registration[Ctx](tool)
+        name = check_name(registration.name)
+        if not replacing and name in self._registrations:
+            raise DuplicateToolError(name)
+        for variable in registration.options.env_vars:
+            variable.read(name)
+        self._registrations[name] = registration
+        self._definitions = None
+        return tool
+
+    def unregister(self, name: str) -> None:
+        """Take a tool out.
+
+        Raises:
+            UnknownToolNameError: It is not there.
+        """
+        self._known(name)
+        del self._registrations[name]
+        self._definitions = None
+
+    def get(self, name: str) -> Tool[Ctx] | None:
+        """Return the tool of that name, or None."""
+        registration = self._registrations.get(name)
+        return None if registration is None else registration.tool
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._registrations
+
+    def __len__(self) -> int:
+        return len(self._registrations)
+
+    def __iter__(self) -> Iterator[Tool[Ctx]]:
+        return iter([registration.tool for registration in self._registrations.values()])
+
+    def __repr__(self) -> str:
+        return f"<ToolRegistry {', '.join(self._registrations) or 'empty'}>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in order."""
+        return tuple(self._registrations)
+
+    @property
+    def registrations(self) -> Mapping[str, Registration[Ctx]]:
+        """What is known of each tool, by name; changes with the registry."""
+        return self._registrations
+
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """Return what a model is told, in order; the same object until the registry changes."""
+        if self._definitions is None:
+            self._definitions = tuple(registration.definition for registration in self._registrations.values())
+        return self._definitions
+
+    # running
+
+    @overload
+    async def execute(
+        self: ToolRegistry[object], call: ToolCall, ctx: object = None, *, approve: ApprovalHook | None = None
+    ) -> ToolResult: ...
+    @overload
+    async def execute(self, call: ToolCall, ctx: Ctx, *, approve: ApprovalHook | None = None) -> ToolResult: ...
+    async def execute(self, call: ToolCall, ctx: Any = None, *, approve: ApprovalHook | None = None) -> ToolResult:
+        """Run one call and return its result; whatever the model did wrong is in the result, never raised.
+
+        The same rules hold as in a loop: repair, validation, permissions, limits. What asks for approval is denied
+        unless `approve` is given, which is then asked about every call.
+        """
+        return await self._execute(call, ctx, ExecutionPolicy(approve=approve))
+
+    @overload
+    async def execute_all(
+        self: ToolRegistry[object],
+        calls: Sequence[ToolCall],
+        ctx: object = None,
+        *,
+        limit: int | None = None,
+        approve: ApprovalHook | None = None,
+    ) -> list[ToolResult]: ...
+    @overload
+    async def execute_all(
+        self, calls: Sequence[ToolCall], ctx: Ctx, *, limit: int | None = None, approve: ApprovalHook | None = None
+    ) -> list[ToolResult]: ...
+    async def execute_all(
+        self,
+        calls: Sequence[ToolCall],
+        ctx: Any = None,
+        *,
+        limit: int | None = None,
+        approve: ApprovalHook | None = None,
+    ) -> list[ToolResult]:
+        """Run several calls at once and return their results in the order of the calls.
+
+        Args:
+            calls: The calls.
+            ctx: The application's context.
+            limit: How many run at once; None runs all, 1 runs them in turn.
+            approve: As for `execute`.
+        """
+        policy = ExecutionPolicy(approve=approve)
+        results: dict[int, ToolResult] = {}
+
+        async def execute(position: int, call: ToolCall) -> None:
+            results[position] = await self._execute(call, ctx, policy)
+
+        await gather([_later(execute, position, call) for position, call in enumerate(calls)], limit)
+        return [results[position] for position in range(len(calls))]
+
+    async def _execute(self, call: ToolCall, ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
+        prepared = prepare(call, self._registrations, policy, self.permissions)
+        if isinstance(prepared, Refused):
+            return prepared.result
+        verdict = await authorize(prepared, policy, self.permissions)
+        if isinstance(verdict, Refused):
+            return verdict.result
+        if isinstance(verdict, Aborted):
+            return error_result(verdict.call, verdict.reason)
+        if isinstance(verdict, Deferred):
+            return error_result(verdict.ready.call, "The decision on this call was put off, so it was not run.")
+        return await run(verdict, ctx, policy)
+
+    # scoping: new registries that share the tools
+
+    def only(self, names: Iterable[str], *, missing_ok: bool = False) -> Self:
+        """Return a registry of just these tools, in this registry's order.
+
+        Raises:
+            UnknownToolNameError: A name is not there, unless `missing_ok`.
+        """
+        wanted = self._checked(names, missing_ok=missing_ok)
+        return self.where(lambda registration: registration.name in wanted)
+
+    def without(self, names: Iterable[str], *, missing_ok: bool = False) -> Self:
+        """Return a registry of all tools but these.
+
+        Raises:
+            UnknownToolNameError: A name is not there, unless `missing_ok`: a typo must not widen a scope.
+        """
+        unwanted = self._checked(names, missing_ok=missing_ok)
+        return self.where(lambda registration: registration.name not in unwanted)
+
+    def where(self, predicate: Callable[[Registration[Ctx]], bool]) -> Self:
+        """Return a registry of the tools for which `predicate` says True; it is given name, options and definition."""
+        return self._scope(registration for registration in self._registrations.values() if predicate(registration))
+
+    def tagged(self, *tags: str) -> Self:
+        """Return a registry of the tools that have all of these tags."""
+        wanted = frozenset(tags)
+        return self.where(lambda registration: wanted <= registration.options.tags)
+
+    def prefixed(self, namespace: str, *, separator: str = "__") -> Self:
+        """Return a registry with every name changed to ``namespace__name``.
+
+        Raises:
+            ConfigurationError: A name becomes too long or is not allowed.
+        """
+        return self.renamed({name: f"{namespace}{separator}{name}" for name in self._registrations})
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """Return a registry in which each old name of `names` is replaced by its new one; the others stay.
+
+        Raises:
+            UnknownToolNameError: An old name is not there.
+            DuplicateToolError: Two tools end up with one name.
+        """
+        self._checked(names, missing_ok=False)
+
+        def shown(registration: Registration[Ctx]) -> Registration[Ctx]:
+            new = names.get(registration.name)
+            if new is None:
+                return registration
+            return registration.under(replace(registration.definition, name=check_name(new)))
+
+        return self._scope(shown(registration) for registration in self._registrations.values())
+
+    def __or__(self, other: ToolRegistry[Ctx]) -> Self:
+        """Return a registry of the tools of both, this one's first.
+
+        Raises:
+            DuplicateToolError: A name is in both, for different tools.
+            ConfigurationError: Both have permissions, and they differ.
+        """
+        mine = self._registrations
+        new = [
+            registration
+            for name, registration in other.registrations.items()
+            if name not in mine or mine[name].tool is not registration.tool
+        ]
+        joined = self._scope([*mine.values(), *new])
+        if other.permissions is not None and other.permissions is not self.permissions:
+            if self.permissions is not None:
+                raise ConfigurationError("both registries have permissions: set those of the union yourself")
+            joined.permissions = other.permissions
+        return joined
+
+    def widened(self: ToolRegistry[Any], context: type[Other]) -> ToolRegistry[Other]:  # noqa: ARG002 - for the types
+        """Return the same tools as a registry for another context, by value.
+
+        The caller vouches that every tool fits: use it where the type checker can't see it.
+        """
+        other = cast("ToolRegistry[Other]", type(self)())
+        other.permissions = self.permissions
+        other._registrations.update(self._registrations)
+        return other
+
+    def _scope(self, registrations: Iterable[Registration[Ctx]]) -> Self:
+        scope = type(self)(permissions=self.permissions)
+        for registration in registrations:
+            if registration.name in scope._registrations:
+                raise DuplicateToolError(registration.name)
+            scope._registrations[registration.name] = registration
+        return scope
+
+    def _checked(self, names: Iterable[str], *, missing_ok: bool) -> frozenset[str]:
+        if isinstance(names, str):
+            raise ConfigurationError(f"give several names, such as [{names!r}], not one string")
+        wanted = frozenset(names)
+        if not missing_ok:
+            for name in sorted(wanted):
+                self._known(name)
+        return wanted
+
+    def _known(self, name: str) -> Registration[Ctx]:
+        registration = self._registrations.get(name)
+        if registration is None:
+            raise UnknownToolNameError(name, self._registrations)
+        return registration
+
+
+def as_tool(value: Any) -> Tool[Any]:
+    """Return `value` when it is a tool, else the tool made of it."""
+    if isinstance(value, MethodType) and isinstance(value.__func__, FunctionTool):
+        # What a class method over a tool gives from Python 3.13 on.
+        bound: Any = value.__func__
+        return cast("Tool[Any]", bound.__get__(value.__self__, type(value.__self__)))
+    if isinstance(value, FunctionTool) or (hasattr(value, "definition") and hasattr(value, "execute")):
+        return cast("Tool[Any]", value)
+    if callable(value):
+        return cast("Tool[Any]", tool_from_function(value))
+    raise ConfigurationError(
+        f"{type(value).__qualname__} is neither a tool nor a function: register what @tool gives, a function, or an "
+        "object with 'definition' and 'execute'"
+    )
+
+
+def _later(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    return lambda: function(*arguments)
