@@ -240,18 +240,22 @@ class LoopUsageError(LoopError):
     """The loop was driven in a way that it can't follow: a feed out of order, a foreign snapshot, a finished handle."""
 
 
-class TranscriptError(ToolkitError):
-    """A transcript whose calls and results don't match.
+class TranscriptError(ToolkitError, ValueError):
+    """A list of messages that is no valid transcript.
 
     Args:
-        index: Which message, from 0.
-        reason: What is wrong with it, and what would be right.
+        index: Where in the list.
+        subject: The message there, in words.
+        problem: What is wrong with it.
+        remedy: What would be right.
     """
 
-    def __init__(self, index: int, reason: str) -> None:
+    def __init__(self, index: int, subject: str, problem: str, remedy: str) -> None:
         self.index = index
-        self.reason = reason
-        super().__init__(f"message {index}: {reason}")
+        self.subject = subject
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"message {index} ({subject}): {problem}; {remedy}")
 
 
 class ProviderError(ToolkitError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, TypeAlias, Union
+from typing import Any, Literal, TypeAlias
 
 __all__ = [
     "AssistantContent",
@@ -110,8 +110,8 @@ class ToolCall:
     type: Literal["call"] = "call"
 
 
-ContentBlock: TypeAlias = Union[TextBlock, ImageBlock, AudioBlock, FileBlock]
+ContentBlock: TypeAlias = TextBlock | ImageBlock | AudioBlock | FileBlock
 """What a user or a tool may say."""
 
-AssistantContent: TypeAlias = Union[TextBlock, ReasoningBlock, ImageBlock, AudioBlock, FileBlock, ToolCall]
+AssistantContent: TypeAlias = TextBlock | ReasoningBlock | ImageBlock | AudioBlock | FileBlock | ToolCall
 """What a model may say."""

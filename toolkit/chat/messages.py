@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from toolkit.chat.content import AssistantContent, ContentBlock, TextBlock, ToolCall
 
@@ -121,7 +121,7 @@ class ToolResult:
         return text_of(self.content)
 
 
-Message: TypeAlias = Union[SystemMessage, UserMessage, AssistantMessage, ToolResult]
+Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolResult
 """One entry of a transcript; `role` tells them apart."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from toolkit.chat.request import ChatResponse
 
@@ -48,5 +48,5 @@ class ResponseDone:
     response: ChatResponse
 
 
-StreamEvent: TypeAlias = Union[TextDelta, ReasoningDelta, ArgumentsDelta, ResponseDone]
+StreamEvent: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta | ResponseDone
 """One item of `Provider.stream`; the last one is always `ResponseDone`."""

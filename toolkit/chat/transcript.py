@@ -1,144 +1,283 @@
-"""Whether each call of a transcript has its result, and how to mend one in which some don't."""
+"""What makes a transcript valid, and how one that is not is mended.
+
+A transcript is valid when each call of an assistant message has exactly one result, directly after that message, in
+call order, with nothing between; when no result stands anywhere else; and when no two calls share an id. Whether its
+results are true is for whoever ran the tools to see to: what is mended here never claims that a call ran.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from toolkit.chat.content import ToolCall
-from toolkit.chat.messages import AssistantMessage, Message, ToolResult
+from toolkit.chat.messages import AssistantMessage, Message, SystemMessage, ToolResult, UserMessage
 from toolkit.errors import TranscriptError
 
 __all__ = ["mend_call_ids", "repair_transcript", "validate_transcript"]
 
-_UNKNOWN = "No result was recorded for this call. It is not known whether the tool ran."
+_UNKNOWN = (
+    "The result of this call was lost: it is not known whether it ran, and it may have taken effect. "
+    "Check before you call it again."
+)
 
 
 def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = False) -> None:
-    """Check that each call has exactly one result, directly after its message, in call order, and nothing between.
+    """Raise at the first thing that is wrong with a transcript; it takes time linear in its length.
 
     Args:
-        messages: The transcript.
-        allow_pending: Accept an assistant message at the very end whose results are not all there: what a loop that
-            awaits approval leaves.
+        messages: The transcript; it is only read.
+        allow_pending: Accept as the very last message an assistant message whose calls wait for their results, as a
+            loop leaves it that awaits approval. Such a transcript is never sent to a model.
 
     Raises:
-        TranscriptError: Names the first message that is wrong, what is wrong and what would be right.
+        TranscriptError: A `ValueError` that names the message, what is wrong with it and what would be right.
     """
-    index = 0
-    while index < len(messages):
-        message = messages[index]
-        if isinstance(message, ToolResult):
-            raise TranscriptError(index, f"the result of call '{message.call_id}' follows no assistant message that asked for it")
-        index += 1
-        if not isinstance(message, AssistantMessage):
-            continue
-        calls = message.tool_calls
-        _check_ids(calls, index - 1)
-        for position, call in enumerate(calls):
-            if index == len(messages) and allow_pending:
-                return
-            found = messages[index] if index < len(messages) else None
-            if not isinstance(found, ToolResult):
-                where = "the transcript ends" if found is None else f"a {found.role} message stands"
-                raise TranscriptError(index, f"{where} where the result of call '{call.id}' ({call.name}) should be")
-            if found.call_id != call.id:
-                raise TranscriptError(
-                    index,
-                    f"the result of call '{found.call_id}' stands where that of call '{call.id}' should be: "
-                    f"it is number {position + 1} of the message's calls",
-                )
-            index += 1
-
-
-def _check_ids(calls: Sequence[ToolCall], index: int) -> None:
     seen: set[str] = set()
-    for call in calls:
-        if not call.id:
-            raise TranscriptError(index, f"the call of '{call.name}' has no id")
-        if call.id in seen:
-            raise TranscriptError(index, f"two calls have the id '{call.id}'")
-        seen.add(call.id)
+    awaited: list[ToolCall] = []  # the calls that still want their result, the next one last
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolResult):
+            _expect_result(index, message, awaited, seen)
+            awaited.pop()
+            continue
+        if awaited:
+            raise TranscriptError(
+                index,
+                _described(message),
+                f"it stands where the result of call '{awaited[-1].id}' ('{awaited[-1].name}') belongs",
+                "each call is answered directly after the message that asks for it, in call order",
+            )
+        if isinstance(message, AssistantMessage):
+            awaited = list(message.tool_calls)
+            _check_ids(index, message, awaited, seen)
+            awaited.reverse()
+        elif not isinstance(message, (UserMessage, SystemMessage)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TranscriptError(
+                index,
+                type(message).__qualname__,
+                "it is not a message",
+                "build messages from toolkit.chat, or read them with load_messages",
+            )
+    if awaited and not (allow_pending and isinstance(messages[-1], AssistantMessage)):
+        missing = ", ".join(f"'{call.id}'" for call in reversed(awaited))
+        raise TranscriptError(
+            len(messages) - 1,
+            _described(messages[-1]),
+            f"the transcript ends without the result of {missing}",
+            "each call is answered; repair_transcript() answers those whose outcome is not known",
+        )
 
 
 def repair_transcript(messages: Sequence[Message]) -> list[Message]:
-    """Return the transcript with each call answered and each result in its place.
+    """Return the transcript made valid, changing as little as can be; the one that is given stays as it is.
 
-    A missing result is given as an error that says that nothing is known; a result that stands elsewhere is moved to
-    its call; one that belongs to no call, or a second one, is left out. Calls without an id or with one that a sibling
-    has get a new one. What is valid stays the same, object for object; repairing twice changes nothing more.
+    - A call without a result is answered with an error that says that it is not known whether it ran.
+    - A result that stands away from its call is moved there. One that belongs to no call, or to a call that has been
+      answered before it, is removed. With repeated ids a result belongs to the latest call before it of that id.
+    - Results and calls whose ids are missing are paired by their order, where they stand together and are as many.
+    - A missing or repeated call id is replaced, in the call and in its result; the first of equal ids stays.
+
+    Every part is mended for itself: whatever stretch from the start is valid comes back as the same objects, so that
+    a provider's cache of it holds. Repairing twice gives the same as repairing once, and a valid transcript comes back
+    as an equal list.
+
+    Raises:
+        TranscriptError: Something in the list is not a message.
     """
+    slots, others = _sort(messages)
+    _match(messages, slots, others)
+    taken = {slot.call.id for group in slots.values() for slot in group}
+    kept: set[str] = set()
     repaired: list[Message] = []
-    position = 0
-    for position, message in enumerate(messages):
+    iteration = 0
+    for index, message in enumerate(messages):
         if isinstance(message, ToolResult):
             continue
-        if not isinstance(message, AssistantMessage) or not message.tool_calls:
+        if not isinstance(message, AssistantMessage):
             repaired.append(message)
             continue
-        # The results that may be meant: all up to the next assistant message that has calls.
-        candidates = _results_after(messages, position)
-        mended = mend_call_ids(message, (), len(repaired))
+        iteration += 1
+        group = slots.get(index, ())
+        mended = _with_ids(message, _new_ids(group, kept, taken, iteration))
         repaired.append(mended)
-        for old, new in zip(message.tool_calls, mended.tool_calls, strict=True):
-            found = next((result for result in candidates if result.call_id == old.id), None)
-            if found is None:
-                repaired.append(ToolResult(new.id, _UNKNOWN, tool_name=new.name, is_error=True))
-                continue
-            candidates.remove(found)
-            repaired.append(found if old.id == new.id else _answering(found, new.id))
+        repaired.extend(_answer(call, slot.result) for call, slot in zip(mended.tool_calls, group, strict=True))
     return repaired
 
 
-def _results_after(messages: Sequence[Message], position: int) -> list[ToolResult]:
-    results: list[ToolResult] = []
-    for message in messages[position + 1 :]:
-        if isinstance(message, ToolResult):
-            results.append(message)
-        elif isinstance(message, AssistantMessage) and message.tool_calls:
-            break
-    return results
+def mend_call_ids(message: AssistantMessage, used_ids: Container[str], iteration: int) -> AssistantMessage:
+    """Return a fresh reply in which each call has an id of its own, the same object when that is so already.
 
-
-def _answering(result: ToolResult, call_id: str) -> ToolResult:
-    return ToolResult(
-        call_id,
-        result.content,
-        tool_name=result.tool_name,
-        is_error=result.is_error,
-        result_as_answer=result.result_as_answer,
-        child_loop_id=result.child_loop_id,
-        details=result.details,
-    )
-
-
-def mend_call_ids(message: AssistantMessage, used: Collection[str], iteration: int) -> AssistantMessage:
-    """Return the message with an id of its own for each call; the same object where nothing was amiss.
+    A missing id, one that is in `used_ids` and one that an earlier call of the reply has become
+    ``call_{iteration}_{position}``, or, where that is taken, the same with a number behind it. Equal input gives equal
+    ids. It takes time linear in the calls of this message.
 
     Args:
-        message: A reply.
-        used: The ids that are taken already.
-        iteration: The number of the turn; new ids are ``call_{iteration}_{position}``, so that they are the same in
-            each replay.
+        message: The reply; it is never changed.
+        used_ids: The ids of all earlier calls of the transcript.
+        iteration: The 1-based number of the turn.
     """
-    seen: set[str] = set()
-    for call in message.tool_calls:
-        if not call.id or call.id in seen or call.id in used:
-            break
-        seen.add(call.id)
-    else:
+    calls = message.tool_calls
+    own: set[str] = set()
+    wrong: list[int] = []
+    for position, call in enumerate(calls):
+        if not call.id or call.id in own or call.id in used_ids:
+            wrong.append(position)
+        own.add(call.id)
+    if not wrong:
         return message
-    taken = {call.id for call in message.tool_calls} | {""}
-    seen = set()
-    content = list(message.content)
-    for position, block in enumerate(content):
-        if not isinstance(block, ToolCall):
+    new: dict[int, str] = {}
+    for position in wrong:
+        new[position] = _free_id(iteration, position + 1, used_ids, own)
+        own.add(new[position])
+    return _with_ids(message, new)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A call, and its result once that is found."""
+
+    call: ToolCall
+    result: ToolResult | None = None
+
+
+def _expect_result(index: int, result: ToolResult, awaited: list[ToolCall], seen: set[str]) -> None:
+    if awaited and result.call_id == awaited[-1].id:
+        return
+    if awaited and any(call.id == result.call_id for call in awaited):
+        problem = f"the result of call '{awaited[-1].id}' ('{awaited[-1].name}') belongs here"
+        remedy = "results stand in the order of their calls"
+    elif result.call_id in seen:
+        problem = "it stands away from its call, or answers it a second time"
+        remedy = "each call has exactly one result, directly after the message that asks for it"
+    else:
+        problem = "no call before it has this id"
+        remedy = "a result carries the id of the call that it answers"
+    raise TranscriptError(index, _described(result), problem, remedy)
+
+
+def _check_ids(index: int, message: AssistantMessage, calls: Iterable[ToolCall], seen: set[str]) -> None:
+    for call in calls:
+        if not isinstance(call.id, str) or not call.id:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TranscriptError(
+                index, _described(message), f"its call of '{call.name}' has no id", "each call has an id of its own"
+            )
+        if call.id in seen:
+            raise TranscriptError(
+                index,
+                _described(message),
+                f"its call of '{call.name}' has the id '{call.id}', which an earlier call has",
+                "each call of a transcript has an id of its own",
+            )
+        seen.add(call.id)
+
+
+def _described(message: Message) -> str:
+    if isinstance(message, ToolResult):
+        return f"the result of call '{message.call_id}'"
+    return f"from the {message.role}" if hasattr(message, "role") else type(message).__qualname__
+
+
+def _sort(messages: Sequence[Message]) -> tuple[dict[int, list[_Slot]], list[int]]:
+    """Return the slots of each assistant message that has calls, by its index, and where the results are."""
+    slots: dict[int, list[_Slot]] = {}
+    results: list[int] = []
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolResult):
+            results.append(index)
+        elif isinstance(message, AssistantMessage):
+            if calls := message.tool_calls:
+                slots[index] = [_Slot(call) for call in calls]
+        elif not isinstance(message, (UserMessage, SystemMessage)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            validate_transcript(messages[index : index + 1])
+    return slots, results
+
+
+def _match(messages: Sequence[Message], slots: dict[int, list[_Slot]], results: Sequence[int]) -> None:
+    """Put each result that belongs to a call into its slot."""
+    latest: dict[str, list[_Slot]] = {}  # the unanswered calls of each id, in the last message that has it
+    strays: list[tuple[int, ToolResult]] = []
+    for index, message in enumerate(messages):
+        if index in slots:
+            latest.update({slot.call.id: [] for slot in slots[index]})
+            for slot in reversed(slots[index]):
+                latest[slot.call.id].append(slot)
+        elif isinstance(message, ToolResult):
+            waiting = latest.get(message.call_id)
+            if waiting:
+                waiting.pop().result = message
+            elif waiting is None or not message.call_id:
+                strays.append((index, message))
+    _match_by_order(messages, slots, strays)
+    _match_early(slots, strays)
+
+
+def _match_by_order(
+    messages: Sequence[Message], slots: dict[int, list[_Slot]], strays: list[tuple[int, ToolResult]]
+) -> None:
+    """Pair unanswered calls with the strays that follow their message at once, where ids are missing."""
+    found = dict(strays)
+    for index, group in slots.items():
+        open_slots = [slot for slot in group if slot.result is None]
+        if not open_slots:
             continue
-        if not block.id or block.id in seen or block.id in used:
-            new = f"call_{iteration}_{position}"
-            while new in taken or new in used:
-                new += "_"
-            taken.add(new)
-            block = ToolCall(new, block.name, block.arguments, extra=block.extra)
-            content[position] = block
-        seen.add(block.id)
+        near: list[ToolResult] = []
+        after = index + 1
+        while after < len(messages) and isinstance(messages[after], ToolResult):
+            if after in found:
+                near.append(found[after])
+            after += 1
+        pairs = list(zip(open_slots, near, strict=False))
+        if len(near) == len(open_slots) and all(not slot.call.id or not result.call_id for slot, result in pairs):
+            for slot, result in pairs:
+                slot.result = result
+
+
+def _match_early(slots: dict[int, list[_Slot]], strays: list[tuple[int, ToolResult]]) -> None:
+    """Give a stray that came before its call to it, where no other call has that id."""
+    by_id: dict[str, list[_Slot]] = {}
+    for group in slots.values():
+        for slot in group:
+            by_id.setdefault(slot.call.id, []).append(slot)
+    for _, result in strays:
+        same = by_id.get(result.call_id, ()) if result.call_id else ()
+        if len(same) == 1 and same[0].result is None:
+            same[0].result = result
+
+
+def _new_ids(group: Sequence[_Slot], kept: set[str], taken: set[str], iteration: int) -> dict[int, str]:
+    """Return the new ids of the calls that need one, by position. `kept` are the ids of the calls so far."""
+    new: dict[int, str] = {}
+    for position, slot in enumerate(group):
+        call_id = slot.call.id
+        if not call_id or call_id in kept:
+            new[position] = call_id = _free_id(iteration, position + 1, taken, kept)
+            taken.add(call_id)
+        kept.add(call_id)
+    return new
+
+
+def _free_id(iteration: int, position: int, used: Container[str], own: Container[str]) -> str:
+    wanted = candidate = f"call_{iteration}_{position}"
+    number = 1
+    while candidate in used or candidate in own:
+        number += 1
+        candidate = f"{wanted}_{number}"
+    return candidate
+
+
+def _with_ids(message: AssistantMessage, new: dict[int, str]) -> AssistantMessage:
+    if not new:
+        return message
+    content = list(message.content)
+    places = [place for place, block in enumerate(content) if isinstance(block, ToolCall)]
+    for position, call_id in new.items():
+        block = content[places[position]]
+        assert isinstance(block, ToolCall)
+        content[places[position]] = replace(block, id=call_id)
     return AssistantMessage(content)
+
+
+def _answer(call: ToolCall, result: ToolResult | None) -> ToolResult:
+    if result is None:
+        return ToolResult(call.id, _UNKNOWN, tool_name=call.name, is_error=True)
+    return result if result.call_id == call.id else replace(result, call_id=call.id)

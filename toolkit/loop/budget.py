@@ -84,7 +84,9 @@ class Budget:
         if limits.input_tokens is not None and usage.input_tokens >= limits.input_tokens:
             return UsageLimit("input_tokens", limits.input_tokens, usage.input_tokens)
         spent = usage.output_tokens + waiting
-        if limits.output_tokens is not None and (spent >= limits.output_tokens or spent + tokens > limits.output_tokens):
+        if limits.output_tokens is not None and (
+            spent >= limits.output_tokens or spent + tokens > limits.output_tokens
+        ):
             return UsageLimit("output_tokens", limits.output_tokens, spent)
         spent = usage.total_tokens + waiting
         if limits.total_tokens is not None and (spent >= limits.total_tokens or spent + tokens > limits.total_tokens):

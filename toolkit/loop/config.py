@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeAlias, Union
+from typing import Any, Generic, Literal, TypeAlias
 
 from toolkit.chat import Message
 from toolkit.errors import ConfigurationError
@@ -19,7 +19,18 @@ from toolkit.tools.caching import Cache
 from toolkit.tools.execution import AfterToolExecution, BeforeToolExecution
 from toolkit.tools.options import to_seconds
 
-__all__ = ["AfterToolExecutionUpdate", "Batched", "BeforeToolExecutionUpdate", "Compaction", "EventHook", "Execution", "Parallel", "ProviderRetryConfig", "Sequential", "ToolLoopConfig"]
+__all__ = [
+    "AfterToolExecutionUpdate",
+    "Batched",
+    "BeforeToolExecutionUpdate",
+    "Compaction",
+    "EventHook",
+    "Execution",
+    "Parallel",
+    "ProviderRetryConfig",
+    "Sequential",
+    "ToolLoopConfig",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +60,17 @@ class Batched:
             raise ConfigurationError(f"Batched needs a size of 1 or more, not {self.size}")
 
 
-Execution: TypeAlias = Union[Sequential, Parallel, Batched]
+Execution: TypeAlias = Sequential | Parallel | Batched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRetryConfig:
     """How often a failed request to the model is made again, where its error says that this may help.
 
-    The pause before retry ``n`` (from 0) is ``min(initial_backoff * backoff_multiplier**n, max_backoff)`` times a random
-    factor between ``1 - jitter`` and ``1 + jitter``, or what the server asked for in Retry-After if that is longer. A
-    server that asks for more than `max_backoff` seconds is not waited for: the error is raised, with its `retry_after`.
+    The pause before retry ``n`` (from 0) is ``min(initial_backoff * backoff_multiplier**n, max_backoff)`` times a
+    random factor between ``1 - jitter`` and ``1 + jitter``, or what the server asked for in Retry-After if that is
+    longer. A server that asks for more than `max_backoff` seconds is not waited for: the error is raised, with its
+    `retry_after`.
 
     Args:
         max_retries: Requests after the first; 0 makes none.
@@ -86,14 +98,14 @@ class ProviderRetryConfig:
         return longest * (1 - self.jitter + 2 * self.jitter * random)
 
 
-EventHook: TypeAlias = Callable[[LoopEvent], Union[None, Awaitable[None]]]
+EventHook: TypeAlias = Callable[[LoopEvent], Awaitable[None] | None]
 """Takes each event, in order. Raising changes nothing but the log."""
 
 
-BeforeToolExecutionUpdate: TypeAlias = Callable[[str, str, str], Union[bool, Awaitable[bool]]]
-AfterToolExecutionUpdate: TypeAlias = Callable[[str, str, str], Union[None, Awaitable[None]]]
+BeforeToolExecutionUpdate: TypeAlias = Callable[[str, str, str], bool | Awaitable[bool]]
+AfterToolExecutionUpdate: TypeAlias = Callable[[str, str, str], Awaitable[None] | None]
 
-Compaction: TypeAlias = Callable[[Sequence[Message]], Union[Sequence[Message], Awaitable[Sequence[Message]]]]
+Compaction: TypeAlias = Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
 """Gives a shorter transcript, or the same; must not change the one it is given."""
 
 

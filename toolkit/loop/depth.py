@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from toolkit.errors import MaxDepthExceededError
 
@@ -68,7 +66,7 @@ def enter_depth(ctx: object, max_depth: int | None) -> tuple[int, int | None]:
 def nested_context(ctx: object, depth: int) -> object:
     """Return the context for the tools of a loop at `depth`."""
     if isinstance(ctx, LoopDepth):
-        return cast("LoopDepth", ctx).with_depth(depth + 1)
+        return ctx.with_depth(depth + 1)
     return ctx
 
 

@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Union, assert_never, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, assert_never, cast
 
 import anyio
 
@@ -53,6 +53,7 @@ from toolkit.tools.execution import (
     ExecutionPolicy,
     Ready,
     Refused,
+    Verdict,
     authorize,
     error_result,
     prepare,
@@ -66,7 +67,7 @@ __all__ = ["Driver", "Prompt"]
 
 _logger = logging.getLogger("toolkit.loop")
 
-Prompt: TypeAlias = Union[str, Sequence[Message], ChatRequest]
+Prompt: TypeAlias = str | Sequence[Message] | ChatRequest
 """What a loop starts from: a question, a transcript, or a request with its settings."""
 
 _RUN, _RUN_ALONE = RunCall(), RunCall(alone=True)
@@ -317,7 +318,7 @@ class Driver(Generic[Ctx, Out]):
             if self._listener is not None:
                 for repair in prepared.repairs:
                     await self._listener.emit(repair)
-            verdict = prepared
+            verdict: Verdict[Ctx] = prepared
             if isinstance(prepared, Ready) and (self._guards or prepared.asks is not None):
                 verdict = await authorize(prepared, policy, permissions)
             match verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from toolkit.chat import ArgumentsDelta, ChatResponse, ReasoningDelta, TextDelta
 from toolkit.errors import ProviderError
@@ -101,20 +101,20 @@ class Done:
     result: ToolLoopResult[Any]
 
 
-LoopEvent: TypeAlias = Union[
-    IterationStart,
-    TextDelta,
-    ReasoningDelta,
-    ArgumentsDelta,
-    ResponseReceived,
-    ToolCallRepaired,
-    ToolCallRefused,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
-    ToolExecutionEnd,
-    ToolProgress,
-    LoopDetected,
-    Compacted,
-    ProviderRetried,
-    Done,
-]
+LoopEvent: TypeAlias = (
+    IterationStart
+    | TextDelta
+    | ReasoningDelta
+    | ArgumentsDelta
+    | ResponseReceived
+    | ToolCallRepaired
+    | ToolCallRefused
+    | ToolExecutionStart
+    | ToolExecutionUpdate
+    | ToolExecutionEnd
+    | ToolProgress
+    | LoopDetected
+    | Compacted
+    | ProviderRetried
+    | Done
+)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, Union, overload
+from typing import Any, Generic, TypeAlias, overload
 
 import anyio
+from typing_extensions import TypeVar
 
 from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.errors import LoopUsageError, MaxDepthExceededError
@@ -19,6 +20,9 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["Completed", "Failed", "ToolLoopHandle", "TurnOutcome", "Yielded", "tool_loop_resumable"]
+
+
+Final = TypeVar("Final", default=None)
 
 
 class Yielded:
@@ -35,7 +39,9 @@ class Yielded:
 
     __slots__ = ("_handle", "assistant_content", "iteration", "messages", "results", "tool_calls", "usage")
 
-    def __init__(self, handle: ToolLoopHandle[Any, Any], response: ChatResponse, results: tuple[ToolResult, ...]) -> None:
+    def __init__(
+        self, handle: ToolLoopHandle[Any, Any], response: ChatResponse, results: tuple[ToolResult, ...]
+    ) -> None:
         self._handle = handle
         self.tool_calls: tuple[ToolCall, ...] = response.tool_calls
         self.results = results
@@ -100,7 +106,7 @@ class Failed:
     usage: Usage
 
 
-TurnOutcome: TypeAlias = Union[Yielded, Completed[Out], Failed]
+TurnOutcome: TypeAlias = Yielded | Completed[Out] | Failed
 
 
 class ToolLoopHandle(Generic[Ctx, Out]):
@@ -121,13 +127,13 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
     @overload
     def __init__(
-        self: ToolLoopHandle[object, Out],
+        self: ToolLoopHandle[object, Final],
         provider: Provider,
-        registry: ToolRegistry[object],
+        registry: ToolRegistry[object] | ToolRegistry[None],
         prompt: Prompt,
         *,
         ctx: None = None,
-        config: ToolLoopConfig[Out] | None = None,
+        config: ToolLoopConfig[Final] | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -146,15 +152,14 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         prompt: Prompt,
         *,
         ctx: Any = None,
-        config: ToolLoopConfig[Out] | None = None,
+        config: ToolLoopConfig[Any] | None = None,
     ) -> None:
-        self._make = lambda: Driver[Ctx, Out](provider, registry, prompt, ctx, config)
         self._driver: Driver[Ctx, Out] | None = None
         self._outcome: Completed[Out] | Failed | None = None
         self._is_running = False
         self._seconds_left = None if config is None else config.timeout
         try:
-            self._driver = self._make()
+            self._driver = Driver(provider, registry, prompt, ctx, config)
         except MaxDepthExceededError as error:
             self._outcome = Failed(error=error, iterations=0, usage=Usage())
 
@@ -206,7 +211,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         self._is_running = True
         try:
             await self._turn(driver)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is handed to the caller as an outcome
             driver.fail(error)
             self._outcome = Failed(error=error, iterations=driver.state.iterations, usage=driver.state.usage)
             return self._outcome

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from toolkit.loop.events import LoopEvent, ToolExecutionUpdate, ToolProgress
+from toolkit.loop.events import LoopEvent
+from toolkit.tools.events import ToolExecutionUpdate, ToolProgress
 
 if TYPE_CHECKING:
     from toolkit.loop.config import AfterToolExecutionUpdate, BeforeToolExecutionUpdate, EventHook, ToolLoopConfig

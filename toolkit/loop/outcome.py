@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeAlias, Union
+from typing import Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -96,18 +96,18 @@ class Cancelled:
     """The caller cancelled the loop, or left it."""
 
 
-TerminationReason: TypeAlias = Union[
-    Complete,
-    MaxIterations,
-    Timeout,
-    StopCondition,
-    LoopDetected,
-    ResultAsAnswer,
-    UsageLimit,
-    AwaitingApproval,
-    Aborted,
-    Cancelled,
-]
+TerminationReason: TypeAlias = (
+    Complete
+    | MaxIterations
+    | Timeout
+    | StopCondition
+    | LoopDetected
+    | ResultAsAnswer
+    | UsageLimit
+    | AwaitingApproval
+    | Aborted
+    | Cancelled
+)
 
 
 @dataclass(slots=True, kw_only=True)

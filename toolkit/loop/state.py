@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, TypeAlias, Union, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from toolkit.chat import (
     AssistantMessage,
@@ -119,7 +119,7 @@ class Finished:
     reason: TerminationReason
 
 
-Step: TypeAlias = Union[Compact, CallModel, AskApproval, RunTools, Finished]
+Step: TypeAlias = Compact | CallModel | AskApproval | RunTools | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class EndRun:
     reason: str
 
 
-Decision: TypeAlias = Union[RunCall, Refuse, Postpone, EndRun]
+Decision: TypeAlias = RunCall | Refuse | Postpone | EndRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class InjectMessages:
     messages: tuple[Message, ...]
 
 
-Command: TypeAlias = Union[Continue, InjectMessages, Stop]
+Command: TypeAlias = Continue | InjectMessages | Stop
 """What the caller wants of the next turn."""
 
 _Phase: TypeAlias = Literal["ready", "compacting", "asking", "deciding", "running", "finished", "failed"]
@@ -244,7 +244,9 @@ class LoopState:
         self._is_last = False
         self._tool_calls_executed = 0
         self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
-        self._call_ids = {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}
+        self._call_ids = {
+            call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls
+        }
 
     # what may be asked at any time
 
@@ -377,7 +379,7 @@ class LoopState:
             case "skip":
                 for call_id in found.call_ids:
                     entry = self._open[call_id]
-                    self._keep(entry, ToolResult(call_id, f"Not run. {warning_text(found.fact)}", tool_name=entry.call.name, is_error=True))
+                    self._keep(entry, _repeated(entry.call, found.fact))
                 self._undecided -= len(found.call_ids)
                 self._after_decision()
             case "warn":
@@ -447,7 +449,9 @@ class LoopState:
             if any(entry.status == "started" for entry in self._units[0]):
                 raise LoopUsageError("calls are still running: feed their results before asking for the next step")
             self._units.popleft()
-        self.reason = AwaitingApproval(tuple([entry.call for entry in self._open.values() if entry.status == "deferred"]))
+        self.reason = AwaitingApproval(
+            tuple([entry.call for entry in self._open.values() if entry.status == "deferred"])
+        )
         self._phase = "finished"
         return Finished(self.reason)
 
@@ -510,7 +514,7 @@ class LoopState:
     # what comes from outside
 
     def steered(self, messages: Iterable[Message]) -> None:
-        """Take messages from somebody else: calls that have not started are skipped, and the next turn begins with them.
+        """Take messages from somebody else: calls that have not started are skipped, the next turn begins with them.
 
         After a completed loop they open it again.
         """
@@ -597,7 +601,14 @@ def _not_started(call: ToolCall, why: str) -> ToolResult:
     return ToolResult(call.id, f"Not started: {why}.", tool_name=call.name, is_error=True)
 
 
+def _repeated(call: ToolCall, fact: LoopDetected) -> ToolResult:
+    return ToolResult(call.id, f"Not run. {warning_text(fact)}", tool_name=call.name, is_error=True)
+
+
 def _interrupted(call: ToolCall, why: str) -> ToolResult:
     return ToolResult(
-        call.id, f"Interrupted: {why}. The tool was running and may have taken effect.", tool_name=call.name, is_error=True
+        call.id,
+        f"Interrupted: {why}. The tool was running and may have taken effect.",
+        tool_name=call.name,
+        is_error=True,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from toolkit.chat import ChatResponse, ToolResult, Usage
 from toolkit.errors import ConfigurationError
@@ -35,7 +35,7 @@ class Stop:
     reason: str | None = None
 
 
-StopDecision: TypeAlias = Union[Continue, Stop]
+StopDecision: TypeAlias = Continue | Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

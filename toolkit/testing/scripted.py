@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 import anyio.lowlevel
 
@@ -27,7 +27,9 @@ from toolkit.errors import ConfigurationError
 
 __all__ = ["ScriptedProvider", "ScriptedReply"]
 
-ScriptedReply: TypeAlias = Union[str, ToolCall, AssistantMessage, ChatResponse, Exception, Callable[[ChatRequest], object]]
+ScriptedReply: TypeAlias = (
+    str | ToolCall | AssistantMessage | ChatResponse | Exception | Callable[[ChatRequest], object]
+)
 """A text, a call, a message, a whole response, an error to raise, or a function of the request that gives one."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
 
@@ -42,7 +42,7 @@ class Defer:
     """Decide later: the loop ends as `AwaitingApproval` and can be taken up again."""
 
 
-Approval: TypeAlias = Union[Approve, Deny, Modify, Abort, Defer]
+Approval: TypeAlias = Approve | Deny | Modify | Abort | Defer
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,7 @@ class ApprovalRequest:
     reason: str = ""
 
 
-ApprovalHook: TypeAlias = Callable[
-    [ApprovalRequest], Union[Approval, bool, str, Awaitable[Union[Approval, bool, str]]]
-]
+ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Awaitable[Approval | bool | str]]
 """Decides on a call: with one of the answers, True (approve), False (deny) or a reason to deny. Raising denies."""
 
 

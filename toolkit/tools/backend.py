@@ -1,47 +1,228 @@
-"""What only the backend itself can tell or do well: the one module that knows asyncio."""
+"""What anyio can't say or is too slow to say: whose cancellation it was, many calls at once, and waking a loop.
+
+The one module that knows asyncio by name. On asyncio the standard library's own tasks run the calls of a turn, because
+they cost a fraction of a task group's; on trio it is a nursery.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from asyncio import CancelledError as AsyncioCancelledError
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import copy_context
+from itertools import islice
+from typing import Any, TypeAlias
 
 import anyio
+from anyio.abc import TaskStatus
+from anyio.lowlevel import checkpoint_if_cancelled, current_token
 
-__all__ = ["AsyncioCancelledError", "cancellation_mark", "gather", "is_own_cancellation"]
+__all__ = [
+    "AsyncioCancelledError",
+    "cancellation_mark",
+    "CancellationMark",
+    "gather",
+    "is_in_event_loop",
+    "is_own_cancellation",
+    "loop_waker",
+    "LoopWaker",
+]
 
-AsyncioCancelledError = asyncio.CancelledError
+CancellationMark: TypeAlias = int | None
+"""How often the current asyncio task had been asked to cancel; None on trio, which needs no such count."""
 
-_get_running_loop = asyncio._get_running_loop
+LoopWaker: TypeAlias = Callable[[Callable[[], object]], bool]
+"""Has an event loop call a function soon, from any thread; False when that loop has ended and never will."""
+
+_Call: TypeAlias = Callable[[], Awaitable[None]]
 
 
-def cancellation_mark() -> int | None:
-    """Return how often the current task was asked to cancel; None where asyncio is not running."""
-    if _get_running_loop() is None:
+def cancellation_mark() -> CancellationMark:
+    """Return what `is_own_cancellation` needs to know of the moment before a call."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
         return None
-    task = asyncio.current_task()
     return None if task is None else task.cancelling()
 
 
-def is_own_cancellation(mark: int | None) -> bool:
-    """Whether a CancelledError that came out of a call was raised by the call itself.
+def is_own_cancellation(mark: CancellationMark) -> bool:
+    """Return whether an `AsyncioCancelledError` is the called function's own: nobody asked this task to cancel.
 
-    It was if nobody asked the task to cancel since `mark` was taken, and no scope round it is cancelled.
+    Args:
+        mark: What `cancellation_mark` gave in this task before the call.
     """
     if mark is None:
         return False
-    now = cancellation_mark()
-    return now is not None and now <= mark and anyio.current_effective_deadline() != -math.inf
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancelling() <= mark and anyio.current_effective_deadline() != -math.inf
 
 
-async def gather(calls: Sequence[Callable[[], Awaitable[None]]], limit: int | None) -> None:
-    """Run all at once, or at most `limit`, and wait for all."""
-    limiter = anyio.Semaphore(limit or len(calls) or 1)
+def is_in_event_loop() -> bool:
+    """Return whether an event loop is running the current code."""
+    try:
+        current_token()
+    except RuntimeError:
+        return False
+    return True
 
-    async def one(call: Callable[[], Awaitable[None]]) -> None:
-        async with limiter:
+
+def loop_waker() -> LoopWaker:
+    """Return what wakes the running event loop from other threads."""
+    if _is_on_asyncio():
+        loop = asyncio.get_running_loop()
+        return lambda function: _is_taken(loop.call_soon_threadsafe, function)
+    from trio.lowlevel import current_trio_token  # noqa: PLC0415  # optional, and loaded already: it is running
+
+    token = current_trio_token()
+    return lambda function: _is_taken(token.run_sync_soon, function)
+
+
+def _is_taken(schedule: Callable[[Callable[[], object]], object], function: Callable[[], object]) -> bool:
+    try:
+        schedule(function)
+    except RuntimeError:  # asyncio's "Event loop is closed", and trio's RunFinishedError
+        return False
+    return True
+
+
+def _is_on_asyncio() -> bool:
+    return cancellation_mark() is not None
+
+
+async def gather(calls: Sequence[_Call], limit: int | None) -> None:
+    """Run calls at once, each in a task of its own, and return when all have ended.
+
+    Calls must not raise an `Exception`. When one raises anything, or this is cancelled, no other starts, those that run
+    are cancelled once and waited for however long they take, and what was raised comes out as it is, never in a group.
+    On asyncio that cancellation is the standard library's: anyio's shields inside of a call don't hold it off.
+
+    Args:
+        calls: Started in this order, each in a copy of the current context.
+        limit: How many run at the same time; None for all.
+    """
+    if _is_on_asyncio():
+        await _AsyncioGathering(calls, limit).run()
+    else:
+        await _gather_in_nursery(calls, limit)
+
+
+if sys.version_info >= (3, 12):
+
+    def _start(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        # Runs up to the first wait at once, in its own context: a call that doesn't wait is never scheduled.
+        return asyncio.Task(coroutine, loop=asyncio.get_running_loop(), eager_start=True)
+
+else:
+    _start = asyncio.create_task
+
+
+class _AsyncioGathering:
+    __slots__ = ("_all_ended", "_context", "_failures", "_is_stopping", "_limit", "_running", "_waiting")
+
+    def __init__(self, calls: Sequence[_Call], limit: int | None) -> None:
+        self._waiting = iter(calls)
+        self._limit = len(calls) if limit is None else limit
+        self._running: set[asyncio.Task[None]] = set()
+        self._failures: list[BaseException] = []
+        self._is_stopping = False
+        self._context = copy_context()  # that each call copies, also one that is started when another ends
+        self._all_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        self._start_some()
+        if self._running:
+            try:
+                await self._all_ended
+            except AsyncioCancelledError:
+                self._stop()
+                await self._outlast()
+                if not self._failures:
+                    raise
+        if self._failures:
+            try:
+                raise self._failures[0]
+            finally:
+                self._failures.clear()  # a traceback that holds what holds the exception is a cycle
+
+    def _start_some(self) -> None:
+        for call in islice(self._waiting, self._limit - len(self._running)):
+            self._begin(call)
+
+    def _begin(self, call: _Call) -> None:
+        task = _start(self._guarded(call))
+        if not task.done():
+            self._running.add(task)
+            task.add_done_callback(self._ended, context=self._context)
+
+    async def _guarded(self, call: _Call) -> None:
+        try:
             await call()
+        except AsyncioCancelledError as error:
+            if not self._is_stopping:
+                self._fail(error)
+        except BaseException as error:  # noqa: BLE001  # carried to the caller: asyncio would stop its loop for some
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failures.append(error)
+        self._stop()
+
+    def _stop(self) -> None:
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._waiting = iter(())
+            own = asyncio.current_task()
+            for task in self._running:
+                if task is not own:
+                    task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if task.cancelled() and not self._is_stopping:  # by somebody else, before its first step
+            self._fail(AsyncioCancelledError())
+        self._start_some()
+        if not self._running and not self._all_ended.done():
+            self._all_ended.set_result(None)
+
+    async def _outlast(self) -> None:
+        """Wait for what runs, whoever cancels this task meanwhile."""
+        with anyio.CancelScope(shield=True):  # else anyio cancels it in every round of the event loop
+            while self._running:
+                self._all_ended = asyncio.get_running_loop().create_future()
+                try:
+                    await self._all_ended
+                except AsyncioCancelledError:
+                    continue
+
+
+async def _gather_in_nursery(calls: Sequence[_Call], limit: int | None) -> None:
+    failures: list[BaseException] = []
+    places = anyio.Semaphore(len(calls) if limit is None else limit)
+    cancelled = anyio.get_cancelled_exc_class()
+
+    async def guarded(call: _Call, *, task_status: TaskStatus[None]) -> None:
+        task_status.started()
+        try:
+            await call()
+        except cancelled:
+            raise
+        except BaseException as error:  # noqa: BLE001  # carried to the caller, which a nursery would put in a group
+            failures.append(error)
+            tasks.cancel_scope.cancel()
+        finally:
+            places.release()
 
     async with anyio.create_task_group() as tasks:
         for call in calls:
-            tasks.start_soon(one, call)
+            await places.acquire()
+            await tasks.start(guarded, call)  # in order: a nursery shuffles what is started together
+    if failures:
+        try:
+            raise failures[0]
+        finally:
+            failures.clear()
+    await checkpoint_if_cancelled()

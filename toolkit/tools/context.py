@@ -31,7 +31,17 @@ class ToolContext(Generic[Ctx_co]):
         metadata: What the application attached to the run; no model reads it.
     """
 
-    __slots__ = ("_is_cancelled", "_is_over", "_observer", "_state", "attempt", "call_id", "depth", "metadata", "tool_name")
+    __slots__ = (
+        "_is_cancelled",
+        "_is_over",
+        "_observer",
+        "_state",
+        "attempt",
+        "call_id",
+        "depth",
+        "metadata",
+        "tool_name",
+    )
 
     def __init__(
         self,
@@ -74,9 +84,7 @@ class ToolContext(Generic[Ctx_co]):
         On the event loop it never waits; from a worker thread it waits until the update is taken.
         """
         if self.is_observed:
-            self._report(
-                ToolExecutionUpdate(call_id=self.call_id, tool_name=self.tool_name, output=to_output(output))
-            )
+            self._report(ToolExecutionUpdate(call_id=self.call_id, tool_name=self.tool_name, output=to_output(output)))
 
     def report_progress(self, text: str) -> None:
         """Say how far the work is, as a `ToolProgress`; waits like `report_update`."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
 
 from typing_extensions import TypeVar, Unpack
@@ -56,7 +56,7 @@ def tool(
         def add(a: int, b: int = 0) -> int:
             '''Add two numbers.
 
-            Args:
+    Args:
                 a: The first one.
                 b: The second one.
             '''
@@ -77,7 +77,7 @@ def tool(
             comes at the first use, when the class is complete.
         ConfigurationError: An option or a name that can't be.
     """
-    return _made(function, name=name, description=description, context=False, options=options, frame=sys._getframe(1))
+    return _made(function, name=name, description=description, context=False, options=options)
 
 
 @overload
@@ -112,7 +112,7 @@ def tool_with_ctx(
 
     Arguments and errors are those of `tool`; a context without a type, or ``Any``, is a `SchemaError` too.
     """
-    return _made(function, name=name, description=description, context=True, options=options, frame=sys._getframe(1))
+    return _made(function, name=name, description=description, context=True, options=options)
 
 
 def tool_from_function(
@@ -125,7 +125,7 @@ def tool_from_function(
 ) -> FunctionTool[object, P, R]:
     """Return the tool that ``tool(...)(function)`` gives, for a function that is not yours to decorate."""
     made: FunctionTool[object, P, R] = _made(
-        function, name=name, description=description, context=False, options=options, frame=sys._getframe(1)
+        function, name=name, description=description, context=False, options=options
     )
     return made
 
@@ -137,11 +137,12 @@ def _made(
     description: str | None,
     context: bool,
     options: ToolOptionKeywords,
-    frame: Any,
 ) -> Any:
     settings = ToolOptions(**cast("Any", options))
     # Classes local to the enclosing function are found in its frame, which is only alive now.
-    localns: Mapping[str, Any] | None = frame.f_locals if frame.f_code.co_name != "<module>" else None
+    frame = inspect.currentframe()
+    caller = frame and frame.f_back and frame.f_back.f_back
+    localns = dict(caller.f_locals) if caller is not None and caller.f_code.co_name != "<module>" else None
 
     def decorate(function: Callable[..., Any]) -> FunctionTool[Any, ..., Any]:
         return FunctionTool[Any, ..., Any](

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, Union
+from typing import Any, Literal, Protocol, TypeAlias
 
 from toolkit.chat import ToolResult
 from toolkit.tools.output import ToolOutput
@@ -103,9 +103,9 @@ class ToolProgress:
     dropped: int = 0
 
 
-ToolEvent: TypeAlias = Union[
-    ToolCallRepaired, ToolCallRefused, ToolExecutionStart, ToolExecutionUpdate, ToolExecutionEnd, ToolProgress
-]
+ToolEvent: TypeAlias = (
+    ToolCallRepaired | ToolCallRefused | ToolExecutionStart | ToolExecutionUpdate | ToolExecutionEnd | ToolProgress
+)
 
 
 class Observer(Protocol):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 import anyio
 from anyio.lowlevel import RunVar
@@ -58,7 +58,7 @@ from toolkit.tools.output import ToolOutput, dump_output, load_output, to_output
 from toolkit.tools.repair import repair_arguments, repair_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from toolkit.tools.options import ToolRetryConfig
     from toolkit.tools.permissions import Permissions
@@ -81,10 +81,10 @@ __all__ = [
 
 _logger = logging.getLogger("toolkit.tools")
 
-BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], Union[bool, Awaitable[bool]]]
+BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool]]
 """Given tool name, call id and arguments; False skips the call. Raising skips it too."""
 
-AfterToolExecution: TypeAlias = Callable[[str, str, bool], Union[None, Awaitable[None]]]
+AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
 """Given tool name, call id and whether it failed. Raising changes nothing."""
 
 
@@ -164,7 +164,7 @@ class Aborted:
     reason: str
 
 
-Verdict: TypeAlias = Union[Ready[Ctx], Refused, Deferred[Ctx], Aborted]
+Verdict: TypeAlias = Ready[Ctx] | Refused | Deferred[Ctx] | Aborted
 
 
 def error_result(call: ToolCall, message: str) -> ToolResult:
@@ -173,12 +173,13 @@ def error_result(call: ToolCall, message: str) -> ToolResult:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return what a model reads of an exception: a `ToolError` as written, another as ``Type: message``; never empty."""
+    """Return what a model reads of an error: a `ToolError` as written, another as ``Type: message``; never empty."""
     if isinstance(error, ToolError):
         return error.message
     name = type(error).__name__
     if isinstance(error, BaseExceptionGroup):
-        return f"{name}: " + "; ".join(describe_error(inner) for inner in error.exceptions)
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return f"{name}: " + "; ".join(describe_error(inner) for inner in group.exceptions)
     text = str(error).strip()
     return f"{name}: {text}" if text else f"{name} (it gave no message)"
 
@@ -230,9 +231,7 @@ def _mend(
         mended = repair_arguments(text)
         if mended is None:
             raise error
-        repairs = (
-            ToolCallRepaired(call_id=call.id, tool_name=call.name, kind="text", before=text, after=mended),
-        )
+        repairs = (ToolCallRepaired(call_id=call.id, tool_name=call.name, kind="text", before=text, after=mended),)
         text = mended
         try:
             return registration.parse_json(text), repairs
@@ -258,9 +257,7 @@ def _permit(ready: Ready[Ctx], permissions: Permissions) -> Ready[Ctx] | Refused
     return ready
 
 
-async def authorize(
-    ready: Ready[Ctx], policy: ExecutionPolicy, permissions: Permissions | None = None
-) -> Verdict[Ctx]:
+async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy, permissions: Permissions | None = None) -> Verdict[Ctx]:
     """Ask the guards: the hook before execution, then the approval. A guard that raises denies."""
     call = ready.call
     if policy.before is not None:
@@ -335,9 +332,7 @@ async def run(ready: Ready[Ctx], state: Ctx, policy: ExecutionPolicy, *, depth: 
     began = 0.0
     if observer is not None:
         began = time.perf_counter()
-        await observer.emit(
-            ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=ready.arguments)
-        )
+        await observer.emit(ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=ready.arguments))
     mark = cancellation_mark()
     is_cached = False
     try:
@@ -345,7 +340,7 @@ async def run(ready: Ready[Ctx], state: Ctx, policy: ExecutionPolicy, *, depth: 
             output, is_cached = await _guarded(ready, context, policy)
         else:
             output = await registration.execute(ready.arguments, context)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
         output = _failure(call.name, error)
     except AsyncioCancelledError as error:
         if not is_own_cancellation(mark):
@@ -411,9 +406,7 @@ def _limited(result: ToolResult, registration: Registration[Any], policy: Execut
 # what only some tools ask for
 
 
-async def _guarded(
-    ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy
-) -> tuple[ToolOutput, bool]:
+async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
     """Run under cache, usage limit, locks, retry and timeout; say whether the output came from the cache."""
     registration, arguments = ready.registration, ready.arguments
     options = registration.options
@@ -501,7 +494,7 @@ async def _retried(
                 output = None
                 output = await _timed(registration, arguments, context, timeout)
                 if output.is_error:
-                    raise ToolFailedError(output.text)
+                    raise ToolFailedError(output.text)  # noqa: TRY301 - how tenacity learns of a failure
     except ToolFailedError:
         # A failure that the tool returned stays as it returned it, with its details.
         if output is None or not output.is_error:
@@ -523,7 +516,7 @@ def _limiter(tool: object, concurrency: int) -> anyio.CapacityLimiter:
 
 
 @asynccontextmanager
-async def _keyed_lock(tool: object, key: object) -> AsyncIterator[None]:
+async def _keyed_lock(tool: object, key: object) -> AsyncGenerator[None]:
     locks = _locks.get(None)
     if locks is None:
         _locks.set(locks := {})
@@ -540,6 +533,4 @@ async def _keyed_lock(tool: object, key: object) -> AsyncIterator[None]:
 
 async def tell_refusal(refused: Refused, observer: Observer) -> None:
     """Tell that a call will not run."""
-    await observer.emit(
-        ToolCallRefused(call_id=refused.call.id, tool_name=refused.call.name, result=refused.result)
-    )
+    await observer.emit(ToolCallRefused(call_id=refused.call.id, tool_name=refused.call.name, result=refused.result))

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from types import MethodType
-from typing import Any, Concatenate, Generic, TypeAlias, cast, get_origin, overload
+from typing import Any, Concatenate, Generic, Self, TypeAlias, cast, get_origin, overload
 
 import anyio
-from typing_extensions import ParamSpec, Self, TypeVar
+from typing_extensions import ParamSpec, TypeVar
 
 from toolkit.chat import ToolDefinition
-from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
+from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx_contra
@@ -106,7 +106,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function as written."""
         if self._receiver is not _NOT_BOUND:
-            return cast("Any", self.function)(self._receiver, *args, **kwargs)
+            return cast("R_co", cast("Any", self.function)(self._receiver, *args, **kwargs))
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         if isinstance(function, staticmethod):
             return self._bound_to(_NOT_BOUND, function.__func__)
         if isinstance(function, classmethod):
-            return self._bound_to(owner or type(instance), function.__func__)
+            return self._bound_to(owner or type(instance), cast("Any", function).__func__)
         return self if instance is None else self._bound_to(instance, function)
 
     def _bound_to(self, receiver: object, function: Callable[..., Any]) -> FunctionTool[Any, ..., Any]:
@@ -246,6 +246,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         call = _compose_call(bound, schema, takes_envelope=_wants_envelope(schema) if self._takes_context else None)
         execute = _compose_execute(call, schema, self.options, function)
         self._finished = _Finished(schema, definition, call, execute)
+        self._localns = None
         return self._finished
 
 
@@ -287,7 +288,9 @@ def _compose_call(function: Callable[..., Any], schema: FunctionSchema, *, takes
     return call
 
 
-def _compose_execute(call: _Call, schema: FunctionSchema, options: ToolOptions, function: Callable[..., Any]) -> _Execute:
+def _compose_execute(
+    call: _Call, schema: FunctionSchema, options: ToolOptions, function: Callable[..., Any]
+) -> _Execute:
     """Return what runs the function to the end, for what kind of function it is."""
     if options.isolation is not None:
         return _isolated(function, schema)
@@ -361,7 +364,7 @@ def _async_streamed(call: _Call) -> _Execute:
 
 
 def _isolated(function: Callable[..., Any], schema: FunctionSchema) -> _Execute:
-    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+    async def execute(arguments: _Arguments, _: ToolContext[Any]) -> ToolOutput:
         return to_output(await run_isolated(function, schema.arguments.dump_json(arguments)))
 
     return execute

@@ -184,8 +184,9 @@ class ToolOptions:
                 raise ConfigurationError(f"{name} must be 1 or more, not {value}; None sets no limit")
         if self.isolation not in (None, "process"):
             raise ConfigurationError(f"isolation must be 'process' or None, not {self.isolation!r}")
-        if isinstance(self.tags, str):
-            raise ConfigurationError(f"tags must be several strings, such as {{{self.tags!r}}}, not one string")
+        tags: object = self.tags
+        if isinstance(tags, str):
+            raise ConfigurationError(f"tags must be several strings, such as {{{tags!r}}}, not one string")
         # Looser types are taken at the door and one type is kept.
         object.__setattr__(self, "timeout", to_seconds(self.timeout, "timeout"))
         object.__setattr__(self, "env_vars", tuple(self.env_vars))

@@ -139,9 +139,9 @@ def _serializer(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _ordered(value: Any, *, clean: bool = False, finite: list[str] | None = None) -> Any:
+def _ordered(value: object, *, clean: bool = False, finite: list[str] | None = None) -> Any:
     """Return `value` with its sets as sorted lists; with `clean`, text that can be encoded; with `finite`, no NaN."""
-    kind: type = type(value)
+    kind: Any = type(value)
     if kind is int or kind is bool or value is None:
         return value
     if isinstance(value, str):
@@ -152,10 +152,10 @@ def _ordered(value: Any, *, clean: bool = False, finite: list[str] | None = None
             return None
         return value
     if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value).items()
+        mapping: Mapping[object, object] = value
         return {
             _ordered(key, clean=clean) if clean else key: _ordered(item, clean=clean, finite=finite)
-            for key, item in items
+            for key, item in mapping.items()
         }
     if isinstance(value, (list, tuple)):
         return [_ordered(item, clean=clean, finite=finite) for item in cast("list[Any]", value)]

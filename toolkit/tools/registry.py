@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Union, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
 
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
@@ -28,14 +28,16 @@ from toolkit.tools.naming import check_name
 from toolkit.tools.permissions import Permissions
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, TypeVar
+    from typing import Self
+
+    from typing_extensions import TypeVar
 
     AnyTool = TypeVar("AnyTool", bound=Tool[Any])
     Other = TypeVar("Other")
 
 __all__ = ["Registrable", "ToolRegistry"]
 
-Registrable: TypeAlias = Union[Tool[Ctx], Callable[..., Any]]
+Registrable: TypeAlias = Tool[Ctx] | Callable[..., Any]
 """What a registry takes: a tool, or a plain function that is made one."""
 
 
@@ -320,10 +322,11 @@ class ToolRegistry(Generic[Ctx]):
 
 def as_tool(value: Any) -> Tool[Any]:
     """Return `value` when it is a tool, else the tool made of it."""
-    if isinstance(value, MethodType) and isinstance(value.__func__, FunctionTool):
-        # What a class method over a tool gives from Python 3.13 on.
-        bound: Any = value.__func__
-        return cast("Tool[Any]", bound.__get__(value.__self__, type(value.__self__)))
+    if isinstance(value, MethodType):
+        method: Any = value.__func__
+        if isinstance(method, FunctionTool):
+            # What a class method over a tool gives from Python 3.13 on.
+            return cast("Tool[Any]", value.__func__.__get__(value.__self__, type(value.__self__)))
     if isinstance(value, FunctionTool) or (hasattr(value, "definition") and hasattr(value, "execute")):
         return cast("Tool[Any]", value)
     if callable(value):
