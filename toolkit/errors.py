@@ -245,17 +245,13 @@ class TranscriptError(ToolkitError, ValueError):
 
     Args:
         index: Where in the list.
-        subject: The message there, in words.
-        problem: What is wrong with it.
-        remedy: What would be right.
+        reason: What is wrong there, and what would be right.
     """
 
-    def __init__(self, index: int, subject: str, problem: str, remedy: str) -> None:
+    def __init__(self, index: int, reason: str) -> None:
         self.index = index
-        self.subject = subject
-        self.problem = problem
-        self.remedy = remedy
-        super().__init__(f"message {index} ({subject}): {problem}; {remedy}")
+        self.reason = reason
+        super().__init__(f"message {index}: {reason}")
 
 
 class ProviderError(ToolkitError):

@@ -21,6 +21,9 @@ _UNKNOWN = (
     "Check before you call it again."
 )
 
+# Typed as what may really come: a caller's list can hold anything.
+_OTHERS: tuple[type[object], ...] = (SystemMessage, UserMessage, ToolResult)
+
 
 def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = False) -> None:
     """Raise at the first thing that is wrong with a transcript; it takes time linear in its length.
@@ -43,28 +46,21 @@ def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = Fa
         if awaited:
             raise TranscriptError(
                 index,
-                _described(message),
-                f"it stands where the result of call '{awaited[-1].id}' ('{awaited[-1].name}') belongs",
+                f"{_described(message)} stands where the result of {_named(awaited[-1])} belongs; "
                 "each call is answered directly after the message that asks for it, in call order",
             )
         if isinstance(message, AssistantMessage):
             awaited = list(message.tool_calls)
-            _check_ids(index, message, awaited, seen)
+            _check_ids(index, awaited, seen)
             awaited.reverse()
-        elif not isinstance(message, (UserMessage, SystemMessage)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TranscriptError(
-                index,
-                type(message).__qualname__,
-                "it is not a message",
-                "build messages from toolkit.chat, or read them with load_messages",
-            )
+        elif not isinstance(message, _OTHERS):
+            raise _no_message(index, message)
     if awaited and not (allow_pending and isinstance(messages[-1], AssistantMessage)):
-        missing = ", ".join(f"'{call.id}'" for call in reversed(awaited))
+        missing = ", ".join(_named(call) for call in reversed(awaited))
         raise TranscriptError(
             len(messages) - 1,
-            _described(messages[-1]),
-            f"the transcript ends without the result of {missing}",
-            "each call is answered; repair_transcript() answers those whose outcome is not known",
+            f"the transcript ends here, without the result of {missing}; "
+            "each call needs one, and repair_transcript() answers those whose outcome is not known",
         )
 
 
@@ -84,8 +80,8 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
     Raises:
         TranscriptError: Something in the list is not a message.
     """
-    slots, others = _sort(messages)
-    _match(messages, slots, others)
+    slots = _slots_of(messages)
+    _match(messages, slots)
     taken = {slot.call.id for group in slots.values() for slot in group}
     kept: set[str] = set()
     repaired: list[Message] = []
@@ -143,56 +139,59 @@ class _Slot:
 def _expect_result(index: int, result: ToolResult, awaited: list[ToolCall], seen: set[str]) -> None:
     if awaited and result.call_id == awaited[-1].id:
         return
-    if awaited and any(call.id == result.call_id for call in awaited):
-        problem = f"the result of call '{awaited[-1].id}' ('{awaited[-1].name}') belongs here"
-        remedy = "results stand in the order of their calls"
+    found = f"the result of call '{result.call_id}'"
+    if any(call.id == result.call_id for call in awaited):
+        reason = (
+            f"{found} stands where that of {_named(awaited[-1])} belongs; results stand in the order of their calls"
+        )
     elif result.call_id in seen:
-        problem = "it stands away from its call, or answers it a second time"
-        remedy = "each call has exactly one result, directly after the message that asks for it"
+        reason = (
+            f"{found} stands away from its call, or answers it a second time; "
+            "each call has exactly one result, directly after the message that asks for it"
+        )
     else:
-        problem = "no call before it has this id"
-        remedy = "a result carries the id of the call that it answers"
-    raise TranscriptError(index, _described(result), problem, remedy)
+        reason = f"{found} answers no call before it; a result carries the id of the call that it answers"
+    raise TranscriptError(index, reason)
 
 
-def _check_ids(index: int, message: AssistantMessage, calls: Iterable[ToolCall], seen: set[str]) -> None:
+def _check_ids(index: int, calls: Iterable[ToolCall], seen: set[str]) -> None:
     for call in calls:
-        if not isinstance(call.id, str) or not call.id:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TranscriptError(
-                index, _described(message), f"its call of '{call.name}' has no id", "each call has an id of its own"
-            )
+        if not call.id:
+            raise TranscriptError(index, f"the call of '{call.name}' has no id; each call has one of its own")
         if call.id in seen:
             raise TranscriptError(
-                index,
-                _described(message),
-                f"its call of '{call.name}' has the id '{call.id}', which an earlier call has",
-                "each call of a transcript has an id of its own",
+                index, f"{_named(call)} has the id of an earlier call; each call of a transcript has one of its own"
             )
         seen.add(call.id)
 
 
-def _described(message: Message) -> str:
-    if isinstance(message, ToolResult):
-        return f"the result of call '{message.call_id}'"
-    return f"from the {message.role}" if hasattr(message, "role") else type(message).__qualname__
+def _no_message(index: int, found: object) -> TranscriptError:
+    what = f"a {type(found).__qualname__} is not a message; build messages from toolkit.chat"
+    return TranscriptError(index, f"{what}, or read them with load_messages")
 
 
-def _sort(messages: Sequence[Message]) -> tuple[dict[int, list[_Slot]], list[int]]:
-    """Return the slots of each assistant message that has calls, by its index, and where the results are."""
+def _named(call: ToolCall) -> str:
+    return f"call '{call.id}' ('{call.name}')"
+
+
+def _described(message: object) -> str:
+    role = getattr(message, "role", type(message).__qualname__)
+    return f"an {role} message" if role == "assistant" else f"a {role} message"
+
+
+def _slots_of(messages: Sequence[Message]) -> dict[int, list[_Slot]]:
+    """Return the slots of each assistant message that has calls, by its index."""
     slots: dict[int, list[_Slot]] = {}
-    results: list[int] = []
     for index, message in enumerate(messages):
-        if isinstance(message, ToolResult):
-            results.append(index)
-        elif isinstance(message, AssistantMessage):
+        if isinstance(message, AssistantMessage):
             if calls := message.tool_calls:
                 slots[index] = [_Slot(call) for call in calls]
-        elif not isinstance(message, (UserMessage, SystemMessage)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            validate_transcript(messages[index : index + 1])
-    return slots, results
+        elif not isinstance(message, _OTHERS):
+            raise _no_message(index, message)
+    return slots
 
 
-def _match(messages: Sequence[Message], slots: dict[int, list[_Slot]], results: Sequence[int]) -> None:
+def _match(messages: Sequence[Message], slots: dict[int, list[_Slot]]) -> None:
     """Put each result that belongs to a call into its slot."""
     latest: dict[str, list[_Slot]] = {}  # the unanswered calls of each id, in the last message that has it
     strays: list[tuple[int, ToolResult]] = []
