@@ -119,6 +119,7 @@ from toolkit.loop.stopping import (
     token_budget,
     when_called,
 )
+from toolkit.loop.streaming import tool_loop_channel, tool_loop_stream
 from toolkit.tools.approval import Abort, Approval, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool, tool_from_function, tool_with_ctx
@@ -259,7 +260,9 @@ __all__ = [
     "tool",
     "tool_from_function",
     "tool_loop",
+    "tool_loop_channel",
     "tool_loop_resumable",
+    "tool_loop_stream",
     "tool_loop_sync",
     "tool_with_ctx",
     "validate_transcript",

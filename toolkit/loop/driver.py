@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, assert_never, cast
+from typing import TYPE_CHECKING, Generic, TypeAlias, assert_never, cast
 
 import anyio
 
@@ -21,7 +23,9 @@ from toolkit.chat import (
     Message,
     Provider,
     ResponseDone,
+    StreamEvent,
     ToolCall,
+    ToolResult,
     UserMessage,
     repair_transcript,
     validate_transcript,
@@ -31,7 +35,15 @@ from toolkit.loop.budget import Budget
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.depth import LoopFrame, current_frame, enter_depth, nested_context
 from toolkit.loop.dispatch import Dispatcher
-from toolkit.loop.events import Compacted, Done, IterationStart, ProviderRetried, ResponseReceived
+from toolkit.loop.events import (
+    Compacted,
+    Done,
+    IterationStart,
+    LoopDetected,
+    LoopEvent,
+    ProviderRetried,
+    ResponseReceived,
+)
 from toolkit.loop.listener import HookListener, Listener
 from toolkit.loop.outcome import Complete, Out, ResultAsAnswer, ToolLoopResult
 from toolkit.loop.state import (
@@ -94,6 +106,7 @@ class Driver(Generic[Ctx, Out]):
         "_steering",
         "_streams",
         "_tools",
+        "deadline",
         "state",
     )
 
@@ -110,10 +123,11 @@ class Driver(Generic[Ctx, Out]):
         if config is None:
             config = cast("ToolLoopConfig[Out]", ToolLoopConfig())
         depth, limit = enter_depth(ctx, config.max_depth)
+        self.deadline = math.inf
         self._provider = provider
         self._registry = registry
         self._config = config
-        self._listener = listener or _listener_of(config)
+        self._listener = listener or HookListener.of(config)
         self._streams = config.stream if config.stream is not None else self._listener is not None
         messages = _transcript_of(prompt)
         self.state = LoopState(messages, config, compacts=config.compaction is not None)
@@ -173,25 +187,34 @@ class Driver(Generic[Ctx, Out]):
     async def turn(self) -> None:
         """Drive the loop to the next boundary between turns, or to its end."""
         state = self.state
-        if self._steering is not None:
-            state.steered(self._steering.take_steered())
+        self.take_steering()
         while True:
             step = state.next_step()
-            match step:
-                case CallModel():
-                    await self._call_model(step)
-                case AskApproval():
-                    await self._decide(step.calls)
-                case RunTools():
-                    await self._run_tools(step)
-                case Compact():
-                    await self._compact(step)
-                case Finished():
-                    return
-                case _:
-                    assert_never(step)
+            if isinstance(step, Finished):
+                return
+            if isinstance(step, CallModel):
+                await self._call_model(step)
+            else:
+                await self.carry_out(step)
             if state.is_at_boundary:
                 return
+
+    def take_steering(self) -> None:
+        """Feed what others have steered since the last turn."""
+        if self._steering is not None:
+            self.state.steered(self._steering.take_steered())
+
+    async def carry_out(self, step: AskApproval | RunTools | Compact) -> None:
+        """Do one step that is not a request."""
+        match step:
+            case AskApproval():
+                await self._decide(step.calls)
+            case RunTools():
+                await self._run_tools(step)
+            case Compact():
+                await self._compact(step)
+            case _:
+                assert_never(step)
 
     def fail(self, error: Exception) -> None:
         """Close the transcript, and hang it on the error where that can carry one."""
@@ -199,21 +222,32 @@ class Driver(Generic[Ctx, Out]):
         if isinstance(error, (LoopError, ProviderError)):
             error.messages = tuple(self.state.messages)
 
+    def start_clock(self) -> None:
+        """Let the loop's time run from now on, for a view that has no scope round all of it."""
+        if self._config.timeout is not None:
+            self.deadline = anyio.current_time() + self._config.timeout
+
     def time_out(self) -> None:
         """End the loop: its time is up."""
         self.state.timed_out(self._config.timeout or 0.0)
 
-    async def tell_end(self) -> None:
+    async def tell_end(self, listener: Listener | None = None) -> None:
         """Tell of the calls that the end answered, then that the loop is done; a cancellation does not stop it."""
-        state, listener = self.state, self._listener
+        state, listener = self.state, listener or self._listener
         if listener is None:
             return
         with anyio.CancelScope(shield=True):
-            for result, has_started in state.closed:
-                await listener.emit(_closing_event(result, has_started=has_started))
-            state.closed.clear()
+            for event in self.closing_events():
+                await listener.emit(event)
             if state.reason is not None:
                 await listener.emit(Done(self.result()))
+
+    def closing_events(self) -> list[LoopEvent]:
+        """Return, once, what is to be told of the calls that the machine answered itself."""
+        closed = self.state.closed
+        events = [_closing_event(result, has_started=has_started) for result, has_started in closed]
+        closed.clear()
+        return events
 
     def result(self) -> ToolLoopResult[Out]:
         """Return what the loop leaves."""
@@ -237,19 +271,85 @@ class Driver(Generic[Ctx, Out]):
     # steps
 
     async def _call_model(self, step: CallModel) -> None:
-        state, listener = self.state, self._listener
-        if listener is not None:
-            await listener.emit(IterationStart(iteration=step.iteration, message_count=len(state.messages)))
-        response = await self._ask(self._request_for(step))
-        if response is None:
+        listener = self._listener
+        if listener is not None or self._streams:
+            async with aclosing(self.model_events(step)) as events:
+                async for event in events:
+                    if listener is not None:
+                        await listener.emit(event)
             return
-        detected = state.model_replied(response)
-        if listener is not None:
-            await listener.emit(ResponseReceived(iteration=step.iteration, response=response))
-            if detected is not None:
-                await listener.emit(detected)
-        if self._steering is not None and isinstance(state.reason, Complete):
-            state.steered(self._steering.take_steered() or self._steering.take_follow_up())
+        request, attempt = self._request_for(step), 0
+        while self._reserve(request):
+            response: ChatResponse | None = None
+            try:
+                response = await self._provider.generate(request)
+            except ProviderError as error:
+                delay = self._retry_delay(error, attempt)
+            else:
+                self._take_reply(response)
+                return
+            finally:
+                self._settle(request, response)
+            attempt += 1
+            await anyio.sleep(delay)
+
+    async def model_events(self, step: CallModel) -> AsyncGenerator[LoopEvent]:
+        """Ask the model, telling all that happens; the machine is fed when this ends."""
+        yield IterationStart(iteration=step.iteration, message_count=len(self.state.messages))
+        request, attempt = self._request_for(step), 0
+        while self._reserve(request):
+            response: ChatResponse | None = None
+            try:
+                if self._streams:
+                    async with _closing(self._provider.stream(request)) as events:
+                        async for event in events if self.deadline == math.inf else self._until_deadline(events):
+                            if isinstance(event, ResponseDone):
+                                response = event.response
+                            else:
+                                yield event
+                    if self.state.is_finished:
+                        return
+                    if response is None:
+                        raise BadResponseError(
+                            type(self._provider).__name__, "the stream ended without its last event", is_retryable=True
+                        )
+                else:
+                    with anyio.CancelScope(deadline=self.deadline):
+                        response = await self._provider.generate(request)
+                    if response is None:
+                        self.time_out()
+                        return
+            except ProviderError as error:
+                retried = ProviderRetried(attempt=attempt + 1, delay=self._retry_delay(error, attempt), error=error)
+            else:
+                detected = self._take_reply(response)
+                yield ResponseReceived(iteration=step.iteration, response=response)
+                if detected is not None:
+                    yield detected
+                return
+            finally:
+                self._settle(request, response)
+            yield retried
+            attempt += 1
+            with anyio.CancelScope(deadline=self.deadline) as scope:
+                await anyio.sleep(retried.delay)
+            if scope.cancelled_caught:
+                self.time_out()
+                return
+
+    async def _until_deadline(self, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[StreamEvent]:
+        """Pass events on until the loop's time is up; the scope is never open while a reader thinks."""
+        while True:
+            event: StreamEvent | None = None
+            with anyio.CancelScope(deadline=self.deadline):
+                try:
+                    event = await anext(events)
+                except StopAsyncIteration:
+                    return
+            if event is None:
+                self.time_out()
+                return
+            yield event
 
     def _request_for(self, step: CallModel) -> ChatRequest:
         if not step.has_tools:
@@ -259,55 +359,32 @@ class Driver(Generic[Ctx, Out]):
             self._request = replace(self._request, tools=tools)
         return self._request
 
-    async def _ask(self, request: ChatRequest) -> ChatResponse | None:
-        """Return the answer, after retries; None when the budget has nothing left for the request."""
-        budget, retry = self._budget, self._config.provider_retry
-        attempt = 0
-        while True:
-            if budget is not None:
-                limit = budget.reserve_request(request.max_tokens)
-                if limit is not None:
-                    self.state.limit_reached(limit)
-                    return None
-            response: ChatResponse | None = None
-            try:
-                response = await (self._stream(request) if self._streams else self._provider.generate(request))
-            except ProviderError as error:
-                delay = retry.pause(attempt, random.random())  # noqa: S311 - jitter is no secret
-                asked = error.retry_after or 0.0
-                if not error.is_retryable or attempt >= retry.max_retries or asked > retry.max_backoff:
-                    raise
-                delay = max(delay, asked)
-                attempt += 1
-                if self._listener is not None:
-                    await self._listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=error))
-            else:
-                return response
-            finally:
-                if budget is not None:
-                    budget.settle_request(request.max_tokens, None if response is None else response.usage)
-            await anyio.sleep(delay)
+    def _take_reply(self, response: ChatResponse) -> LoopDetected | None:
+        state = self.state
+        detected = state.model_replied(response)
+        if self._steering is not None and isinstance(state.reason, Complete):
+            state.steered(self._steering.take_steered() or self._steering.take_follow_up())
+        return detected
 
-    async def _stream(self, request: ChatRequest) -> ChatResponse:
-        listener = self._listener
-        response: ChatResponse | None = None
-        events = self._provider.stream(request)
-        try:
-            async for event in events:
-                if isinstance(event, ResponseDone):
-                    response = event.response
-                elif listener is not None:
-                    await listener.emit(event)
-        finally:
-            close = getattr(events, "aclose", None)
-            if close is not None:
-                with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                    await close()
-        if response is None:
-            raise BadResponseError(
-                type(self._provider).__name__, "the stream ended without its last event", is_retryable=True
-            )
-        return response
+    def _reserve(self, request: ChatRequest) -> bool:
+        """Take a request out of the budget, or end the loop where nothing is left."""
+        limit = None if self._budget is None else self._budget.reserve_request(request.max_tokens)
+        if limit is None:
+            return True
+        self.state.limit_reached(limit)
+        return False
+
+    def _settle(self, request: ChatRequest, response: ChatResponse | None) -> None:
+        if self._budget is not None:
+            self._budget.settle_request(request.max_tokens, None if response is None else response.usage)
+
+    def _retry_delay(self, error: ProviderError, attempt: int) -> float:
+        """Return the seconds to wait before the request is made again, or raise `error` where it is not."""
+        retry = self._config.provider_retry
+        asked = error.retry_after or 0.0
+        if not error.is_retryable or attempt >= retry.max_retries or asked > retry.max_backoff:
+            raise error
+        return max(retry.pause(attempt, random.random()), asked)  # noqa: S311 - jitter is no secret
 
     async def _decide(self, calls: Sequence[ToolCall]) -> None:
         """Prepare all calls of the turn, then ask the guards about each, in call order."""
@@ -378,9 +455,16 @@ class Driver(Generic[Ctx, Out]):
 _CLOSE_TIMEOUT = 5.0
 
 
-def _listener_of(config: ToolLoopConfig[Any]) -> Listener | None:
-    hooks = (config.on_event, config.before_tool_execution_update, config.after_tool_execution_update)
-    return None if all(hook is None for hook in hooks) else HookListener(config)
+@asynccontextmanager
+async def _closing(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
+    """Close a provider's stream however it is left, also when cancelled, but don't wait for ever."""
+    try:
+        yield events
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await close()
 
 
 def _transcript_of(prompt: Prompt) -> list[Message]:
@@ -396,7 +480,7 @@ def _transcript_of(prompt: Prompt) -> list[Message]:
     return messages
 
 
-def _closing_event(result: Any, *, has_started: bool) -> ToolExecutionEnd | ToolCallRefused:
+def _closing_event(result: ToolResult, *, has_started: bool) -> LoopEvent:
     if has_started:
         return ToolExecutionEnd(call_id=result.call_id, tool_name=result.tool_name, result=result, duration=0.0)
     return ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result)

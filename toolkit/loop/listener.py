@@ -1,10 +1,10 @@
-"""Whoever takes the events of a loop: the hook of the configuration."""
+"""Whoever takes the events of a loop, and how events wait for them."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -13,13 +13,13 @@ from toolkit.loop.events import LoopEvent
 from toolkit.tools.events import ToolExecutionUpdate, ToolProgress
 
 if TYPE_CHECKING:
-    from toolkit.loop.config import AfterToolExecutionUpdate, BeforeToolExecutionUpdate, EventHook, ToolLoopConfig
+    from toolkit.loop.config import ToolLoopConfig
 
-__all__ = ["HookListener", "Listener"]
+__all__ = ["EventQueue", "HookListener", "Listener"]
 
 _logger = logging.getLogger("toolkit.loop")
 
-_WAITING_PER_CALL = 64
+_REPORTS_PER_CALL = 64
 
 
 class Listener(Protocol):
@@ -38,37 +38,76 @@ class Listener(Protocol):
         ...
 
 
-class HookListener:
-    """Calls ``on_event`` and the update hooks; what they raise is logged and changes nothing."""
+class EventQueue:
+    """Events in order. Of each call's reports only the newest are kept, and they tell how many gave way."""
 
-    __slots__ = ("_after_update", "_before_update", "_hook", "_offered", "_timeout", "_waiting")
+    __slots__ = ("_events", "_reports")
 
-    def __init__(self, config: ToolLoopConfig[Any]) -> None:
-        self._hook: EventHook | None = config.on_event
-        self._before_update: BeforeToolExecutionUpdate | None = config.before_tool_execution_update
-        self._after_update: AfterToolExecutionUpdate | None = config.after_tool_execution_update
-        self._timeout = config.hook_timeout
-        self._waiting: dict[str, deque[ToolExecutionUpdate | ToolProgress]] = {}
-        self._offered: anyio.Event | None = None
+    def __init__(self) -> None:
+        self._events: deque[LoopEvent] = deque()
+        self._reports: Counter[str] = Counter()
 
-    async def emit(self, event: LoopEvent) -> None:
-        """Call the hooks, after delivering what the same call has offered before."""
-        if self._waiting:
-            call_id = getattr(event, "call_id", None)
-            if call_id in self._waiting:
-                await self._deliver_waiting(call_id)
-        await self._deliver(event)
+    def __bool__(self) -> bool:
+        return bool(self._events)
+
+    def put(self, event: LoopEvent) -> None:
+        """Append an event."""
+        self._events.append(event)
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        """Keep the report for `pump`; the oldest of its call gives way, and the newest says how many did."""
-        waiting = self._waiting.setdefault(event.call_id, deque())
-        if len(waiting) >= _WAITING_PER_CALL:
-            oldest = waiting.popleft()
-            if waiting:
-                waiting[0].dropped += oldest.dropped + 1
-            else:
-                event.dropped += oldest.dropped + 1
-        waiting.append(event)
+        """Append a report; where its call has too many waiting, its oldest gives way."""
+        if self._reports[event.call_id] >= _REPORTS_PER_CALL:
+            oldest = next(other for other in self._events if _is_report_of(other, event.call_id))
+            self._events.remove(oldest)
+            event.dropped += getattr(oldest, "dropped", 0) + 1
+        else:
+            self._reports[event.call_id] += 1
+        self._events.append(event)
+
+    def take(self) -> LoopEvent:
+        """Return the oldest event and forget it."""
+        event = self._events.popleft()
+        if isinstance(event, (ToolExecutionUpdate, ToolProgress)):
+            self._reports[event.call_id] -= 1
+        return event
+
+
+def _is_report_of(event: LoopEvent, call_id: str) -> bool:
+    return isinstance(event, (ToolExecutionUpdate, ToolProgress)) and event.call_id == call_id
+
+
+class HookListener:
+    """Calls ``on_event`` and the update hooks, one event at a time; what they raise is logged and changes nothing."""
+
+    __slots__ = ("_after_update", "_before_update", "_hook", "_offered", "_timeout", "_turn", "_waiting")
+
+    def __init__(self, config: ToolLoopConfig[Any]) -> None:
+        self._hook = config.on_event
+        self._before_update = config.before_tool_execution_update
+        self._after_update = config.after_tool_execution_update
+        self._timeout = config.hook_timeout
+        self._waiting = EventQueue()
+        self._offered: anyio.Event | None = None
+        # Tools of one turn run at once, and an async hook would overtake itself.
+        self._turn = anyio.Lock()
+
+    @classmethod
+    def of(cls, config: ToolLoopConfig[Any] | None) -> HookListener | None:
+        """Return a listener for the hooks of `config`, or None where it has none."""
+        if config is None:
+            return None
+        hooks = (config.on_event, config.before_tool_execution_update, config.after_tool_execution_update)
+        return None if all(hook is None for hook in hooks) else cls(config)
+
+    async def emit(self, event: LoopEvent) -> None:
+        """Call the hooks, after delivering what was offered before."""
+        async with self._turn:
+            await self._deliver_waiting()
+            await self.deliver(event)
+
+    def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        """Keep the report for `pump`."""
+        self._waiting.offer(event)
         if self._offered is not None:
             self._offered.set()
 
@@ -76,22 +115,23 @@ class HookListener:
         """Deliver what was offered, as it comes, until cancelled."""
         while True:
             self._offered = anyio.Event()
-            for call_id in list(self._waiting):
-                await self._deliver_waiting(call_id)
+            async with self._turn:
+                await self._deliver_waiting()
             await self._offered.wait()
 
-    async def _deliver_waiting(self, call_id: str) -> None:
-        waiting = self._waiting.pop(call_id, None)
-        while waiting:
-            await self._deliver(waiting.popleft())
+    async def _deliver_waiting(self) -> None:
+        while self._waiting:
+            await self.deliver(self._waiting.take())
 
-    async def _deliver(self, event: LoopEvent) -> None:
+    async def deliver(self, event: LoopEvent) -> bool:
+        """Call the hooks; return whether the event may be shown to others, too."""
         if isinstance(event, ToolExecutionUpdate) and not await self._allows(event):
-            return
+            return False
         if self._hook is not None:
             await self._call(self._hook, event)
         if isinstance(event, ToolExecutionUpdate) and self._after_update is not None:
             await self._call(self._after_update, event.tool_name, event.call_id, event.output.text)
+        return True
 
     async def _allows(self, event: ToolExecutionUpdate) -> bool:
         if self._before_update is None:

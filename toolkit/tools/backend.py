@@ -11,18 +11,29 @@ import math
 import sys
 from asyncio import CancelledError as AsyncioCancelledError
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextvars import copy_context
-from itertools import islice
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeAlias
 
 import anyio
 from anyio.abc import TaskStatus
-from anyio.lowlevel import checkpoint_if_cancelled, current_token
+from anyio.lowlevel import current_token
+
+if sys.version_info < (3, 12):
+    from asyncio.events import _get_running_loop  # pyright: ignore[reportPrivateUsage]
+
+    _current_tasks: dict[object, asyncio.Task[Any]] = vars(asyncio.tasks)["_current_tasks"]
+
+_event_loop_name: ContextVar[str | None] | None
+try:
+    from sniffio import current_async_library_cvar as _event_loop_name
+except ModuleNotFoundError:  # it comes with trio
+    _event_loop_name = None
 
 __all__ = [
     "AsyncioCancelledError",
     "cancellation_mark",
     "CancellationMark",
+    "context_for_thread",
     "gather",
     "is_in_event_loop",
     "is_own_cancellation",
@@ -39,13 +50,22 @@ LoopWaker: TypeAlias = Callable[[Callable[[], object]], bool]
 _Call: TypeAlias = Callable[[], Awaitable[None]]
 
 
-def cancellation_mark() -> CancellationMark:
-    """Return what `is_own_cancellation` needs to know of the moment before a call."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return None
-    return None if task is None else task.cancelling()
+if sys.version_info >= (3, 12):
+
+    def cancellation_mark() -> CancellationMark:
+        """Return what `is_own_cancellation` needs to know of the moment before a call."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            return None
+        return None if task is None else task.cancelling()
+
+else:  # where asyncio.current_task is written in Python: half of the time, and no exception on trio
+
+    def cancellation_mark() -> CancellationMark:
+        """Return what `is_own_cancellation` needs to know of the moment before a call."""
+        task = _current_tasks.get(_get_running_loop())
+        return None if task is None else task.cancelling()
 
 
 def is_own_cancellation(mark: CancellationMark) -> bool:
@@ -59,6 +79,14 @@ def is_own_cancellation(mark: CancellationMark) -> bool:
     task = asyncio.current_task()
     assert task is not None
     return task.cancelling() <= mark and anyio.current_effective_deadline() != -math.inf
+
+
+def context_for_thread() -> Context:
+    """Return a copy of the current context for code in another thread, where an event loop may be run anew."""
+    context = copy_context()
+    if _event_loop_name is not None:
+        context.run(_event_loop_name.set, None)
+    return context
 
 
 def is_in_event_loop() -> bool:
@@ -142,14 +170,10 @@ class _AsyncioGathering:
                 await self._outlast()
                 if not self._failures:
                     raise
-        if self._failures:
-            try:
-                raise self._failures[0]
-            finally:
-                self._failures.clear()  # a traceback that holds what holds the exception is a cycle
+        _raise_first(self._failures)
 
     def _start_some(self) -> None:
-        for call in islice(self._waiting, self._limit - len(self._running)):
+        while len(self._running) < self._limit and (call := next(self._waiting, None)) is not None:
             self._begin(call)
 
     def _begin(self, call: _Call) -> None:
@@ -199,6 +223,14 @@ class _AsyncioGathering:
                     continue
 
 
+def _raise_first(failures: list[BaseException]) -> None:
+    if failures:
+        try:
+            raise failures[0]
+        finally:
+            failures.clear()  # a traceback that holds what holds the exception is a cycle
+
+
 async def _gather_in_nursery(calls: Sequence[_Call], limit: int | None) -> None:
     failures: list[BaseException] = []
     places = anyio.Semaphore(len(calls) if limit is None else limit)
@@ -216,13 +248,10 @@ async def _gather_in_nursery(calls: Sequence[_Call], limit: int | None) -> None:
         finally:
             places.release()
 
-    async with anyio.create_task_group() as tasks:
-        for call in calls:
-            await places.acquire()
-            await tasks.start(guarded, call)  # in order: a nursery shuffles what is started together
-    if failures:
-        try:
-            raise failures[0]
-        finally:
-            failures.clear()
-    await checkpoint_if_cancelled()
+    try:
+        async with anyio.create_task_group() as tasks:
+            for call in calls:
+                await places.acquire()
+                await tasks.start(guarded, call)  # in order: a nursery shuffles what is started together
+    finally:
+        _raise_first(failures)

@@ -1,33 +1,338 @@
-"""Threads for functions that are not async."""
+"""Threads for functions that block: a bounded pool per event loop, whose threads nothing ever waits for.
+
+A thread can't be killed. When its caller is cancelled it is abandoned: it runs on, keeps its place until it ends, and
+what it gives is dropped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from itertools import count
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import anyio
-import anyio.from_thread
-import anyio.to_thread
+from anyio.lowlevel import RunVar, checkpoint_if_cancelled
+
+from toolkit.errors import ToolCancelledError, ToolFailedError
+from toolkit.tools.backend import context_for_thread, is_in_event_loop, loop_waker
+
+__all__ = ["abandoned_count", "call_in_loop", "is_worker_thread", "run_in_worker"]
 
 T = TypeVar("T")
 
+_IDLE_SECONDS = 10.0
+_CHECK_SECONDS = 1.0  # how often a thread that waits for its event loop looks whether that is still there
+_numbers = count(1)
 
-async def run_in_worker(call: Callable[[], T], *, on_abandoned: Callable[[], None] | None = None) -> T:
+
+async def run_in_worker(
+    call: Callable[[], T], *, on_abandoned: Callable[[], None] | None = None, workers: int = 40
+) -> T:
+    """Call a function in a worker thread of this event loop, with a copy of the current context.
+
+    Waits for a place when all are taken. What the function raises, of whatever kind, comes out here; only a
+    `StopIteration`, which no coroutine can raise, comes out as a `ToolFailedError`. When this is cancelled the
+    function is never called if its thread has not begun, else the thread is abandoned.
+
+    Args:
+        call: Takes nothing: what it needs is bound to it.
+        on_abandoned: Called in the event loop, once, when the thread is abandoned; must not raise.
+        workers: How many threads may run in this event loop at the same time, the abandoned ones counted.
+
+    Raises:
+        ToolFailedError: All places are held by abandoned threads, so that waiting could take forever.
+    """
+    await checkpoint_if_cancelled()
+    pool = _pools.get(None)
+    if pool is None:
+        pool = await _open_pool()
+    await pool.take_place(workers)
+    job = _Job(pool, call)
     try:
-        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-    except anyio.get_cancelled_exc_class():
-        if on_abandoned is not None:
+        pool.start(job)
+        await job.attend()
+    finally:
+        if not job.is_over and job.abandon() and on_abandoned is not None:
             on_abandoned()
-        raise
+    try:
+        return job.outcome()
+    finally:
+        del job  # an exception's traceback holds this frame: no cycle
+
+
+def abandoned_count() -> int:
+    """Return how many abandoned threads of this event loop still run."""
+    pool = _pools.get(None)
+    return 0 if pool is None else pool.abandoned
 
 
 def is_worker_thread() -> bool:
-    try:
-        anyio.from_thread.check_cancelled()
-    except Exception:
-        return False
-    return True
+    """Return whether this is code that `run_in_worker` called; False in an event loop of its own within it."""
+    return getattr(_here, "job", None) is not None and not is_in_event_loop()
 
 
 def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
-    return anyio.from_thread.run(function, *args)
+    """Call a function in the event loop that this worker thread belongs to, and wait for what it gives.
+
+    It runs in the task that waits for the worker, and what it returns is awaited there if it can be. What it raises
+    is raised here.
+
+    Raises:
+        RuntimeError: This is not a worker thread.
+        ToolCancelledError: Nobody waits for this thread anymore, or its event loop has ended.
+    """
+    if not is_worker_thread():
+        raise RuntimeError("call_in_loop() works in a function that a worker thread runs, and this is not one")
+    job: _Job = _here.job
+    return job.ask(_Request(function, args))
+
+
+class _Request:
+    """A call that a thread wants to be made in its event loop."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.answered = threading.Event()
+        self.error: Exception | None = None
+        self.value: Any = None
+        self._function = function
+        self._args = args
+
+    async def answer(self) -> None:
+        """Make the call; the thread waits on until `answered` is set."""
+        try:
+            value = self._function(*self._args)
+            self.value = await value if inspect.isawaitable(value) else value
+        except Exception as error:
+            self.error = error
+
+    def refuse(self) -> None:
+        self.error = ToolCancelledError("Nobody waits for this call anymore.")
+        self.answered.set()
+
+
+class _Job:
+    """One call on its way through a thread."""
+
+    def __init__(self, pool: _Pool, call: Callable[[], Any]) -> None:
+        self.pool = pool
+        self.is_over = False
+        self.is_abandoned = False
+        self.has_begun = False
+        self._call: Callable[[], Any] | None = call
+        self._context = context_for_thread()
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()  # over has_begun, is_abandoned and _request
+        self._request: _Request | None = None
+        self._news = anyio.Event()
+
+    # In the event loop.
+
+    async def attend(self) -> None:
+        """Return when the thread has ended the call; make the calls that it asks for meanwhile."""
+        while True:
+            await self._news.wait()
+            if self.is_over:
+                return
+            self._news = anyio.Event()
+            request = self._request
+            if request is not None:
+                await request.answer()
+                with self._lock:
+                    self._request = None
+                request.answered.set()
+
+    def abandon(self) -> bool:
+        """Drop the call, and return whether a thread is busy with it."""
+        with self._lock:
+            self.is_abandoned = True
+            request, self._request = self._request, None
+            has_begun = self.has_begun
+        if request is not None:
+            request.refuse()
+        if has_begun:
+            self.pool.count_abandoned()
+        return has_begun
+
+    def outcome(self) -> Any:
+        error, self._error = self._error, None
+        if error is None:
+            return self._value
+        try:
+            if isinstance(error, StopIteration):
+                raise ToolFailedError(f"StopIteration: {error}") from error
+            raise error
+        finally:
+            del error
+
+    def end(self) -> None:
+        self.is_over = True
+        if self.is_abandoned and inspect.iscoroutine(self._value):
+            self._value.close()
+        self.pool.free_place(was_abandoned=self.is_abandoned and self.has_begun)
+        self._news.set()
+
+    def _news_came(self) -> None:
+        self._news.set()
+
+    # In the thread.
+
+    def run(self) -> None:
+        with self._lock:
+            self.has_begun = not self.is_abandoned
+        call, self._call = self._call, None
+        if self.has_begun and call is not None:
+            _here.job = self
+            try:
+                self._value = self._context.run(call)
+            except BaseException as error:  # noqa: BLE001  # carried to the caller, also what would end the program
+                self._error = error
+            _here.job = None
+            del call
+        self.pool.wake(self.end)
+
+    def ask(self, request: _Request) -> Any:
+        with self._lock:
+            is_heard = not self.is_abandoned
+            if is_heard:
+                self._request = request
+        if not is_heard or not self.pool.wake(self._news_came):
+            request.refuse()
+        while not request.answered.wait(_CHECK_SECONDS):
+            if not self.pool.wake(_nothing):
+                request.refuse()
+        if request.error is not None:
+            raise request.error
+        return request.value
+
+
+class _Turn:
+    """Somebody who waits for a place."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.has_come = False
+        self.changed = anyio.Event()
+
+
+class _Pool:
+    """The places and threads of one event loop. Its methods are called there, except where they say otherwise."""
+
+    def __init__(self) -> None:
+        self.wake = loop_waker()
+        self.abandoned = 0
+        self.end: AsyncGenerator[None] | None = None
+        self._taken = 0
+        self._turns: deque[_Turn] = deque()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._lock = threading.Lock()  # over _idle and _is_closed
+        self._idle = 0  # threads that wait for a job, less the jobs that are on their way to them
+        self._is_closed = False
+
+    async def take_place(self, workers: int) -> None:
+        if self._taken < workers:
+            self._taken += 1
+            return
+        turn = _Turn(workers)
+        self._turns.append(turn)
+        is_taken = False
+        try:
+            if self.abandoned < workers:
+                await turn.changed.wait()
+            if not turn.has_come:
+                raise ToolFailedError(
+                    f"Not started: all {workers} worker threads are held by earlier calls that were cancelled or "
+                    "timed out but still run. Try again later."
+                )
+            is_taken = True
+        finally:
+            if not turn.has_come:
+                self._turns.remove(turn)
+            elif not is_taken:  # cancelled in the moment that it came
+                self.free_place(was_abandoned=False)
+
+    def free_place(self, *, was_abandoned: bool) -> None:
+        self._taken -= 1
+        self.abandoned -= was_abandoned
+        for turn in tuple(self._turns):
+            if self._taken < turn.workers:
+                self._taken += 1
+                self._turns.remove(turn)
+                turn.has_come = True
+                turn.changed.set()
+
+    def count_abandoned(self) -> None:
+        self.abandoned += 1
+        for turn in self._turns:
+            if self.abandoned >= turn.workers:
+                turn.changed.set()
+
+    def start(self, job: _Job) -> None:
+        with self._lock:
+            is_expected = self._idle > 0
+            self._idle -= is_expected
+        if is_expected:
+            self._jobs.put(job)
+            return
+        name = f"toolkit worker {next(_numbers)}"
+        try:
+            threading.Thread(target=self._work, args=(job,), name=name, daemon=True).start()
+        except RuntimeError:
+            job.end()
+            raise
+
+    def close(self) -> None:
+        """Let the idle threads end, and those that run when they become idle."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, 0
+        for _ in range(idle):
+            self._jobs.put(None)
+
+    def _work(self, job: _Job | None) -> None:
+        """Run jobs until none has come for a while: the life of a thread."""
+        while job is not None:
+            job.run()
+            job = None  # what it holds would live as long as this thread is idle
+            job = self._next_job()
+
+    def _next_job(self) -> _Job | None:
+        with self._lock:
+            if self._is_closed:
+                return None
+            self._idle += 1
+        try:
+            return self._jobs.get(timeout=_IDLE_SECONDS)
+        except Empty:
+            with self._lock:
+                if self._idle > 0:
+                    self._idle -= 1
+                    return None
+        return self._jobs.get()  # all that wait are expected by a job, this one too
+
+
+_pools: RunVar[_Pool] = RunVar("toolkit_workers")
+_here = threading.local()
+
+
+async def _open_pool() -> _Pool:
+    pool = _Pool()
+    _pools.set(pool)
+    pool.end = _until_the_loop_ends(pool)
+    await anext(pool.end)
+    return pool
+
+
+async def _until_the_loop_ends(pool: _Pool) -> AsyncGenerator[None]:
+    """Close the pool when the event loop ends: it then closes each asynchronous generator that was begun in it."""
+    try:
+        yield
+    finally:
+        pool.close()
+
+
+def _nothing() -> None: ...
