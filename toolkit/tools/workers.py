@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
@@ -87,7 +87,7 @@ def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
     """
     if not is_worker_thread():
         raise RuntimeError("call_in_loop() works in a function that a worker thread runs, and this is not one")
-    job: _Job = _here.job
+    job: _Job[Any] = _here.job
     return job.ask(_Request(function, args))
 
 
@@ -106,7 +106,7 @@ class _Request:
         try:
             value = self._function(*self._args)
             self.value = await value if inspect.isawaitable(value) else value
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # carried to the thread
             self.error = error
 
     def refuse(self) -> None:
@@ -114,17 +114,17 @@ class _Request:
         self.answered.set()
 
 
-class _Job:
+class _Job(Generic[T]):
     """One call on its way through a thread."""
 
-    def __init__(self, pool: _Pool, call: Callable[[], Any]) -> None:
+    def __init__(self, pool: _Pool, call: Callable[[], T]) -> None:
         self.pool = pool
         self.is_over = False
         self.is_abandoned = False
         self.has_begun = False
-        self._call: Callable[[], Any] | None = call
+        self._call: Callable[[], T] | None = call
         self._context = context_for_thread()
-        self._value: Any = None
+        self._value: Any = None  # a T, once there is no error
         self._error: BaseException | None = None
         self._lock = threading.Lock()  # over has_begun, is_abandoned and _request
         self._request: _Request | None = None
@@ -158,10 +158,11 @@ class _Job:
             self.pool.count_abandoned()
         return has_begun
 
-    def outcome(self) -> Any:
+    def outcome(self) -> T:
         error, self._error = self._error, None
         if error is None:
-            return self._value
+            value: T = self._value
+            return value
         try:
             if isinstance(error, StopIteration):
                 raise ToolFailedError(f"StopIteration: {error}") from error
@@ -228,7 +229,7 @@ class _Pool:
         self.end: AsyncGenerator[None] | None = None
         self._taken = 0
         self._turns: deque[_Turn] = deque()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()  # over _idle and _is_closed
         self._idle = 0  # threads that wait for a job, less the jobs that are on their way to them
         self._is_closed = False
@@ -271,7 +272,7 @@ class _Pool:
             if self.abandoned >= turn.workers:
                 turn.changed.set()
 
-    def start(self, job: _Job) -> None:
+    def start(self, job: _Job[Any]) -> None:
         with self._lock:
             is_expected = self._idle > 0
             self._idle -= is_expected
@@ -293,14 +294,14 @@ class _Pool:
         for _ in range(idle):
             self._jobs.put(None)
 
-    def _work(self, job: _Job | None) -> None:
+    def _work(self, job: _Job[Any] | None) -> None:
         """Run jobs until none has come for a while: the life of a thread."""
         while job is not None:
             job.run()
             job = None  # what it holds would live as long as this thread is idle
             job = self._next_job()
 
-    def _next_job(self) -> _Job | None:
+    def _next_job(self) -> _Job[Any] | None:
         with self._lock:
             if self._is_closed:
                 return None
