@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import hashlib
@@ -19,7 +20,7 @@ from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Nodes
 from toolkit.schema.problems import Problem, explain, value_at
 
-__all__ = ["ArgumentsParser", "MalformedJsonError", "TypedArguments", "canonical_json", "malformed"]
+__all__ = ["ArgumentsParser", "MalformedJsonError", "TypedArguments", "canonical_json", "drop_nulls", "malformed"]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _PREFIXES = ("Value error, ", "Assertion failed, ")
@@ -140,28 +141,32 @@ class TypedArguments:
         if problems[0]["type"] == "json_invalid":
             raise malformed(text, problems[0]["ctx"]["error"], show=not self._nodes.is_secret(self.schema)) from None
         value = from_json(text)
-        if not self.is_strict and self._mend(value, problems):
+        if (mended := self._mended(value, problems)) is not None:
             try:
-                return self._validate_json(json.dumps(value))
+                return self._validate_json(json.dumps(mended))
             except ValidationError as still_wrong:
-                error = still_wrong
+                error, value = still_wrong, mended
         raise InvalidArgumentsError(self._message(_problems(error, value), value)) from None
 
-    def _mend(self, value: Any, problems: Sequence[ErrorDetails]) -> bool:
-        """Put the value of an enum where its name stands, and text where a model's field wants a number as text."""
-        has_changed = False
-        for problem in problems:
-            path = _real_path(problem["loc"], value)
-            container, came = (value_at(value, path[:-1]), value_at(value, path)) if path else (None, None)
-            better: Any = came
+    def _mended(self, value: Any, problems: Sequence[ErrorDetails]) -> Any | None:
+        """Leave out null for what may be left out; and unless strict, take an enum's names and a model's text as number.
+
+        Returns None where nothing of that helps.
+        """
+        paths = [_real_path(problem["loc"], value) for problem in problems]
+        mended = None
+        for problem, path in zip(problems, paths, strict=True):
+            came = value_at(value, path) if path and not self.is_strict else None
+            better: Any = None
             if problem["type"] == "enum" and isinstance(came, str):
                 better = self._member_named(came, problem.get("ctx", {}).get("expected", ""))
             elif problem["type"] == "string_type" and isinstance(came, (int, float)) and not isinstance(came, bool):
                 better = json.dumps(came)
-            if container is not None and better is not came and better is not None:
-                container[path[-1]] = better
-                has_changed = True
-        return has_changed
+            if better is not None:
+                mended = value
+                value_at(value, path[:-1])[path[-1]] = better
+        without = drop_nulls(value, paths, self._nodes)
+        return mended if without is None else without
 
     def _member_named(self, name: str, expected: str) -> Any:
         if self._enums is None:
@@ -184,6 +189,29 @@ class TypedArguments:
         except ValidationError:
             return False
         return True
+
+
+def drop_nulls(value: Any, paths: Sequence[JsonPath], nodes: Nodes) -> Any | None:
+    """Return the arguments without the nulls at these paths that mean "left out"; None where there are none.
+
+    Models say so of what has a default, and OpenAI's strict mode leaves them no other way.
+    """
+    dropped = False
+    for path in paths:
+        if not path or not isinstance(path[-1], str) or value_at(value, path) is not None:
+            continue
+        container: Any = value_at(value, path[:-1])
+        choices = nodes.choices(nodes.at(path[:-1]))
+        is_optional = any(path[-1] in choice.get("properties", {}) for choice in choices) and not any(
+            path[-1] in choice.get("required", ()) for choice in choices
+        )
+        if is_optional and isinstance(container, dict) and path[-1] in container:
+            if not dropped:
+                value = copy.deepcopy(value)
+                container = value_at(value, path[:-1])
+                dropped = True
+            value_at(value, path[:-1]).pop(path[-1], None)
+    return value if dropped else None
 
 
 def malformed(text: str, reason: str, *, show: bool = True) -> MalformedJsonError:
@@ -301,7 +329,7 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _canonical(value: Any, reveal: bool) -> Any:  # noqa: C901 - one case for each kind of value
+def _canonical(value: Any, reveal: bool) -> Any:
     match value:
         case enum.Enum():
             is_plain = isinstance(value.value, (str, int, float, bool))

@@ -10,14 +10,14 @@ import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Optional, cast
+from typing import Annotated, Any, NotRequired, Optional, Required, cast, get_args, get_origin
 
 import typing_extensions
 from pydantic import AliasChoices, AliasPath, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, SchemaError as CoreSchemaError
-from typing_extensions import NotRequired, ReadOnly, Required, Unpack, get_args, get_origin
+from typing_extensions import ReadOnly, Unpack
 
 from toolkit.errors import SchemaError
 from toolkit.schema.docstring import Documentation
@@ -65,8 +65,8 @@ class Fields:
         documented = documentation.parameters.get(name)
         hint = parameter.hint
         if hint is NOTHING:
-            hint = documented.type_in(self._signature.namespace) if documented is not None else None
-            if hint is None:
+            hint = documented.type_in(self._signature.namespace) if documented is not None else NotImplemented
+            if hint is NotImplemented:
                 hint = Any
                 self.warnings.append(f"parameter '{name}' has no type: any value is accepted")
             else:
@@ -360,4 +360,4 @@ def _nullable(hint: Any) -> Any:
     inside = tuple(item for item in hint.__metadata__ if not isinstance(item, FieldInfo))
     outside = tuple(item for item in hint.__metadata__ if isinstance(item, FieldInfo))
     kept = Annotated[(inner, *inside)] if inside else inner
-    return cast("Any", Annotated[(Optional[kept], *outside)]) if outside else Optional[kept]
+    return cast("Any", Annotated[(kept | None, *outside)]) if outside else Optional[kept]

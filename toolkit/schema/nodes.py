@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, cast
+from urllib.parse import unquote
 
 from toolkit.schema.json_schema import subschemas
 
@@ -72,17 +73,31 @@ class Nodes:
             if not isinstance(reference, str):
                 return cast("Node", node)
             beside = {key: value for key, value in cast("Node", node).items() if key != "$ref"}
-            node = {**self._target(reference), **beside}
+            node = {**self.target(reference), **beside}
         return _ANY
 
-    def _target(self, reference: str) -> Node:
-        target: Any = self.root
-        if not reference.startswith("#"):
-            return _ANY
-        for part in reference[1:].split("/")[1:]:
-            part = part.replace("~1", "/").replace("~0", "~")
-            target = cast("Node", target).get(part) if isinstance(target, Mapping) else None
-        return cast("Node", target) if isinstance(target, Mapping) else _ANY
+    def has(self, reference: str) -> bool:
+        """Whether a reference leads to a schema in here."""
+        return self._find(reference) is not None
+
+    def target(self, reference: str) -> Node:
+        """Return what a reference leads to; any value where that is not in here."""
+        found = self._find(reference)
+        return cast("Node", found) if isinstance(found, Mapping) else _ANY
+
+    def _find(self, reference: str) -> object:
+        found: Any = self.root
+        if reference != "#" and not reference.startswith("#/"):
+            return None
+        for raw in reference[1:].split("/")[1:]:
+            part = unquote(raw).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, Mapping):
+                found = cast("Node", found).get(part)
+            elif isinstance(found, list) and part.isdecimal() and int(part) < len(cast("list[Any]", found)):
+                found = cast("list[Any]", found)[int(part)]
+            else:
+                return None
+        return found if isinstance(found, (Mapping, bool)) else None
 
     def choices(self, node: Node, _depth: int = 0) -> list[Node]:
         """Return the alternatives of a node, or the node alone."""
@@ -143,7 +158,7 @@ class Nodes:
             if reference in _seen:
                 return False
             _seen |= {reference}
-            if self.is_secret(self._target(reference), _seen):
+            if self.is_secret(self.target(reference), _seen):
                 return True
         return node.get("writeOnly") is True or any(self.is_secret(part, _seen) for part in subschemas(node))
 

@@ -1,22 +1,41 @@
-"""Arguments checked against a JSON Schema that we did not derive."""
+"""Arguments checked against a JSON Schema that we did not derive: somebody else's, so not trusted.
+
+A schema is refused where checking with it could run away (endless references, alternatives without number) or would
+need the network. Formats are words for the model; they are not checked.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
-from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError, canonical_json
+from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError, canonical_json, drop_nulls, malformed
+from toolkit.schema.json_schema import subschemas
+from toolkit.schema.nodes import JsonPath, Node, Nodes
+from toolkit.schema.problems import Problem, explain
 
 __all__ = ["raw_arguments"]
 
+_MAX_NODES = 50_000
+_MAX_DEPTH = 150
+_MAX_EXPANSION = 20_000
+_SAID_BY_THE_SCHEMA = frozenset(
+    {"type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
+     "maxLength", "pattern", "minItems", "maxItems", "uniqueItems", "anyOf", "oneOf"}
+)  # fmt: skip
+_IN_PLACE = ("allOf", "anyOf", "oneOf")
+_IN_PLACE_ONE = ("not", "if", "then", "else")
+
 
 def raw_arguments(parameters: Mapping[str, Any], *, subject: str) -> ArgumentsParser:
-    """Return a parser for any JSON Schema of draft 2020-12 or 7.
+    """Return a parser for any JSON Schema of draft 2020-12 or 7 (2020-12 where ``$schema`` says nothing).
+
+    Values stay as JSON gave them, without coercion. A reference is followed within the schema, never fetched.
 
     Raises:
-        SchemaError: The schema is broken.
+        SchemaError: The schema is broken, is not about an object, refers to elsewhere, or is too large or too deep.
     """
     return RawArguments(parameters, subject=subject)
 
@@ -24,37 +43,167 @@ def raw_arguments(parameters: Mapping[str, Any], *, subject: str) -> ArgumentsPa
 class RawArguments:
     """Arguments as plain JSON values."""
 
-    def __init__(self, parameters: Mapping[str, Any], *, subject: str) -> None:
-        import jsonschema
+    __slots__ = ("_nodes", "_validator", "is_strict", "schema")
 
-        kind = jsonschema.validators.validator_for(parameters, default=jsonschema.Draft202012Validator)
+    def __init__(self, parameters: Mapping[str, Any], *, subject: str) -> None:
+        import jsonschema  # noqa: PLC0415 - slow to import, and most tools are functions
+        import referencing  # noqa: PLC0415
+
+        _check_bounds(parameters, subject)
+        # Its own copy: a schema that is changed later must not slip past what is checked here.
         try:
-            kind.check_schema(parameters)
+            schema: dict[str, Any] = json.loads(json.dumps(parameters))
+        except (TypeError, ValueError) as error:
+            raise SchemaError(subject, f"its parameters are not JSON: {error}") from error
+        kind: Any = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportUnknownVariableType]
+        try:
+            kind.check_schema(schema)
         except jsonschema.SchemaError as error:
-            raise SchemaError(subject, f"its parameters are not a JSON Schema: {error.message}") from error
-        self._validator = kind(parameters)
-        self.schema = parameters
+            raise SchemaError(
+                subject, f"its parameters are no JSON Schema, at {error.json_path}: {error.message}"
+            ) from error
+        if schema.get("type", "object") != "object":
+            raise SchemaError(subject, f"its parameters must be of type object, not {schema['type']!r}")
+        _check_references(schema, subject)
+        registry: Any = referencing.Registry()
+        self._validator: Any = kind(schema, registry=registry)
+        self._nodes = Nodes(schema)
+        self.schema: Mapping[str, Any] = schema
         self.is_strict = False
 
     def parse_json(self, text: str) -> dict[str, Any]:
+        """See `ArgumentsParser.parse_json`."""
         if not text.strip():
             return self.parse({})
         try:
             value = json.loads(text)
-        except ValueError as error:
-            raise MalformedJsonError(f"The arguments are not valid JSON: {error}.") from None
+        except RecursionError:
+            raise MalformedJsonError("The arguments are nested too deeply.") from None
+        except json.JSONDecodeError as error:
+            is_cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
+            reason = f"{'EOF: ' if is_cut_off else ''}{error.msg} at line {error.lineno} column {error.colno}"
+            raise malformed(text, reason, show=not self._nodes.is_secret(self.schema)) from None
         return self.parse(value)
 
     def parse(self, value: object) -> dict[str, Any]:
-        if value is None:
-            value = {}
-        if not isinstance(value, dict):
-            raise InvalidArgumentsError("The arguments must be a JSON object.")
-        problems = [f"- {error.json_path}: {error.message}" for error in self._validator.iter_errors(value)]
+        """See `ArgumentsParser.parse`."""
+        value = {} if value is None else value
+        problems = self._problems(value)
         if problems:
-            raise InvalidArgumentsError("Invalid arguments:\n" + "\n".join(problems))
-        return value
+            without = drop_nulls(value, [problem.path for problem in problems], self._nodes)
+            if without is not None and not self._problems(without):
+                return cast("dict[str, Any]", without)
+            raise InvalidArgumentsError(explain(problems, value, self._nodes, lambda some: not self._problems(some)))
+        return cast("dict[str, Any]", value)
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
-        del reveal_secrets  # values that came as JSON hold none
+        """See `ArgumentsParser.dump_json`."""
+        del reveal_secrets  # plain JSON has no secrets of its own
         return canonical_json(arguments)
+
+    def _problems(self, value: object) -> list[Problem]:
+        if not isinstance(value, dict):
+            return [Problem(path=(), kind="wrong")]
+        try:
+            found: dict[JsonPath, Problem] = {}
+            for error in self._validator.iter_errors(value):
+                for problem in _problems_of(error, self._nodes):
+                    found.setdefault(problem.path, problem)
+        except RecursionError:
+            return [Problem(path=(), kind="wrong", reason="They are nested too deeply")]
+        return list(found.values())
+
+
+def _problems_of(error: Any, nodes: Nodes) -> Iterator[Problem]:
+    path: JsonPath = tuple(error.absolute_path)
+    match error.validator:
+        case "required":
+            for name in cast("list[str]", error.validator_value):
+                if name not in error.instance:
+                    yield Problem(path=(*path, name), kind="missing")
+        case "additionalProperties" | "unevaluatedProperties" if error.validator_value is False:
+            known: Node = error.schema.get("properties", {})
+            patterns = nodes.resolve(error.schema).get("patternProperties", {})
+            if error.validator == "unevaluatedProperties" or patterns:
+                yield Problem(path=path, kind="wrong", reason=_short(error.message))
+                return
+            for name in error.instance:
+                if name not in known:
+                    yield Problem(path=(*path, name), kind="unknown")
+        case _:
+            node = nodes.at(path)
+            says_enough = error.validator in _SAID_BY_THE_SCHEMA and nodes.describe(node)
+            is_secret = nodes.is_secret(node)
+            yield Problem(path=path, kind="wrong", reason="" if says_enough or is_secret else _short(error.message))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:200]} ... {text[-90:]}"
+
+
+def _check_bounds(schema: object, subject: str) -> None:
+    waiting: list[tuple[object, int]] = [(schema, 0)]
+    count = 0
+    while waiting:
+        value, depth = waiting.pop()
+        count += 1
+        if count > _MAX_NODES:
+            raise SchemaError(subject, f"its parameters are too large: more than {_MAX_NODES} values")
+        if depth > _MAX_DEPTH:
+            raise SchemaError(subject, f"its parameters are nested too deeply: more than {_MAX_DEPTH} levels")
+        if isinstance(value, Mapping):
+            waiting.extend((item, depth + 1) for item in cast("Mapping[str, object]", value).values())
+        elif isinstance(value, (list, tuple)):
+            waiting.extend((item, depth + 1) for item in cast("Sequence[object]", value))
+
+
+def _check_references(schema: Node, subject: str) -> None:
+    """Refuse references to elsewhere or to nothing, and those that lead back to themselves without taking a step."""
+    nodes = Nodes(schema)
+    names = {name for part in _all_parts(schema) for name in _own_names(part)}
+    costs: dict[int, int] = {}
+    for part in _all_parts(schema):
+        for keyword in ("$ref", "$dynamicRef"):
+            reference = part.get(keyword)
+            if not isinstance(reference, str) or reference in names or reference == "#":
+                continue
+            if not reference.startswith("#"):
+                raise SchemaError(
+                    subject, f"it refers to {reference!r}, which is never fetched: put what it means into $defs"
+                )
+            if not reference.startswith("#/") or not nodes.has(reference):
+                raise SchemaError(subject, f"it refers to {reference!r}, which is not in it")
+    for part in _all_parts(schema):
+        if _cost(part, nodes, costs, (), subject) > _MAX_EXPANSION:
+            raise SchemaError(subject, "its alternatives and references multiply without bounds")
+
+
+def _all_parts(schema: Node) -> Iterator[Node]:
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting.extend(subschemas(part))
+
+
+def _own_names(part: Node) -> Iterator[str]:
+    for keyword, prefix in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
+        if isinstance(name := part.get(keyword), str):
+            yield prefix + name
+
+
+def _cost(part: Node, nodes: Nodes, costs: dict[int, int], inside: tuple[int, ...], subject: str) -> int:
+    """Count the schemas that are tried on one and the same value."""
+    if id(part) in inside or len(inside) > _MAX_DEPTH:
+        raise SchemaError(subject, "a reference in it leads back to itself: it could never be checked")
+    if id(part) in costs:
+        return costs[id(part)]
+    inside = (*inside, id(part))
+    members: list[Any] = [member for keyword in _IN_PLACE for member in part.get(keyword, ())]
+    members += [part[keyword] for keyword in _IN_PLACE_ONE if keyword in part]
+    reference = part.get("$ref")
+    if isinstance(reference, str) and nodes.has(reference):
+        members.append(nodes.target(reference))
+    cost = 1 + sum(_cost(member, nodes, costs, inside, subject) for member in members if isinstance(member, Mapping))
+    costs[id(part)] = cost
+    return cost
