@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, t
 
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema.fields import Fields
+from toolkit.schema.json_schema import is_array, is_object
 from toolkit.schema.nodes import JsonPath, Nodes
 from toolkit.schema.problems import Problem, explain, value_at
 
@@ -103,11 +104,27 @@ class TypedArguments:
         except (TypeError, ValueError, RecursionError):
             pass
         else:
-            return self.parse_json(text)
+            try:
+                return self.parse_json(text)
+            except InvalidArgumentsError:
+                if (again := self._parse_validated(value)) is None:
+                    raise
+                return again
         try:
             return self._validate_python(value)
         except ValidationError as error:
+            if (again := self._parse_validated(value)) is not None:
+                return again
             raise InvalidArgumentsError(self._message(_problems(error, value), value)) from None
+
+    def _parse_validated(self, value: object) -> dict[str, Any] | None:
+        """Take what only validated arguments can hold, such as what a `Json` text said; None where that is not it."""
+        if not is_object(value):
+            return None
+        try:
+            return self._validate_json(self.dump_json(value, reveal_secrets=True))
+        except (ValidationError, PydanticSerializationError, TypeError, ValueError):
+            return None
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
@@ -123,14 +140,10 @@ class TypedArguments:
     def _without_opaque_defaults(self, value: object) -> object:
         """Leave out defaults that are no JSON (sentinels, say): being left out is how they are said."""
         opaque = self._fields.opaque_defaults
-        if not opaque or not isinstance(value, Mapping):
+        if not opaque or not is_object(value):
             return value
         nothing = object()
-        return {
-            name: item
-            for name, item in cast("Mapping[str, Any]", value).items()
-            if opaque.get(name, nothing) is not item
-        }
+        return {name: item for name, item in value.items() if opaque.get(name, nothing) is not item}
 
     def _second_look(self, text: str, error: ValidationError) -> dict[str, Any]:
         """Read what the compiled validator refused: nothing at all, names of enum members; else say what is wrong."""
@@ -139,7 +152,9 @@ class TypedArguments:
             return self.parse_json("{}")
         problems = error.errors(include_url=False)
         if problems[0]["type"] == "json_invalid":
-            raise malformed(text, problems[0]["ctx"]["error"], show=not self._nodes.is_secret(self.schema)) from None
+            raise malformed(
+                text, problems[0].get("ctx", {}).get("error", ""), show=not self._nodes.is_secret(self.schema)
+            ) from None
         value = from_json(text)
         if (mended := self._mended(value, problems)) is not None:
             try:
@@ -149,7 +164,7 @@ class TypedArguments:
         raise InvalidArgumentsError(self._message(_problems(error, value), value)) from None
 
     def _mended(self, value: Any, problems: Sequence[ErrorDetails]) -> Any | None:
-        """Leave out null for what may be left out; and unless strict, take an enum's names and a model's text as number.
+        """Leave out null for what may be left out; unless strict, take an enum's name, and a number as a model's text.
 
         Returns None where nothing of that helps.
         """
@@ -197,6 +212,7 @@ def drop_nulls(value: Any, paths: Sequence[JsonPath], nodes: Nodes) -> Any | Non
     Models say so of what has a default, and OpenAI's strict mode leaves them no other way.
     """
     dropped = False
+    result: Any = value
     for path in paths:
         if not path or not isinstance(path[-1], str) or value_at(value, path) is not None:
             continue
@@ -205,13 +221,12 @@ def drop_nulls(value: Any, paths: Sequence[JsonPath], nodes: Nodes) -> Any | Non
         is_optional = any(path[-1] in choice.get("properties", {}) for choice in choices) and not any(
             path[-1] in choice.get("required", ()) for choice in choices
         )
-        if is_optional and isinstance(container, dict) and path[-1] in container:
+        if is_optional and is_object(container) and path[-1] in container:
             if not dropped:
-                value = copy.deepcopy(value)
-                container = value_at(value, path[:-1])
+                result = copy.deepcopy(value)
                 dropped = True
-            value_at(value, path[:-1]).pop(path[-1], None)
-    return value if dropped else None
+            value_at(result, path[:-1]).pop(path[-1], None)
+    return result if dropped else None
 
 
 def malformed(text: str, reason: str, *, show: bool = True) -> MalformedJsonError:
@@ -242,8 +257,8 @@ def _real_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool 
     for index, key in enumerate(location):
         inner = value_at(value, tuple(path))
         if (
-            (isinstance(inner, Mapping) and key in inner)
-            or (isinstance(inner, list) and isinstance(key, int) and key < len(cast("list[Any]", inner)))
+            (is_object(inner) and key in inner)
+            or (is_array(inner) and isinstance(key, int) and key < len(inner))
             or (is_missing and index == last)
         ):
             path.append(key)
@@ -307,16 +322,14 @@ def _enums_in(schema: Any) -> list[type[enum.Enum]]:
     found: list[type[enum.Enum]] = []
     waiting: list[Any] = [schema]
     while waiting:
-        match waiting.pop():
-            case dict() as part:
-                members = cast("dict[str, Any]", part)
-                if members.get("type") == "enum" and isinstance(cls := members.get("cls"), type):
-                    found.append(cls)
-                waiting.extend(item for key, item in members.items() if key != "metadata")
-            case list() as parts:
-                waiting.extend(cast("list[Any]", parts))
-            case _:
-                continue
+        part = waiting.pop()
+        if is_object(part):
+            members = part
+            if members.get("type") == "enum" and isinstance(cls := members.get("cls"), type):
+                found.append(cls)
+            waiting.extend(item for key, item in members.items() if key != "metadata")
+        elif isinstance(part, (list, tuple)):
+            waiting.extend(cast("Sequence[Any]", part))
     return found
 
 
@@ -337,7 +350,7 @@ def _canonical(value: Any, reveal: bool) -> Any:
         case None | bool() | int() | float() | str():
             return value
         case Mapping():
-            members = cast("Mapping[Any, Any]", value)
+            members = value
             return {_key(_canonical(key, reveal)): _canonical(item, reveal) for key, item in members.items()}
         case set() | frozenset():
             return sorted((_canonical(item, reveal) for item in cast("set[Any]", value)), key=_text)

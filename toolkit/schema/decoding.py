@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 
 from toolkit.schema.arguments import ArgumentsParser
+from toolkit.schema.json_schema import is_array, is_object
 from toolkit.schema.nodes import Node, Nodes
 
 __all__ = ["decode_strings"]
@@ -33,11 +34,11 @@ class _Decoder:
     def decode(self, value: Any, node: Node) -> Any:
         if isinstance(value, str):
             value = self._decode_text(value, node)
-        if isinstance(value, dict):
-            members = cast("dict[str, Any]", value)
+        if is_object(value):
+            members = value
             return {key: self.decode(item, self.nodes.at_key(node, key)) for key, item in members.items()}
-        if isinstance(value, list):
-            items = cast("list[Any]", value)
+        if is_array(value):
+            items = value
             return [self.decode(item, self.nodes.at_key(node, index)) for index, item in enumerate(items)]
         return value
 

@@ -14,7 +14,6 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from operator import or_
 from typing import Any, Literal, TypeAlias
 
 __all__ = ["DocumentedParameter", "Documentation", "read_docstring"]
@@ -41,10 +40,11 @@ _MARKERS = re.compile(
 _OPTIONAL = re.compile(r",?\s*(?:\(optional\)|\boptional\b|\bdefaults?\b.*|\bkeyword[- ]only\b)\s*$", re.IGNORECASE)
 
 _TYPES: dict[str, Any] = {
-    "int": int, "integer": int, "str": str, "string": str, "text": str, "float": float, "number": float, "double": float,
-    "bool": bool, "boolean": bool, "bytes": bytes, "list": list, "array": list, "sequence": list, "tuple": tuple,
-    "set": set, "dict": dict, "dictionary": dict, "mapping": dict, "object": object, "any": Any, "none": None, "null": None,
-    "optional": typing.Optional, "union": typing.Union, "literal": typing.Literal, "iterable": list,
+    "int": int, "integer": int, "str": str, "string": str, "text": str, "float": float, "number": float,
+    "double": float, "bool": bool, "boolean": bool, "bytes": bytes, "list": list, "array": list, "sequence": list,
+    "iterable": list, "tuple": tuple, "set": set, "dict": dict, "dictionary": dict, "mapping": dict, "object": object,
+    "any": Any, "none": None, "null": None, "optional": typing.Optional, "union": typing.Union,
+    "literal": typing.Literal,
 }  # fmt: skip
 
 
@@ -105,6 +105,7 @@ def read_docstring(text: str | None) -> Documentation:
 
 def _sections(lines: Sequence[str]) -> list[tuple[_Section, list[str]]]:
     sections: list[tuple[_Section, list[str]]] = [("text", [])]
+    content: list[str]
     is_code = False
     index = 0
     while index < len(lines):
@@ -216,7 +217,7 @@ def _split_entry(line: str) -> tuple[list[str], str | None, str] | None:
 
 
 def _cut(line: str) -> tuple[int, int] | None:
-    """Return where the colon, or the dash, between an entry's head and its text begins and ends; not inside brackets."""
+    """Return where the colon or dash after an entry's head begins and ends; those inside brackets don't count."""
     depth, quote = 0, ""
     for index, character in enumerate(line):
         if quote:
@@ -278,7 +279,8 @@ def _type_of_text(text: str, namespace: Mapping[str, Any]) -> Any:
     if text.startswith("{") and text.endswith("}"):
         return typing.Literal[tuple(ast.literal_eval(f"[{text[1:-1]}]"))]
     if " or " in text:
-        return reduce(or_, (_or_none(_type_of_text(part.strip(), namespace)) for part in text.split(" or ")))
+        hints = [_or_none(_type_of_text(part.strip(), namespace)) for part in text.split(" or ")]
+        return reduce(lambda left, right: left | right, hints)
     return _type_of_node(ast.parse(text, mode="eval").body, namespace)
 
 
@@ -309,6 +311,6 @@ def _type_of_node(node: ast.expr, namespace: Mapping[str, Any]) -> Any:
                 ... if isinstance(part, ast.Constant) and part.value is ... else _type_of_node(part, namespace)
                 for part in parts
             )
-            return outer[hints if len(hints) > 1 else hints[0]]
+            return outer[hints] if len(hints) != 1 else outer[next(iter(hints))]
         case _:
             raise ValueError(f"no type: {ast.dump(node)}")

@@ -1,22 +1,23 @@
 """Parameters as one Pydantic validator: a typed dictionary with a key for each, whatever its name.
 
-A key of a typed dictionary can have any name, so no parameter name is reserved. Defaults are filled in by the validator:
-mutable ones are fresh for each call, and whoever looks at the arguments before the call sees all of them.
+A key of a typed dictionary can have any name, so no parameter name is reserved. Defaults are filled in by the
+validator: mutable ones are fresh for each call, and whoever looks at the arguments before the call sees all of them.
 """
 
 from __future__ import annotations
 
+import enum
 import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NotRequired, Optional, Required, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, NotRequired, Optional, Required, cast, get_args, get_origin
 
 import typing_extensions
-from pydantic import AliasChoices, AliasPath, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AliasChoices, AliasPath, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined, SchemaError as CoreSchemaError
+from pydantic_core import PydanticCustomError, PydanticUndefined, SchemaError as CoreSchemaError
 from typing_extensions import ReadOnly, Unpack
 
 from toolkit.errors import SchemaError
@@ -30,6 +31,7 @@ _UNIONS = (typing.Union, types.UnionType)
 _QUALIFIERS = (Required, NotRequired, ReadOnly)
 _PYDANTIC_ERRORS = (PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError)
 _JSON_TYPES = (str, int, float, bool, list, dict)
+_SCALARS = (str, int, float, bool)
 
 
 class Fields:
@@ -75,17 +77,15 @@ class Fields:
             hint = Any
         description = documented.description if documented is not None else ""
         match parameter.kind:
-            case inspect.Parameter.VAR_KEYWORD if get_origin(hint) is Unpack:
+            case inspect.Parameter.VAR_KEYWORD if _is_unpacked(hint):
                 self._add_unpacked(get_args(hint)[0], documentation)
             case inspect.Parameter.VAR_KEYWORD:
-                self._extra = _with_descriptions(hint)
-            case inspect.Parameter.VAR_POSITIONAL if get_origin(hint) is Unpack:
+                self._extra = _prepared(hint)
+            case inspect.Parameter.VAR_POSITIONAL if _is_unpacked(hint):
                 self._add_field(name, get_args(hint)[0], NOTHING, description)
             case inspect.Parameter.VAR_POSITIONAL:
                 # The item's own words stay with the item.
-                self._add_field(
-                    name, list[_with_descriptions(hint, described=True)], Field(default_factory=list), description
-                )
+                self._add_field(name, list[_prepared(hint, described=True)], Field(default_factory=list), description)
             case _:
                 self._add_field(name, hint, parameter.default, description)
 
@@ -93,12 +93,11 @@ class Fields:
         origin = get_origin(typed_dict) or typed_dict
         hints = typing_extensions.get_type_hints(origin, localns=dict(self._signature.namespace), include_extras=True)
         substitutes = dict(zip(getattr(origin, "__parameters__", ()), get_args(typed_dict), strict=False))
-        for name, hint in hints.items():
-            while get_origin(hint) in _QUALIFIERS:
-                hint = get_args(hint)[0]
+        for name, qualified in hints.items():
+            hint, is_required = _unqualified(qualified, is_required=name in origin.__required_keys__)
             documented = documentation.parameters.get(name)
             self._add_field(name, substitutes.get(hint, hint), NOTHING, documented.description if documented else "")
-            if name not in origin.__required_keys__:
+            if not is_required:
                 self._hints[name] = NotRequired[self._hints[name]]
         extra = getattr(origin, "__extra_items__", typing_extensions.NoExtraItems)
         if extra is not typing_extensions.NoExtraItems and extra is not None:
@@ -106,7 +105,7 @@ class Fields:
 
     def _add_field(self, name: str, hint: Any, default: Any, documented: str) -> None:
         described = _description_of(hint, default)
-        hint = _with_descriptions(hint, described=described is not None)
+        hint = _prepared(hint, described=described is not None)
         if (alias := _alias_of(hint, default)) is not None:
             self._aliases[name] = alias
         extras: list[Any] = []
@@ -240,14 +239,14 @@ def _reason(error: Exception, hint: Any) -> str:
     shown = getattr(hint, "__qualname__", None) if isinstance(hint, type) else None
     if isinstance(error, (PydanticUndefinedAnnotation, NameError)):
         return (
-            f"its type {shown or hint} uses the name '{error.name}', which does not exist when the program runs: import "
-            "or define it outside of `if TYPE_CHECKING:` and before the function"
+            f"its type {shown or hint} uses the name '{error.name}', which does not exist when the program runs: "
+            "import or define it outside of `if TYPE_CHECKING:` and before the function"
         )
     code = error.code if isinstance(error, PydanticUserError) else None
     if code == "schema-for-unknown-type" or isinstance(error, PydanticInvalidForJsonSchema):
         return (
-            f"JSON can't carry its type {shown or hint}: take a dataclass, a TypedDict, a Pydantic model or plain values "
-            "instead; take what only your program can supply from the context; or bind it with functools.partial"
+            f"JSON can't carry its type {shown or hint}: take a dataclass, a TypedDict, a Pydantic model or plain "
+            "values instead; take what only your program can supply from the context; or bind it with functools.partial"
         )
     return f"its type {shown or hint} can't be used: {_first_line(error)}"
 
@@ -255,6 +254,35 @@ def _reason(error: Exception, hint: Any) -> str:
 def _first_line(error: Exception) -> str:
     text = error.message if isinstance(error, PydanticUserError) else str(error)
     return text.strip().split("\n", maxsplit=1)[0] or type(error).__name__
+
+
+def _unqualified(hint: Any, *, is_required: bool) -> tuple[Any, bool]:
+    """Take ``Required`` and the like off; a typed dictionary whose hints are text knows of them only here."""
+    while (origin := get_origin(hint)) in _QUALIFIERS:
+        if origin is not ReadOnly:
+            is_required = origin is Required
+        hint = get_args(hint)[0]
+    return hint, is_required
+
+
+def _is_unpacked(hint: Any) -> bool:
+    origin: Any = get_origin(hint)
+    return origin is Unpack
+
+
+def _by_name(members: type[enum.Enum]) -> Any:
+    """Return an enum that is said by its names, for its values are no JSON."""
+
+    def member(value: Any) -> Any:
+        if isinstance(value, members):
+            return value
+        name = str(value).removeprefix(f"{members.__name__}.")
+        if name not in members.__members__:
+            raise PydanticCustomError("enum", "unknown name")
+        return members[name]
+
+    names: Any = Literal[tuple(members.__members__)]
+    return Annotated[members, PlainValidator(member, json_schema_input_type=names)]
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:
@@ -297,29 +325,34 @@ def _text_in(metadata: tuple[Any, ...]) -> str | None:
     return None
 
 
-def _with_descriptions(hint: Any, *, described: bool = False) -> Any:
-    """Return the hint with the text of each ``Annotated[T, "text"]`` inside as Pydantic would have it.
+def _prepared(hint: Any, *, described: bool = False) -> Any:
+    """Return the hint as Pydantic would have it: the text of each ``Annotated[T, "text"]`` inside as a description.
 
-    The outermost is left alone: its text goes on the property.
+    The outermost is left alone: its text goes on the property. An enum whose values are no JSON goes by its names.
     """
     origin = get_origin(hint)
-    if origin is None or origin is typing.Literal:
+    if origin is None:
+        is_enum = isinstance(hint, enum.EnumMeta) and not all(
+            isinstance(member.value, _SCALARS) for member in cast("type[enum.Enum]", hint)
+        )
+        return _by_name(cast("type[enum.Enum]", hint)) if is_enum else hint
+    if origin is Literal:
         return hint
     arguments = get_args(hint)
     if origin is Annotated:
         inner, metadata = arguments[0], arguments[1:]
-        changed = _with_descriptions(inner, described=described)
+        changed = _prepared(inner, described=described)
         return hint if changed is inner else Annotated[(changed, *metadata)]
     inside = tuple(_described_part(part, described=described and origin in _UNIONS) for part in arguments)
     if all(new is old for new, old in zip(inside, arguments, strict=True)):
         return hint
     if origin in _UNIONS:
-        return typing.Union[inside]
-    return hint.copy_with(inside) if hasattr(hint, "copy_with") else origin[inside]
+        return typing.Union[inside]  # noqa: UP007 - as many as there are
+    return hint.copy_with(inside) if hasattr(hint, "copy_with") else cast("Any", origin)[inside]
 
 
 def _described_part(hint: Any, *, described: bool) -> Any:
-    hint = _with_descriptions(hint, described=described)
+    hint = _prepared(hint, described=described)
     if described or (text := _text_in(_metadata(hint))) is None or _has_field_description(hint, None):
         return hint
     return Annotated[hint, Field(description=text)]
@@ -347,7 +380,7 @@ def _is_nullable(hint: Any) -> bool:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _is_nullable(arguments[0])
-    if origin is typing.Literal:
+    if origin is Literal:
         return None in arguments
     return (origin in _UNIONS and any(map(_is_nullable, arguments))) or isinstance(hint, typing.TypeVar)
 
@@ -355,7 +388,7 @@ def _is_nullable(hint: Any) -> bool:
 def _nullable(hint: Any) -> Any:
     """Return ``T | None``, with what `Field` says of it kept on the outside, where Pydantic looks for it."""
     if get_origin(hint) is not Annotated:
-        return Optional[hint]
+        return Optional[hint]  # noqa: UP045 - a hint that is text has no |
     inner = hint.__origin__
     inside = tuple(item for item in hint.__metadata__ if not isinstance(item, FieldInfo))
     outside = tuple(item for item in hint.__metadata__ if isinstance(item, FieldInfo))

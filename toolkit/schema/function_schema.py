@@ -17,7 +17,7 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import typing_extensions
 from pydantic import TypeAdapter
@@ -149,7 +149,9 @@ def _binder(signature: Signature) -> Callable[[dict[str, Any]], tuple[tuple[Any,
 def _output_hint(signature: Signature) -> Any:
     hint = signature.return_hint
     if signature.kind in ("generator", "async_generator") and typing_extensions.get_origin(hint) in _GENERATORS:
-        parts = typing_extensions.get_args(hint)
+        parts = cast("tuple[Any, ...]", typing_extensions.get_args(hint))
+        if not parts:
+            return NOTHING
         returned = parts[2] if len(parts) > 2 else None
         return parts[0] if returned in (None, types.NoneType) else returned
     return hint

@@ -1,20 +1,20 @@
 """The JSON Schema of a Pydantic type as a model should read it: no title noise, definitions only where needed.
 
-Pydantic knows the rules of each type; what is here is taste. Key order is Pydantic's own, so the bytes are the same from
-run to run and from one Python version to the next.
+Pydantic knows the rules of each type; what is here is taste. Key order is Pydantic's own, so the bytes are the same
+from run to run and from one Python version to the next.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeGuard, cast
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
 from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
-__all__ = ["is_secret", "json_schema_of", "map_subschemas", "subschemas"]
+__all__ = ["is_array", "is_object", "is_secret", "json_schema_of", "map_subschemas", "subschemas"]
 
 _PREFIX = "#/$defs/"
 
@@ -42,7 +42,7 @@ def json_schema_of(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "va
 class _Generator(GenerateJsonSchema):
     """Leaves out what Pydantic makes up from names, keeps what the author wrote."""
 
-    ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {  # noqa: RUF012 - as the base class has it
         "skipped-choice",
         "non-serializable-default",
         "skipped-discriminator",
@@ -52,10 +52,10 @@ class _Generator(GenerateJsonSchema):
         super().__init__(by_alias=by_alias)
         self.enum_names: set[str] = set()
 
-    def field_title_should_be_set(self, schema: Any) -> bool:
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False
 
-    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:  # noqa: ARG002
         return value
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
@@ -122,26 +122,39 @@ def _without_title(json_schema: JsonSchemaValue, name: str | None) -> JsonSchema
     return json_schema
 
 
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a value is an object in JSON's sense."""
+    return isinstance(value, Mapping)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Whether a value is a list in JSON's sense."""
+    return isinstance(value, list)
+
+
 def subschemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the schemas directly inside a schema; names of properties are not mistaken for keywords."""
-    for keyword in _SCHEMA_MAPS:
-        if isinstance(members := schema.get(keyword), Mapping):
-            yield from (member for member in members.values() if isinstance(member, Mapping))
-    for keyword in _SCHEMA_LISTS:
-        if isinstance(members := schema.get(keyword), list):
-            yield from (member for member in members if isinstance(member, Mapping))
-    for keyword in _SCHEMAS:
-        if isinstance(member := schema.get(keyword), Mapping):
-            yield member
+    for keyword, value in schema.items():
+        if keyword in _SCHEMA_MAPS and is_object(value):
+            yield from _schemas(value.values())
+        elif keyword in _SCHEMA_LISTS and is_array(value):
+            yield from _schemas(value)
+        elif keyword in _SCHEMAS:
+            yield from _schemas(value if is_array(value) else [value])
+
+
+def _schemas(members: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    return (member for member in members if is_object(member))
 
 
 def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """Return a copy with each schema directly inside replaced by what `change` makes of it."""
     changed: dict[str, Any] = {}
     for keyword, value in schema.items():
-        if keyword in _SCHEMA_MAPS and isinstance(value, Mapping):
-            changed[keyword] = {name: _change(member, change) for name, member in value.items()}
-        elif keyword in _SCHEMA_LISTS and isinstance(value, list):
+        if keyword in _SCHEMA_MAPS and is_object(value):
+            members = value
+            changed[keyword] = {name: _change(member, change) for name, member in members.items()}
+        elif keyword in _SCHEMA_LISTS and is_array(value):
             changed[keyword] = [_change(member, change) for member in value]
         elif keyword in _SCHEMAS:
             changed[keyword] = _change(value, change)
@@ -151,7 +164,7 @@ def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> d
 
 
 def _change(member: Any, change: Callable[[Any], Any]) -> Any:
-    return change(member) if isinstance(member, Mapping) else member
+    return change(member) if is_object(member) else member
 
 
 def _with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
-from toolkit.schema.json_schema import subschemas
+from toolkit.schema.json_schema import is_array, is_object, subschemas
 
 __all__ = ["JsonPath", "Node", "Nodes"]
 
@@ -67,12 +67,12 @@ class Nodes:
     def resolve(self, node: Any) -> Node:
         """Return what a node refers to, with the words beside the reference on top; any value where that is unknown."""
         for _ in range(_MAX_DEPTH):
-            if not isinstance(node, Mapping):
+            if not is_object(node):
                 return _ANY
-            reference = cast("Node", node).get("$ref")
+            reference = node.get("$ref")
             if not isinstance(reference, str):
-                return cast("Node", node)
-            beside = {key: value for key, value in cast("Node", node).items() if key != "$ref"}
+                return node
+            beside = {key: value for key, value in node.items() if key != "$ref"}
             node = {**self.target(reference), **beside}
         return _ANY
 
@@ -83,7 +83,7 @@ class Nodes:
     def target(self, reference: str) -> Node:
         """Return what a reference leads to; any value where that is not in here."""
         found = self._find(reference)
-        return cast("Node", found) if isinstance(found, Mapping) else _ANY
+        return found if is_object(found) else _ANY
 
     def _find(self, reference: str) -> object:
         found: Any = self.root
@@ -91,13 +91,13 @@ class Nodes:
             return None
         for raw in reference[1:].split("/")[1:]:
             part = unquote(raw).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping):
-                found = cast("Node", found).get(part)
-            elif isinstance(found, list) and part.isdecimal() and int(part) < len(cast("list[Any]", found)):
-                found = cast("list[Any]", found)[int(part)]
+            if is_object(found):
+                found = found.get(part)
+            elif is_array(found) and part.isdecimal() and int(part) < len(found):
+                found = found[int(part)]
             else:
                 return None
-        return found if isinstance(found, (Mapping, bool)) else None
+        return cast("object", found) if isinstance(found, (Mapping, bool)) else None
 
     def choices(self, node: Node, _depth: int = 0) -> list[Node]:
         """Return the alternatives of a node, or the node alone."""
@@ -118,8 +118,8 @@ class Nodes:
             else:
                 first: list[Any] = choice.get("prefixItems", [])
                 member = first[key] if key < len(first) else choice.get("items")
-            if isinstance(member, Mapping):
-                found.append(cast("Node", member))
+            if is_object(member):
+                found.append(member)
         return found
 
     def at_key(self, node: Node, key: str | int) -> Node:
@@ -141,8 +141,8 @@ class Nodes:
             given = choice.get("type")
             if isinstance(given, str):
                 types.add(given)
-            elif isinstance(given, list):
-                types.update(cast("list[str]", given))
+            elif is_array(given):
+                types.update(given)
             elif "enum" in choice or "const" in choice:
                 types.update(_type_of(value) for value in choice.get("enum", [choice.get("const")]))
             elif "properties" in choice:
@@ -178,8 +178,8 @@ class Nodes:
         if "enum" in node:
             return _listed(node["enum"])
         kind = node.get("type", "object" if "properties" in node else None)
-        if isinstance(kind, list):
-            return " or ".join(self._describe_one({**node, "type": one}, depth) for one in cast("list[str]", kind))
+        if is_array(kind):
+            return " or ".join(self._describe_one({**node, "type": one}, depth) for one in kind)
         match kind:
             case "array":
                 return self._describe_array(node, depth)
@@ -200,7 +200,7 @@ class Nodes:
             inside = ", ".join(self.describe(member, depth=depth + 1) or "any value" for member in first)
             return f"a list of exactly {len(first)} items: {inside}"
         items = node.get("items")
-        inside = self.describe(cast("Node", items), depth=depth + 1) if isinstance(items, Mapping) and depth < 2 else ""
+        inside = self.describe(items, depth=depth + 1) if is_object(items) and depth < 2 else ""
         words = "a list"
         if counted := _range(node.get("minItems"), node.get("maxItems"), "item"):
             words += f" of {counted}"
@@ -226,8 +226,8 @@ class Nodes:
         for key in ("default", "const"):
             if key in node:
                 return node[key]
-        if isinstance(listed := node.get("examples"), list) and listed:
-            return cast("list[Any]", listed)[0]
+        if is_array(listed := node.get("examples")) and listed:
+            return listed[0]
         if "enum" in node:
             return node["enum"][0]
         choices = self.choices(node)
@@ -237,7 +237,8 @@ class Nodes:
         if depth > 12:
             return None
         kind = node.get("type")
-        match kind[0] if isinstance(kind, list) else kind:
+        kind = kind[0] if is_array(kind) else kind
+        match cast("str | None", kind):
             case "object":
                 properties: Node = node.get("properties", {})
                 return {

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
+from toolkit.schema.json_schema import is_array, is_object
 from toolkit.schema.nodes import JsonPath, Node, Nodes
 
 __all__ = ["Problem", "explain", "value_at"]
@@ -61,13 +62,11 @@ def explain(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Call
 def value_at(value: Any, path: JsonPath) -> Any:
     """Return what stands at a path; None where nothing does."""
     for key in path:
-        if isinstance(value, Mapping) and key in value:
-            value = cast("Mapping[Any, Any]", value)[key]
-        elif isinstance(value, list) and isinstance(key, int) and key < len(cast("list[Any]", value)):
-            value = cast("list[Any]", value)[key]
+        if (is_object(value) and key in value) or (is_array(value) and isinstance(key, int) and key < len(value)):
+            value = value[key]
         else:
             return None
-    return cast("Any", value)
+    return value
 
 
 def _line(problem: Problem, problems: Sequence[Problem], value: Any, nodes: Nodes) -> str:
@@ -131,11 +130,11 @@ def _shown(value: Any, *, is_secret: bool) -> str:
             return "null"
         case bool():
             return "true" if value else "false"
-        case dict():
-            names = [json.dumps(name, ensure_ascii=False) for name in list(cast("dict[str, Any]", value))[:8]]
+        case _ if is_object(value):
+            names = [json.dumps(name, ensure_ascii=False) for name in list(value)[:8]]
             return f"an object with {', '.join(names)}" if names else "an empty object"
-        case list():
-            length = len(cast("list[Any]", value))
+        case _ if is_array(value):
+            length = len(value)
             return "an empty list" if not length else f"a list of {length} item{'' if length == 1 else 's'}"
         case str():
             if is_secret:
@@ -158,8 +157,8 @@ def _sentence(text: str) -> str:
 def _example(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Callable[[Any], bool]) -> str | None:
     """Mend what came by the schema, and return it where that makes it right."""
     try:
-        mended = copy.deepcopy(value) if isinstance(value, dict) else nodes.example(nodes.root)
-        if isinstance(value, dict):
+        mended: Any = copy.deepcopy(cast("Any", value)) if is_object(value) else nodes.example(nodes.root)
+        if is_object(value):
             for problem in problems:
                 mended = _mended(mended, problem, problems, nodes)
         mended = _masked(mended, nodes.root, nodes)
@@ -173,35 +172,35 @@ def _mended(value: Any, problem: Problem, problems: Sequence[Problem], nodes: No
     if not problem.path:
         return nodes.example(nodes.root)
     container, key = value_at(value, problem.path[:-1]), problem.path[-1]
-    if problem.kind == "unknown" and isinstance(container, dict):
-        came = cast("dict[str, Any]", container).pop(str(key), None)
+    if problem.kind == "unknown" and is_object(container):
+        came = container.pop(str(key), None)
         near = _near(problem, problems, _names_beside(problem, nodes))
         if near is not None and near not in container:
             container[near] = came
-    elif isinstance(container, dict):
+    elif is_object(container):
         if problem.kind == "wrong" or key not in container:
             container[key] = nodes.example(nodes.at(problem.path))
-    elif isinstance(container, list) and isinstance(key, int) and key < len(cast("list[Any]", container)):
+    elif is_array(container) and isinstance(key, int) and key < len(container):
         container[key] = nodes.example(nodes.at(problem.path))
     return value
 
 
 def _masked(value: Any, node: Node, nodes: Nodes) -> Any:
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
+    if is_object(value):
+        members = value
         return {key: _masked(item, nodes.at_key(node, key), nodes) for key, item in members.items()}
-    if isinstance(value, list):
-        items = cast("list[Any]", value)
+    if is_array(value):
+        items = value
         return [_masked(item, nodes.at_key(node, index), nodes) for index, item in enumerate(items)]
     return _HIDDEN if isinstance(value, str) and nodes.is_secret(node) else value
 
 
 def _secrets(value: Any, node: Node, nodes: Nodes) -> set[str]:
     """Return the texts in the arguments that no message may show."""
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
+    if is_object(value):
+        members = value
         return {text for key, item in members.items() for text in _secrets(item, nodes.at_key(node, key), nodes)}
-    if isinstance(value, list):
-        items = cast("list[Any]", value)
+    if is_array(value):
+        items = value
         return {text for index, item in enumerate(items) for text in _secrets(item, nodes.at_key(node, index), nodes)}
     return {value} if isinstance(value, str) and len(value) > 2 and nodes.is_secret(node) else set()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from toolkit.errors import SchemaError
+from toolkit.schema.json_schema import is_array, is_object
 from toolkit.schema.nodes import Node, Nodes
 
 __all__ = ["anthropic", "gemini", "openai_strict"]
@@ -19,8 +20,8 @@ __all__ = ["anthropic", "gemini", "openai_strict"]
 _OPENAI_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 _OPENAI_KEYWORDS = frozenset(
     {
-        "type", "description", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "$ref", "$defs",
-        "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems",
+        "type", "description", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "$ref",
+        "$defs", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems",
         "maxItems",
     }
 )  # fmt: skip
@@ -105,9 +106,9 @@ class _OpenAI:
             self.object(kept, node, path, depth)
         if _has_type(kept, "array"):
             items = kept.get("items")
-            if not isinstance(items, Mapping) or not items:
+            if not is_object(items) or not items:
                 raise self.refuse(path, "a list of anything")
-            kept["items"] = self.node(cast("Node", items), f"{path}[]", depth + 1)
+            kept["items"] = self.node(items, f"{path}[]", depth + 1)
         return _with_words(kept, node, ("default",))
 
     def object(self, kept: dict[str, Any], node: Node, path: str, depth: int) -> None:
@@ -127,7 +128,7 @@ class _OpenAI:
 
 def _has_type(node: Node, kind: str) -> bool:
     given = node.get("type")
-    return given == kind or (isinstance(given, list) and kind in given)
+    return given == kind or (is_array(given) and kind in given)
 
 
 def _nullable(node: dict[str, Any]) -> dict[str, Any]:
@@ -207,10 +208,10 @@ class _Gemini:
         self._values(kept, node)
         if "anyOf" in kept:
             self._choices(kept, inside)
-        if isinstance(kept.get("properties"), Mapping):
-            properties = cast("Node", kept["properties"])
+        if is_object(kept.get("properties")):
+            properties = kept["properties"]
             kept["properties"] = {name: self.node(member, inside) for name, member in properties.items()}
-        elif kept.get("type") == "object" and isinstance(rest := node.get("additionalProperties"), Mapping) and rest:
+        elif kept.get("type") == "object" and is_object(rest := node.get("additionalProperties")) and rest:
             words = f"An object of any names; each value is {self.nodes.describe(cast('Node', rest)) or 'any value'}."
             kept["description"] = " ".join(filter(None, (kept.get("description"), words)))
         if kept.get("type") == "array":
@@ -221,7 +222,7 @@ class _Gemini:
         if kept.get("format") not in _GEMINI_FORMATS:
             kept.pop("format", None)
         if "enum" in kept:
-            values = cast("list[Any]", kept["enum"])
+            values = kept["enum"]
             if None in values:
                 kept["nullable"] = True
             texts = [value for value in values if isinstance(value, str)]
@@ -254,15 +255,15 @@ class _Gemini:
             kept["items"] = different[0] if len(different) == 1 else {"anyOf": different}
         else:
             items = node.get("items")
-            kept["items"] = self.node(cast("Node", items), inside) if isinstance(items, Mapping) else {}
+            kept["items"] = self.node(items, inside) if is_object(items) else {}
 
 
 def _one_type(node: dict[str, Any]) -> dict[str, Any]:
     """Say several types as choices."""
     kinds = node.get("type")
-    if not isinstance(kinds, list):
+    if not is_array(kinds):
         return node
-    rest = [kind for kind in cast("list[str]", kinds) if kind != "null"]
+    rest = [kind for kind in kinds if kind != "null"]
     node = {key: value for key, value in node.items() if key != "type"}
     if "null" in kinds:
         node["nullable"] = True

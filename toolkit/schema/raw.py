@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError, canonical_json, drop_nulls, malformed
-from toolkit.schema.json_schema import subschemas
+from toolkit.schema.json_schema import is_object, subschemas
 from toolkit.schema.nodes import JsonPath, Node, Nodes
 from toolkit.schema.problems import Problem, explain
 
@@ -65,8 +65,8 @@ class RawArguments:
         if schema.get("type", "object") != "object":
             raise SchemaError(subject, f"its parameters must be of type object, not {schema['type']!r}")
         _check_references(schema, subject)
-        registry: Any = referencing.Registry()
-        self._validator: Any = kind(schema, registry=registry)
+        nothing_outside = cast("Any", referencing.Registry)()
+        self._validator: Any = kind(schema, registry=nothing_outside)
         self._nodes = Nodes(schema)
         self.schema: Mapping[str, Any] = schema
         self.is_strict = False
@@ -92,9 +92,9 @@ class RawArguments:
         if problems:
             without = drop_nulls(value, [problem.path for problem in problems], self._nodes)
             if without is not None and not self._problems(without):
-                return cast("dict[str, Any]", without)
+                return without
             raise InvalidArgumentsError(explain(problems, value, self._nodes, lambda some: not self._problems(some)))
-        return cast("dict[str, Any]", value)
+        return value
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
@@ -102,7 +102,7 @@ class RawArguments:
         return canonical_json(arguments)
 
     def _problems(self, value: object) -> list[Problem]:
-        if not isinstance(value, dict):
+        if not is_object(value):
             return [Problem(path=(), kind="wrong")]
         try:
             found: dict[JsonPath, Problem] = {}
@@ -151,7 +151,7 @@ def _check_bounds(schema: object, subject: str) -> None:
             raise SchemaError(subject, f"its parameters are too large: more than {_MAX_NODES} values")
         if depth > _MAX_DEPTH:
             raise SchemaError(subject, f"its parameters are nested too deeply: more than {_MAX_DEPTH} levels")
-        if isinstance(value, Mapping):
+        if is_object(value):
             waiting.extend((item, depth + 1) for item in cast("Mapping[str, object]", value).values())
         elif isinstance(value, (list, tuple)):
             waiting.extend((item, depth + 1) for item in cast("Sequence[object]", value))
@@ -204,6 +204,6 @@ def _cost(part: Node, nodes: Nodes, costs: dict[int, int], inside: tuple[int, ..
     reference = part.get("$ref")
     if isinstance(reference, str) and nodes.has(reference):
         members.append(nodes.target(reference))
-    cost = 1 + sum(_cost(member, nodes, costs, inside, subject) for member in members if isinstance(member, Mapping))
+    cost = 1 + sum(_cost(member, nodes, costs, inside, subject) for member in members if is_object(member))
     costs[id(part)] = cost
     return cost

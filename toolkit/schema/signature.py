@@ -31,7 +31,7 @@ class Parameter:
     """One parameter; `hint` and `default` are `NOTHING` where there is none."""
 
     name: str
-    kind: inspect._ParameterKind
+    kind: Any  # one of the kinds of `inspect.Parameter`
     hint: Any
     default: Any
 
@@ -73,7 +73,7 @@ def read_signature(
     if not callable(function):
         raise SchemaError(subject, "it can't be called: give a function, a method or an object with __call__")
     source, bound = _source_of(function)
-    found = _raw_parameters(function, source, subject)
+    found = _raw_parameters(function, subject)
     parameters = [parameter for parameter in found if parameter.name not in bound]
     if receiver:
         _take_first(parameters, subject, "the receiver (self or cls)")
@@ -151,20 +151,37 @@ def _passes_on(wrapper: Any) -> bool:
     return code is None or bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
 
 
-def _raw_parameters(function: Any, source: Any, subject: str) -> list[inspect.Parameter]:
+def _raw_parameters(function: Any, subject: str) -> list[inspect.Parameter]:
     try:
-        if sys.version_info >= (3, 14):
-            import annotationlib
-
-            signature = inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
-        else:
-            signature = inspect.signature(function)
+        return list(_raw_signature(function).parameters.values())
     except (ValueError, TypeError) as error:
         raise SchemaError(
             subject,
             "its signature can't be read (it may be written in C): wrap it in a function with hints",
         ) from error
-    return list(signature.parameters.values())
+
+
+def _raw_signature(function: Any) -> inspect.Signature:
+    """Do what `inspect.signature` does, but believe a wrapper that names its own parameters."""
+    if isinstance(function, functools.partial):
+        return inspect.signature(functools.partial(_stand_in(function.func), *function.args, **function.keywords))
+    if isinstance(function, types.MethodType):
+        return inspect.signature(types.MethodType(_stand_in(function.__func__), function.__self__))
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is not None and _passes_on(function):
+        return _raw_signature(wrapped)
+    if sys.version_info >= (3, 14):
+        import annotationlib  # noqa: PLC0415 - new in 3.14
+
+        return inspect.signature(function, follow_wrapped=False, annotation_format=annotationlib.Format.FORWARDREF)
+    return inspect.signature(function, follow_wrapped=False)
+
+
+def _stand_in(function: Any) -> Callable[..., Any]:
+    def stand_in() -> None: ...
+
+    vars(stand_in)["__signature__"] = _raw_signature(function)
+    return stand_in
 
 
 def _take_first(parameters: list[inspect.Parameter], subject: str, what: str) -> inspect.Parameter:
@@ -181,7 +198,7 @@ def _take_first(parameters: list[inspect.Parameter], subject: str, what: str) ->
 
 
 def _function_of(source: Any) -> Any:
-    return source.__init__ if inspect.isclass(source) else source
+    return source.__init__ if inspect.isclass(source) else inspect.unwrap(source)
 
 
 def _module_globals(owner: Any) -> dict[str, Any]:
@@ -190,14 +207,15 @@ def _module_globals(owner: Any) -> dict[str, Any]:
 
 
 def _namespace_of(source: Any, localns: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the names that hints may use beside the globals: type parameters, what encloses the function, its class."""
+    """Return the names that hints may use beside the globals: type parameters, and what encloses the function."""
     owner = _function_of(source)
     globalns: Mapping[str, Any] = getattr(owner, "__globals__", {})
     is_local = "<locals>" in getattr(owner, "__qualname__", "")
     # The locals of whoever decorates a function of another module must not hide what that module means by a name.
     names = {name: value for name, value in (localns or {}).items() if is_local or name not in globalns}
     code = getattr(owner, "__code__", None)
-    for name, cell in zip(code.co_freevars if code else (), getattr(owner, "__closure__", None) or (), strict=False):
+    cells = getattr(owner, "__closure__", None) or ()
+    for name, cell in zip(code.co_freevars if code is not None else (), cells, strict=False):
         try:
             names[name] = cell.cell_contents
         except ValueError:  # not assigned yet
