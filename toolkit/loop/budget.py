@@ -77,6 +77,10 @@ class Budget:
             self._reserve_tool_call()
         return forbidden
 
+    def restore(self, requests: int, tool_calls: int, usage: Usage) -> None:
+        """Take up what a saved loop had spent."""
+        self.requests, self.tool_calls, self.usage = requests, tool_calls, usage
+
     def _forbids_request(self, tokens: int) -> UsageLimit | None:
         limits, usage, waiting = self._limits, self.usage, self._reserved_tokens
         if limits.requests is not None and self.requests >= limits.requests:

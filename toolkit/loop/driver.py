@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, assert_never, cast
 
 import anyio
@@ -31,6 +31,7 @@ from toolkit.chat import (
     validate_transcript,
 )
 from toolkit.errors import BadResponseError, LoopError, LoopUsageError, ProviderError, TranscriptError
+from toolkit.loop.approval import PendingApproval, pending_approval
 from toolkit.loop.budget import Budget
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.depth import LoopFrame, current_frame, enter_depth, nested_context
@@ -45,7 +46,8 @@ from toolkit.loop.events import (
     ResponseReceived,
 )
 from toolkit.loop.listener import HookListener, Listener
-from toolkit.loop.outcome import Complete, Out, ResultAsAnswer, ToolLoopResult
+from toolkit.loop.outcome import AwaitingApproval, Complete, Out, ResultAsAnswer, ToolLoopResult
+from toolkit.loop.snapshot import SavedLoop, SavedRequest, Snapshot, dump_snapshot
 from toolkit.loop.state import (
     AskApproval,
     CallModel,
@@ -67,6 +69,7 @@ from toolkit.tools.execution import (
     Refused,
     Verdict,
     authorize,
+    decided,
     error_result,
     prepare,
 )
@@ -119,6 +122,7 @@ class Driver(Generic[Ctx, Out]):
         config: ToolLoopConfig[Out] | None,
         *,
         listener: Listener | None = None,
+        saved: SavedLoop | None = None,
     ) -> None:
         if config is None:
             config = cast("ToolLoopConfig[Out]", ToolLoopConfig())
@@ -129,16 +133,20 @@ class Driver(Generic[Ctx, Out]):
         self._config = config
         self._listener = listener or HookListener.of(config)
         self._streams = config.stream if config.stream is not None else self._listener is not None
-        messages = _transcript_of(prompt)
-        self.state = LoopState(messages, config, compacts=config.compaction is not None)
-        self._request = (
-            replace(prompt, messages=messages) if isinstance(prompt, ChatRequest) else ChatRequest(messages=messages)
-        )
+        compacts = config.compaction is not None
+        if saved is None:
+            self.state = LoopState(_transcript_of(prompt), config, compacts=compacts)
+        else:
+            self.state = LoopState.thaw(saved.state, config, compacts=compacts)
+        request = prompt if isinstance(prompt, ChatRequest) else ChatRequest(messages=())
+        self._request = replace(request, messages=self.state.messages)
         # What the caller fixed stays; otherwise each turn shows what the registry holds then.
         self._tools = self._request.tools
         outer = current_frame.get()
         parent = None if outer is None else outer.budget
         self._budget = parent if config.usage_limits is None else Budget(config.usage_limits, parent)
+        if saved is not None and config.usage_limits is not None and self._budget is not None:
+            self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
         self._policy = ExecutionPolicy(
             tool_timeout=config.tool_timeout,
             max_output_chars=config.max_output_chars,
@@ -162,6 +170,8 @@ class Driver(Generic[Ctx, Out]):
             LoopFrame(depth + 1, limit, self._budget),
             self._listener,
         )
+        if saved is not None:
+            self._take_up(saved)
 
     async def run(self) -> ToolLoopResult[Out]:
         """Drive the loop to its end and return what it leaves."""
@@ -227,6 +237,12 @@ class Driver(Generic[Ctx, Out]):
         if self._config.timeout is not None:
             self.deadline = anyio.current_time() + self._config.timeout
 
+    def seconds_left(self) -> float | None:
+        """Return what is left of the loop's time, where a view has started the clock; else all of it."""
+        if self._config.timeout is None or self.deadline == math.inf:
+            return self._config.timeout
+        return max(0.0, self.deadline - anyio.current_time())
+
     def time_out(self) -> None:
         """End the loop: its time is up."""
         self.state.timed_out(self._config.timeout or 0.0)
@@ -266,7 +282,69 @@ class Driver(Generic[Ctx, Out]):
             iterations=state.iterations,
             tool_rounds=state.tool_rounds,
             reason=state.reason,
+            snapshot=self.save(self.seconds_left()) if isinstance(state.reason, AwaitingApproval) else None,
         )
+
+    # approvals that come later, and saving
+
+    def pending(self) -> list[PendingApproval]:
+        """Return what awaits a decision, in call order."""
+        return [pending_approval(self._ready[call_id]) for call_id in self.state.deferred_ids]
+
+    async def decide(self, call_id: str, answer: object, binding: str) -> None:
+        """Take a decision on a call that awaits one.
+
+        Raises:
+            LoopUsageError: No decision is awaited on it, or the decision was made on something else.
+        """
+        if call_id not in self.state.deferred_ids:
+            raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
+        ready = self._ready[call_id]
+        if pending_approval(ready).binding != binding:
+            raise LoopUsageError(
+                f"the decision on call '{call_id}' was made on another tool, other arguments or another schema: "
+                "ask again with what is pending now"
+            )
+        await self._apply(decided(ready, answer, self._registry.permissions))
+
+    def _take_up(self, saved: SavedLoop) -> None:
+        """Prepare the open calls of a saved loop again; what was decided or awaited then must still be the same."""
+        for call in self.state.open_calls:
+            prepared = prepare(call, self._registry.registrations, self._policy, self._registry.permissions)
+            if isinstance(prepared, Refused):
+                raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
+            binding = saved.bindings.get(call.id)
+            if binding is not None and pending_approval(prepared).binding != binding:
+                raise LoopUsageError(
+                    f"the saved call '{call.id}' of '{call.name}' awaits a decision, and the tool has changed since: "
+                    "restore it with the tools it was saved with"
+                )
+            self._ready[call.id] = prepared
+
+    def save(self, seconds_left: float | None) -> Snapshot:
+        """Return the loop as plain JSON; see `ToolLoopHandle.snapshot`."""
+        request, budget = self._request, self._budget
+        pending = self.pending()
+        saved = SavedLoop(
+            state=self.state.freeze(),
+            request=SavedRequest(
+                tool_choice=request.tool_choice,
+                parallel_tool_calls=request.parallel_tool_calls,
+                temperature=request.temperature,
+                max_tokens=request.max_tokens,
+                seed=request.seed,
+                stop=request.stop,
+                response_format=request.response_format,
+                reasoning_effort=request.reasoning_effort,
+                timeout=request.timeout,
+                options=dict(request.options),
+            ),
+            bindings={approval.call_id: approval.binding for approval in pending},
+            seconds_left=seconds_left,
+            requests=0 if budget is None else budget.requests,
+            tool_calls=0 if budget is None else budget.tool_calls,
+        )
+        return dump_snapshot(saved, [asdict(approval) for approval in pending])
 
     # steps
 
@@ -398,17 +476,22 @@ class Driver(Generic[Ctx, Out]):
             verdict: Verdict[Ctx] = prepared
             if isinstance(prepared, Ready) and (self._guards or prepared.asks is not None):
                 verdict = await authorize(prepared, policy, permissions)
-            match verdict:
-                case Ready():
-                    await self._admit(verdict)
-                case Refused():
-                    await self._refuse(verdict)
-                case Deferred(ready):
-                    self._ready[ready.call.id] = ready
-                    state.approval_decided(ready.call.id, Postpone())
-                case Aborted(call, reason):
-                    state.approval_decided(call.id, EndRun(reason))
-                    return
+            await self._apply(verdict)
+            if state.is_finished:
+                return
+
+    async def _apply(self, verdict: Verdict[Ctx]) -> None:
+        """Feed the machine what was decided on a call."""
+        match verdict:
+            case Ready():
+                await self._admit(verdict)
+            case Refused():
+                await self._refuse(verdict)
+            case Deferred(ready):
+                self._ready[ready.call.id] = ready
+                self.state.approval_decided(ready.call.id, Postpone())
+            case Aborted(call, reason):
+                self.state.approval_decided(call.id, EndRun(reason))
 
     async def _admit(self, ready: Ready[Ctx]) -> None:
         call_id = ready.call.id

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeAlias, overload
 
 import anyio
 from typing_extensions import TypeVar
 
-from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
+from toolkit.chat import (
+    AssistantContent,
+    ChatRequest,
+    ChatResponse,
+    Message,
+    Provider,
+    ToolCall,
+    ToolResult,
+    Usage,
+    text_of,
+)
 from toolkit.errors import LoopUsageError, MaxDepthExceededError
+from toolkit.loop.approval import PendingApproval
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.driver import Driver, Prompt
 from toolkit.loop.outcome import Out, TerminationReason, ToolLoopResult
+from toolkit.loop.snapshot import SavedRequest, Snapshot, load_snapshot
 from toolkit.loop.state import Command, InjectMessages
 from toolkit.loop.stopping import Continue, Stop
+from toolkit.tools.approval import Approval
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
@@ -163,6 +176,39 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         except MaxDepthExceededError as error:
             self._outcome = Failed(error=error, iterations=0, usage=Usage())
 
+    @classmethod
+    def restore(
+        cls,
+        snapshot: Snapshot,
+        provider: Provider,
+        registry: ToolRegistry[Ctx],
+        *,
+        ctx: Ctx,
+        config: ToolLoopConfig[Out] | None = None,
+    ) -> ToolLoopHandle[Ctx, Out]:
+        """Take up a saved loop, in this or another process; nothing that has run runs again.
+
+        Args:
+            snapshot: What `snapshot` returned, or `ToolLoopResult.snapshot`; decoded JSON.
+            provider: Talks to the model.
+            registry: The tools; those of calls that await a decision must be what they were.
+            ctx: The context, which is never saved.
+            config: The settings, which are not saved either.
+
+        Raises:
+            LoopUsageError: It is no snapshot, is of another version, was changed, or its open calls don't fit the tools.
+        """
+        saved = load_snapshot(snapshot)
+        settings = {field.name: getattr(saved.request, field.name) for field in fields(SavedRequest)}
+        handle = object.__new__(cls)
+        handle._driver = Driver(provider, registry, ChatRequest(messages=(), **settings), ctx, config, saved=saved)
+        handle._outcome = None
+        handle._is_running = False
+        handle._seconds_left = saved.seconds_left
+        if handle._driver.state.is_finished:
+            handle._outcome = Completed(handle._driver.result())
+        return handle
+
     @property
     def _started(self) -> Driver[Ctx, Out]:
         if self._driver is None:
@@ -194,6 +240,36 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         """Say what the next turn begins with; ignored after the end."""
         if self._driver is not None:
             self._driver.state.commanded(command)
+
+    def snapshot(self) -> Snapshot:
+        """Return the loop as plain JSON, between turns, when it awaits approval, or when it has ended.
+
+        Raises:
+            LoopUsageError: A turn is running, or the loop has failed.
+        """
+        if self._is_running:
+            raise LoopUsageError("a turn is running: take the snapshot when next_turn has returned")
+        return self._started.save(self._seconds_left)
+
+    @property
+    def pending_approvals(self) -> list[PendingApproval]:
+        """What awaits a decision, in call order; empty unless the loop ended as `AwaitingApproval`."""
+        return self._started.pending()
+
+    async def decide(self, call_id: str, approval: Approval | bool | str, *, binding: str) -> None:
+        """Decide on one call; the next `next_turn` deals with it, and goes on when the last decision is in.
+
+        Args:
+            call_id: The call.
+            approval: As an approval hook would answer.
+            binding: The `PendingApproval.binding` that the decision was made on: it holds for exactly those arguments.
+
+        Raises:
+            LoopUsageError: No decision is awaited on the call, or it was made on something else.
+        """
+        driver = self._started
+        await driver.decide(call_id, approval, binding)
+        self._outcome = Completed(driver.result()) if driver.state.reason is not None else None
 
     async def next_turn(self) -> TurnOutcome[Out]:
         """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
@@ -254,8 +330,9 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         return self._outcome.result
 
     async def close(self) -> None:
-        """End the loop now; open calls are answered, nothing more runs. Does nothing after the end."""
-        if self._driver is not None and self._outcome is None:
+        """End the loop now, also one that awaits approval: open calls are answered. Does nothing after the end."""
+        is_open = self._outcome is None or (isinstance(self._outcome, Completed) and bool(self.pending_approvals))
+        if self._driver is not None and is_open:
             self._driver.state.close()
             await self._driver.tell_end()
             self._outcome = Completed(self._driver.result())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -123,6 +123,7 @@ class ToolLoopResult(Generic[Out]):
         iterations: How many times the model was asked.
         tool_rounds: How many turns ran tools.
         reason: Why the loop ended.
+        snapshot: Where the loop awaits approval: plain JSON for `ToolLoopHandle.restore`.
     """
 
     text: str
@@ -133,3 +134,4 @@ class ToolLoopResult(Generic[Out]):
     iterations: int
     tool_rounds: int
     reason: TerminationReason
+    snapshot: dict[str, Any] | None = None

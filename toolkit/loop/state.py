@@ -71,6 +71,8 @@ __all__ = [
     "Decision",
     "EndRun",
     "Finished",
+    "FrozenCall",
+    "FrozenState",
     "InjectMessages",
     "LoopState",
     "Postpone",
@@ -166,14 +168,44 @@ Command: TypeAlias = Continue | InjectMessages | Stop
 """What the caller wants of the next turn."""
 
 _Phase: TypeAlias = Literal["ready", "compacting", "asking", "deciding", "running", "finished", "failed"]
-_CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
+CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
 
 
 @dataclass(slots=True)
 class _OpenCall:
     call: ToolCall
-    status: _CallStatus = "undecided"
+    status: CallStatus = "undecided"
     result: ToolResult | None = None
+
+
+@dataclass(slots=True)
+class FrozenCall:
+    """One open call of a frozen machine."""
+
+    call_id: str
+    status: CallStatus
+    result: ToolResult | None
+
+
+@dataclass(slots=True, kw_only=True)
+class FrozenState:
+    """All that a machine knows, as plain data; see `LoopState.freeze`."""
+
+    messages: list[Message]
+    usage: Usage
+    iterations: int
+    tool_rounds: int
+    response: ChatResponse | None
+    reason: TerminationReason | None
+    open_calls: list[FrozenCall]
+    results: list[ToolResult]
+    incoming: list[Message]
+    warnings: list[Message]
+    command: Command | None
+    wound_up: UsageLimit | None
+    is_last: bool
+    tool_calls_executed: int
+    detector: dict[str, Any] | None
 
 
 class LoopState:
@@ -258,7 +290,17 @@ class LoopState:
     @property
     def is_at_boundary(self) -> bool:
         """Whether no turn is under way: the transcript is whole and may be changed."""
-        return self._phase == "ready"
+        return self._phase == "ready" and not self._is_compacted
+
+    @property
+    def deferred_ids(self) -> tuple[str, ...]:
+        """The ids of the calls that await a decision, in call order."""
+        return tuple([entry.call.id for entry in self._open.values() if entry.status == "deferred"])
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that have no result yet, in call order."""
+        return tuple([entry.call for entry in self._open.values() if entry.result is None])
 
     @property
     def last_results(self) -> tuple[ToolResult, ...]:
@@ -393,7 +435,7 @@ class LoopState:
         entry = self._open.get(call_id)
         is_awaited = entry is not None and (
             (self._phase == "deciding" and entry.status == "undecided")
-            or (isinstance(self.reason, AwaitingApproval) and entry.status == "deferred")
+            or (entry.status == "deferred" and (self._phase == "running" or isinstance(self.reason, AwaitingApproval)))
         )
         if entry is None or not is_awaited:
             raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
@@ -407,7 +449,8 @@ class LoopState:
             case EndRun(reason):
                 self._end(Aborted(reason))
                 return
-        self._undecided -= 1
+        if self._phase == "deciding":
+            self._undecided -= 1
         self._after_decision()
 
     def _after_decision(self) -> None:
@@ -510,6 +553,65 @@ class LoopState:
         self._results = results
         self._open = {}
         self._units.clear()
+
+    # saving
+
+    def freeze(self) -> FrozenState:
+        """Return all that the machine knows, as plain data: between turns, at the end, or while it awaits approval.
+
+        Raises:
+            LoopUsageError: A turn is under way.
+        """
+        if not (self.is_at_boundary or self._phase == "finished"):
+            raise LoopUsageError(f"the loop is {self._phase}: it can be saved between turns, or when it has ended")
+        return FrozenState(
+            messages=list(self.messages),
+            usage=self.usage,
+            iterations=self.iterations,
+            tool_rounds=self.tool_rounds,
+            response=self.response,
+            reason=None if isinstance(self.reason, AwaitingApproval) else self.reason,
+            open_calls=[FrozenCall(entry.call.id, entry.status, entry.result) for entry in self._open.values()],
+            results=list(self._results),
+            incoming=list(self._incoming),
+            warnings=list(self._warnings),
+            command=self._command,
+            wound_up=self._wound_up,
+            is_last=self._is_last,
+            tool_calls_executed=self._tool_calls_executed,
+            detector=None if self._detector is None else self._detector.state(),
+        )
+
+    @classmethod
+    def thaw(cls, frozen: FrozenState, config: ToolLoopConfig[Any], *, compacts: bool = False) -> LoopState:
+        """Return a machine that goes on where the frozen one stood."""
+        state = cls(list(frozen.messages), config, compacts=compacts)
+        state.usage = frozen.usage
+        state.iterations = frozen.iterations
+        state.tool_rounds = frozen.tool_rounds
+        state.response = frozen.response
+        state._results = tuple(frozen.results)
+        state._incoming = list(frozen.incoming)
+        state._warnings = list(frozen.warnings)
+        state._command = frozen.command
+        state._wound_up = frozen.wound_up
+        state._is_last = frozen.is_last
+        state._tool_calls_executed = frozen.tool_calls_executed
+        if state._detector is not None and frozen.detector is not None:
+            state._detector.restore(frozen.detector)
+        if frozen.reason is not None:
+            state.reason, state._phase = frozen.reason, "finished"
+        elif frozen.open_calls:
+            last = state.messages[-1]
+            calls = {call.id: call for call in last.tool_calls} if isinstance(last, AssistantMessage) else {}
+            if list(calls) != [saved.call_id for saved in frozen.open_calls]:
+                raise LoopUsageError("the saved calls are not those of the last message")
+            for saved in frozen.open_calls:
+                state._open[saved.call_id] = _OpenCall(calls[saved.call_id], saved.status, saved.result)
+            state._unanswered = sum(saved.result is None for saved in frozen.open_calls)
+            state._phase = "running"
+            state._plan_units()
+        return state
 
     # what comes from outside
 

@@ -73,6 +73,7 @@ __all__ = [
     "Refused",
     "Verdict",
     "authorize",
+    "decided",
     "describe_error",
     "error_result",
     "prepare",
@@ -272,7 +273,7 @@ async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy, permissions: Per
         if ready.asks is None:
             return ready
         return Refused(call, error_result(call, f"{ready.asks} Nobody is there to approve it, so it was not run."))
-    return _decided(ready, await _approval(ready, policy.approve, policy.hook_timeout), permissions)
+    return decided(ready, await _approval(ready, policy.approve, policy.hook_timeout), permissions)
 
 
 async def _approval(ready: Ready[Any], approve: ApprovalHook, timeout: float) -> object:
@@ -293,7 +294,8 @@ async def _approval(ready: Ready[Any], approve: ApprovalHook, timeout: float) ->
         return Deny("Tool call denied: the approval hook failed.")
 
 
-def _decided(ready: Ready[Ctx], answer: object, permissions: Permissions | None) -> Verdict[Ctx]:
+def decided(ready: Ready[Ctx], answer: object, permissions: Permissions | None) -> Verdict[Ctx]:
+    """Apply the answer of an approver to a call."""
     call = ready.call
     match to_approval(answer):
         case Approve():

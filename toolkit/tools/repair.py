@@ -1,47 +1,313 @@
-"""What a model meant by a name or by arguments that are not quite right, where that is no guess."""
+"""What a model meant by a name or by broken JSON, where that is no guess.
+
+Broken arguments are read by a tolerant reader of our own rather than by one that always finds an answer: it goes
+through the text token by token, once, and each token of the text becomes one token of the answer, in the same order.
+Only spelling changes: quotes, escapes, the words for true, false and null, and numbers such as ``.5``. All that is ever
+left out is a comma before a closing bracket, comments, and around the object a code fence and prose without data. So
+nothing is invented, merged or closed that was left open; whatever can be read in two ways is not read at all.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection
-from difflib import SequenceMatcher
+from collections.abc import Collection, Iterator
+from difflib import SequenceMatcher, get_close_matches
 
-__all__ = ["repair_arguments", "repair_name"]
+__all__ = ["nearest_names", "repair_arguments", "repair_name"]
 
-_SIMILAR_ENOUGH = 0.85
+_SIMILAR = 0.85
+_LONGEST_NAME = 256
+_LONGEST_TEXT = 4_000_000
+_LONGEST_NUMBER = 300
+_DEEPEST = 100
+_MOST_ENCODINGS = 3
 
 
 def repair_name(name: str, available: Collection[str]) -> str | None:
     """Return the one name of `available` that `name` must mean, or None.
 
     That is the name itself; else the only one that differs in case and separators alone; else the single most similar
-    one with a `difflib.SequenceMatcher` ratio above 0.85.
+    one, with a `difflib.SequenceMatcher` ratio above 0.85. Where two fit equally well it is neither.
     """
     if name in available:
         return name
     plain = _plain(name)
-    same = [other for other in available if _plain(other) == plain]
+    same = [other for other in available if _plain(other) == plain] if plain else []
     if same:
         return same[0] if len(same) == 1 else None
-    best: list[str] = []
-    highest = _SIMILAR_ENOUGH
-    matcher = SequenceMatcher(b=name, autojunk=False)
-    for other in available:
-        matcher.set_seq1(other)
-        if matcher.real_quick_ratio() < highest or matcher.quick_ratio() < highest:
-            continue
-        ratio = matcher.ratio()
+    best, highest = [""], _SIMILAR
+    for other, ratio in _ratios(name, available):
         if ratio > highest:
             best, highest = [other], ratio
-        elif ratio == highest and best:
+        elif ratio == highest:
             best.append(other)
-    return best[0] if len(best) == 1 else None
+    return best[0] if len(best) == 1 and best[0] else None
+
+
+def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[str, ...]:
+    """Return up to `n` names of `available` to offer for one that is unknown, the most similar first."""
+    by_plain: dict[str, list[str]] = {}
+    for other in available:
+        by_plain.setdefault(_plain(other), []).append(other)
+    near = get_close_matches(_plain(name[:_LONGEST_NAME]), by_plain, n=n, cutoff=0.5)
+    return tuple([other for plain in near for other in by_plain[plain]][:n])
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return "".join(character for character in name.casefold() if character.isalnum())
+
+
+def _ratios(name: str, available: Collection[str]) -> Iterator[tuple[str, float]]:
+    # Names whose lengths alone rule them out are never looked at, so a hostile one of any length costs nothing.
+    candidates = [other for other in available if 2 * min(len(name), len(other)) > _SIMILAR * (len(name) + len(other))]
+    matcher = SequenceMatcher(autojunk=False)
+    for other in candidates:
+        matcher.set_seqs(other, name)
+        if matcher.quick_ratio() > _SIMILAR:
+            yield other, matcher.ratio()
 
 
 def repair_arguments(text: str) -> str | None:
-    """Return `text` as a JSON object where it surely means one, or None."""
-    return None
+    """Return `text` as a JSON object where it surely means one, or None.
+
+    It takes an object in a code fence or with prose around it, single quotes, unquoted keys, trailing commas, comments,
+    ``True``, ``False`` and ``None``, raw line breaks in strings, ``+1``, ``.5`` and ``5.``, and all of that encoded
+    again as a string, up to three times. An empty text and ``null`` are an empty object.
+
+    What is cut off is None, and so is what lacks a comma, a quote or a bracket or has one too many, a key that comes
+    twice, an unknown escape or word, NaN and infinite numbers, numbers with leading zeros or more than 300 digits, lone
+    surrogates, control characters, data outside of the object, more than 100 levels and more than 4 million characters.
+    It takes time linear in the length of the text, and never raises.
+    """
+    if len(text) > _LONGEST_TEXT:
+        return None
+    try:
+        return _read(text, _MOST_ENCODINGS)
+    except _UnclearError:
+        return None
+
+
+class _UnclearError(Exception):
+    """The text may mean something else."""
+
+
+def _read(text: str, encodings: int) -> str:
+    text = text.strip(_SPACES)
+    if text in {"", "null", "None"}:
+        return "{}"
+    if text.startswith('{\\"'):
+        text = f'"{text}"'  # encoded again, but without the quotes around it
+    if _STRING.fullmatch(text):
+        if not encodings:
+            raise _UnclearError
+        return _read(json.loads(_to_json_string(text)), encodings - 1)
+    start = text.find("{")
+    if start < 0:
+        raise _UnclearError
+    reader = _Reader()
+    end = reader.read(text, start)
+    _check_surroundings(text[:start], text[end:])
+    return "".join(reader.pieces)
+
+
+# tokens
+
+_SPACES = " \t\r\n\ufeff\u00a0"
+_TOKEN = re.compile(
+    r"""
+    (?P<blank>   (?: [ \t\r\n\ufeff\u00a0]++ | //[^\n]*+ | \#(?![^\s\#])[^\n]*+ | /\*.*?\*/ )++ )
+    | (?P<string>  "[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+' )
+    | (?P<opening> [{\[] )
+    | (?P<closing> [}\]] )
+    | (?P<comma>   , )
+    | (?P<colon>   : )
+    | (?P<plain>   -?+(?:0|[1-9][0-9]{0,17}+)(?![-+.\w]) )
+    | (?P<number>  [-+.0-9][-+.\w]*+ )
+    | (?P<word>    [^\W\d][-$\w]*+ | \$[-$\w]*+ )
+    | (?P<other>   . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_STRING = re.compile(r"""  "[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+'  """, re.VERBOSE | re.DOTALL)
+_NUMBER = re.compile(r"([-+]?)(?:(0|[1-9][0-9]*)(?:\.([0-9]*))?|\.([0-9]+))([eE][-+]?[0-9]+)?")
+_SPECIAL = re.compile(r"\\(u[0-9a-fA-F]{4}|.)|[\"\x00-\x1f]", re.DOTALL)
+_WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+_NEVER_KEYS = {*_WORDS, "NaN", "Infinity", "nan", "inf", "undefined"}
+
+
+class _Reader:
+    """Reads one object, with a stack of its own so that no depth of the text is a depth of calls."""
+
+    __slots__ = ("_levels", "_wants", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self._levels: list[set[str] | None] = []  # the keys of each open object; None for a list
+        self._wants = "value"  # or "item" or "key", each of which may be a closing bracket; "colon"; "comma"
+
+    def read(self, text: str, position: int) -> int:
+        """Read from `position` on, and return where the object ends."""
+        for token in _TOKEN.finditer(text, position):
+            kind = token.lastgroup
+            if kind == "blank":
+                continue
+            if kind == "comma" or kind == "colon":
+                self._separate(kind)
+            elif kind == "opening":
+                self._open(token[0])
+            elif kind == "closing":
+                self._close(token[0])
+                if not self._levels:
+                    return token.end()
+            elif self._wants == "key":
+                self._add_key(kind, token[0])
+            else:
+                self._add_value(kind, token[0])
+        raise _UnclearError
+
+    def _open(self, bracket: str) -> None:
+        if self._wants not in {"value", "item"} or len(self._levels) == _DEEPEST:
+            raise _UnclearError
+        self.pieces.append(bracket)
+        self._levels.append(set() if bracket == "{" else None)
+        self._wants = "key" if bracket == "{" else "item"
+
+    def _close(self, bracket: str) -> None:
+        if self._wants not in {"key", "item", "comma"} or (self._levels.pop() is None) != (bracket == "]"):
+            raise _UnclearError
+        if self.pieces[-1] == ", ":
+            self.pieces.pop()
+        self.pieces.append(bracket)
+        self._wants = "comma"
+
+    def _separate(self, kind: str) -> None:
+        if self._wants != kind:
+            raise _UnclearError
+        if kind == "colon":
+            self.pieces.append(": ")
+            self._wants = "value"
+        else:
+            self.pieces.append(", ")
+            self._wants = "item" if self._levels[-1] is None else "key"
+
+    def _add_key(self, kind: str | None, token: str) -> None:
+        keys = self._levels[-1]
+        if kind not in {"string", "word"} or token in _NEVER_KEYS or keys is None:
+            raise _UnclearError
+        written = _to_json_string(token if kind == "string" else f'"{token}"')
+        key: str = json.loads(written)
+        if key in keys:
+            raise _UnclearError
+        keys.add(key)
+        self.pieces.append(written)
+        self._wants = "colon"
+
+    def _add_value(self, kind: str | None, token: str) -> None:
+        if self._wants not in {"value", "item"}:
+            raise _UnclearError
+        if kind == "plain":
+            self.pieces.append(token)
+        elif kind == "string":
+            self.pieces.append(_to_json_string(token))
+        elif kind == "number":
+            self.pieces.append(_to_json_number(token))
+        elif token in _WORDS:
+            self.pieces.append(_WORDS[token])
+        else:
+            raise _UnclearError
+        self._wants = "comma"
+
+
+def _to_json_string(token: str) -> str:
+    written = '"' + _SPECIAL.sub(_to_json_escape, token[1:-1]) + '"'
+    if not written.isascii() or "\\u" in written:
+        try:
+            json.loads(written).encode()
+        except UnicodeEncodeError:
+            raise _UnclearError from None
+    return written
+
+
+def _to_json_escape(special: re.Match[str]) -> str:
+    found, escaped = special[0], special[1]
+    if escaped is None:
+        if found in '"\t\r\n':
+            return {'"': '\\"', "\t": "\\t", "\r": "\\r", "\n": "\\n"}[found]
+    elif escaped == "'":
+        return "'"
+    elif escaped in '"\\/bfnrt' or len(escaped) == 5:
+        return found
+    raise _UnclearError
+
+
+def _to_json_number(token: str) -> str:
+    number = _NUMBER.fullmatch(token)
+    if number is None or len(token) > _LONGEST_NUMBER:
+        raise _UnclearError
+    sign, whole, fraction, bare_fraction, exponent = number.groups()
+    written = ("-" if sign == "-" else "") + (whole or "0")
+    if fraction is not None or bare_fraction is not None:
+        written += "." + (fraction or bare_fraction or "0")
+    written += exponent or ""
+    if (fraction is not None or bare_fraction is not None or exponent) and float(written) in {_INFINITE, -_INFINITE}:
+        raise _UnclearError
+    return written
+
+
+_INFINITE = float("inf")
+
+# prose
+
+_FENCE_BEFORE = re.compile(r"(?:(`{3,}|~{3,})[A-Za-z][-\w+.]*|(`+|~{3,}))\s*\Z")
+_PROSE = re.compile(r"(?:[^\W\d_]|(?<=[^\W\d_])['\u2019](?=[^\W\d_])|[\s.,;!?*\u2026\u2013\u2014-])*+")
+_LABEL = re.compile(r"[^\S\n]*([^\W\d]\w*)\s*[:=]\s*\Z")
+_LABELS = frozenset(
+    ["args", "argument", "arguments", "input", "json", "output", "parameters", "params", "answer", "result", "response"]
+)
+# Words that may take the object back, or that are values.
+_TELLING = re.compile(
+    r"\b(?:not|never|instead|wrong|bad|incorrect|example|or|except|\w+n['\u2019]t|true|false|null|none|nan)\b",
+    re.IGNORECASE,
+)
+
+
+def _check_surroundings(before: str, after: str) -> None:
+    """Raise unless there is nothing around the object but comments, or a fence and prose that can hold no data."""
+    before, after = (_without_comments(part) for part in (before, after))
+    fence = _FENCE_BEFORE.search(before[-100:])
+    if fence is not None:
+        mark = fence[1] or fence[2]
+        before = before[: len(before) - len(fence[0])].strip(_SPACES)
+        if after.startswith(mark):
+            after = after[len(mark) :].strip(_SPACES)
+        elif after or len(mark) < 3:
+            raise _UnclearError
+    _check_prose_before(before)
+    if after[:1] in {",", ":"}:
+        raise _UnclearError
+    if after[:1] == ";":
+        after = after[1:]
+    _check_prose(after)
+
+
+def _without_comments(text: str) -> str:
+    text = text.strip(_SPACES)
+    blank = _TOKEN.fullmatch(text)
+    return "" if blank is not None and blank.lastgroup == "blank" else text
+
+
+def _check_prose_before(before: str) -> None:
+    last_line = before[before.rfind("\n") + 1 :]
+    label = _LABEL.fullmatch(last_line)
+    if label is not None:
+        # `options: {...}` may be the one argument of that name; these words only say what follows.
+        if label[1].casefold() not in _LABELS:
+            raise _UnclearError
+        before = before[: len(before) - len(last_line)]
+    _check_prose(before.removesuffix(":"))
+
+
+def _check_prose(prose: str) -> None:
+    if _PROSE.fullmatch(prose) is None or _TELLING.search(prose):
+        raise _UnclearError
