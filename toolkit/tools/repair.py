@@ -18,7 +18,7 @@ __all__ = ["nearest_names", "repair_arguments", "repair_name"]
 
 _SIMILAR = 0.85
 _LONGEST_NAME = 256
-_LONGEST_TEXT = 4_000_000
+_LONGEST_TEXT = 2_000_000
 _LONGEST_NUMBER = 300
 _DEEPEST = 100
 _MOST_ENCODINGS = 3
@@ -77,7 +77,7 @@ def repair_arguments(text: str) -> str | None:
 
     What is cut off is None, and so is what lacks a comma, a quote or a bracket or has one too many, a key that comes
     twice, an unknown escape or word, NaN and infinite numbers, numbers with leading zeros or more than 300 digits, lone
-    surrogates, control characters, data outside of the object, more than 100 levels and more than 4 million characters.
+    surrogates, control characters, data outside of the object, more than 100 levels and more than 2 million characters.
     It takes time linear in the length of the text, and never raises.
     """
     if len(text) > _LONGEST_TEXT:
