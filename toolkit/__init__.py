@@ -78,6 +78,7 @@ from toolkit.errors import (
     TranscriptError,
     UnknownToolNameError,
 )
+from toolkit.loop.approval import PendingApproval
 from toolkit.loop.budget import UsageLimits
 from toolkit.loop.config import Batched, Parallel, ProviderRetryConfig, Sequential, ToolLoopConfig
 from toolkit.loop.depth import LoopDepth
@@ -186,6 +187,7 @@ __all__ = [
     "Modify",
     "OpenApiError",
     "Parallel",
+    "PendingApproval",
     "PluginError",
     "Provider",
     "ProviderAuthError",

@@ -13,7 +13,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Generic, TypeAlias, assert_never, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, assert_never, cast
 
 import anyio
 
@@ -319,6 +319,7 @@ class Driver(Generic[Ctx, Out]):
                     f"the saved call '{call.id}' of '{call.name}' awaits a decision, and the tool has changed since: "
                     "restore it with the tools it was saved with"
                 )
+            prepared.arguments = prepared.registration.parse_json(saved.arguments[call.id])
             self._ready[call.id] = prepared
 
     def save(self, seconds_left: float | None) -> Snapshot:
@@ -340,6 +341,7 @@ class Driver(Generic[Ctx, Out]):
                 options=dict(request.options),
             ),
             bindings={approval.call_id: approval.binding for approval in pending},
+            arguments={call.id: _canonical(self._ready[call.id]) for call in self.state.open_calls},
             seconds_left=seconds_left,
             requests=0 if budget is None else budget.requests,
             tool_calls=0 if budget is None else budget.tool_calls,
@@ -561,6 +563,10 @@ def _transcript_of(prompt: Prompt) -> list[Message]:
         _logger.warning("the transcript handed in is not valid and was repaired: %s", error)
         return repair_transcript(messages)
     return messages
+
+
+def _canonical(ready: Ready[Any]) -> str:
+    return ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True)
 
 
 def _closing_event(result: ToolResult, *, has_started: bool) -> LoopEvent:

@@ -196,7 +196,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             config: The settings, which are not saved either.
 
         Raises:
-            LoopUsageError: It is no snapshot, is of another version, was changed, or its open calls don't fit the tools.
+            LoopUsageError: It is no snapshot, of another version, was changed, or its open calls don't fit the tools.
         """
         saved = load_snapshot(snapshot)
         settings = {field.name: getattr(saved.request, field.name) for field in fields(SavedRequest)}

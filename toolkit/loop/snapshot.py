@@ -49,6 +49,7 @@ class SavedLoop:
         state: The machine.
         request: The settings of each request.
         bindings: What each call that awaits approval is tied to, by call id.
+        arguments: What each open call is to be given, by call id, as canonical JSON: an approver may have changed it.
         seconds_left: What is left of the loop's time; None without a limit.
         requests: Requests booked against the usage limits.
         tool_calls: Tool calls booked against the usage limits.
@@ -57,6 +58,7 @@ class SavedLoop:
     state: FrozenState
     request: SavedRequest
     bindings: dict[str, str]
+    arguments: dict[str, str]
     seconds_left: float | None
     requests: int
     tool_calls: int
