@@ -201,15 +201,21 @@ class _Pool:
             if process.returncode is None:
                 return process
             await _kill(process)
+        return await self._new_process()
+
+    async def _new_process(self) -> Process:
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        process: Process | None = None
         with anyio.CancelScope(shield=True):  # it takes a moment, and none must be lost
-            return await anyio.open_process(
+            process = await anyio.open_process(
                 [sys.executable, "-c", code],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=None,
                 start_new_session=True,
             )
+        assert process is not None
+        return process
 
     async def close(self) -> None:
         while self._idle:
@@ -302,7 +308,7 @@ def _read(source: BinaryIO, requests: SimpleQueue[bytes]) -> NoReturn:
 
 def _answer(data: bytes) -> bytes:
     try:
-        request: _Request = pickle.loads(data)
+        request: _Request = pickle.loads(data)  # noqa: S301  # the parent's
         sys.path[:] = request.path
         return pickle.dumps(_Value(_called(request)))
     except BaseException as error:  # noqa: BLE001  # sys.exit() in the function is its failure, not the end of this
@@ -349,7 +355,7 @@ def _load_main(name: str | None, file: str) -> None:
     _is_loading_main = True
     try:
         if name is not None:
-            content = runpy.run_module(name, run_name=_MAIN, alter_sys=False)
+            content = runpy.run_module(name, run_name=_MAIN, alter_sys=True)
         else:
             content = runpy.run_path(file, run_name=_MAIN)
     finally:
@@ -382,7 +388,7 @@ async def _last(values: AsyncIterator[Any]) -> Any:
 def _pickled(error: BaseException) -> bytes | None:
     try:
         data = pickle.dumps(error)
-        copy = pickle.loads(data)
+        copy = pickle.loads(data)  # noqa: S301  # made in the line above
     except Exception:  # noqa: BLE001  # then words must do
         return None
     return data if type(copy) is type(error) and str(copy) == str(error) else None
