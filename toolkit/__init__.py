@@ -80,6 +80,7 @@ from toolkit.errors import (
 )
 from toolkit.loop.approval import PendingApproval
 from toolkit.loop.budget import UsageLimits
+from toolkit.loop.compaction import keep_last, mask_old_results, summarize
 from toolkit.loop.config import Batched, Parallel, ProviderRetryConfig, Sequential, ToolLoopConfig
 from toolkit.loop.depth import LoopDepth
 from toolkit.loop.detection import LoopDetectionConfig
@@ -254,10 +255,13 @@ __all__ = [
     "Yielded",
     "and_",
     "dump_messages",
+    "keep_last",
     "load_messages",
+    "mask_old_results",
     "or_",
     "repair_transcript",
     "stop_after",
+    "summarize",
     "token_budget",
     "tool",
     "tool_from_function",

@@ -144,6 +144,11 @@ class ToolLoopConfig(Generic[Out]):
         name_repair: Whether a near miss of a tool's name is taken as that name.
         argument_repair: Whether malformed arguments are mended where that is no guess.
         metadata: For `ToolContext.metadata`.
+        output_type: The type of the answer: it is asked for, checked, and given as `ToolLoopResult.output`.
+        output_mode: ``tool`` has the model call a tool named ``final_answer``; ``native`` sets the request's
+            `response_format`.
+        max_output_retries: How often the model is asked again after an answer that is not of the type; then the loop
+            ends without an `output`.
     """
 
     max_iterations: int = 10
@@ -171,14 +176,24 @@ class ToolLoopConfig(Generic[Out]):
     name_repair: bool = True
     argument_repair: bool = True
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
+    output_type: type[Out] | None = None
+    output_mode: Literal["tool", "native"] = "tool"
+    max_output_retries: int = 2
 
     def __post_init__(self) -> None:
-        for name, least in (("max_iterations", 0), ("max_depth", 0), ("max_output_chars", 1)):
+        for name, least in (
+            ("max_iterations", 0),
+            ("max_depth", 0),
+            ("max_output_chars", 1),
+            ("max_output_retries", 0),
+        ):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigurationError(f"{name} must be {least} or more, not {value}")
         if self.on_max_iterations not in ("stop", "answer"):
             raise ConfigurationError(f"on_max_iterations must be 'stop' or 'answer', not {self.on_max_iterations!r}")
+        if self.output_mode not in ("tool", "native"):
+            raise ConfigurationError(f"output_mode must be 'tool' or 'native', not {self.output_mode!r}")
         # A timedelta is taken too; seconds are kept.
         for name in ("timeout", "tool_timeout", "hook_timeout"):
             object.__setattr__(self, name, to_seconds(getattr(self, name), name))

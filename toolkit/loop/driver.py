@@ -10,7 +10,7 @@ import inspect
 import logging
 import math
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, assert_never, cast
@@ -25,12 +25,14 @@ from toolkit.chat import (
     ResponseDone,
     StreamEvent,
     ToolCall,
+    ToolDefinition,
     ToolResult,
     UserMessage,
     repair_transcript,
     validate_transcript,
 )
 from toolkit.errors import BadResponseError, LoopError, LoopUsageError, ProviderError, TranscriptError
+from toolkit.loop.answer import ANSWER_TOOL, TypedAnswer
 from toolkit.loop.approval import PendingApproval, pending_approval
 from toolkit.loop.budget import Budget
 from toolkit.loop.config import ToolLoopConfig
@@ -73,7 +75,7 @@ from toolkit.tools.execution import (
     error_result,
     prepare,
 )
-from toolkit.tools.handler import Ctx
+from toolkit.tools.handler import Ctx, Registration
 
 if TYPE_CHECKING:
     from toolkit.tools.registry import ToolRegistry
@@ -96,16 +98,20 @@ class Driver(Generic[Ctx, Out]):
     """
 
     __slots__ = (
+        "_answer",
+        "_answer_retries",
         "_budget",
         "_config",
         "_dispatcher",
         "_guards",
+        "_is_native",
         "_listener",
         "_policy",
         "_provider",
         "_ready",
         "_registry",
         "_request",
+        "_shown",
         "_steering",
         "_streams",
         "_tools",
@@ -142,6 +148,7 @@ class Driver(Generic[Ctx, Out]):
         self._request = replace(request, messages=self.state.messages)
         # What the caller fixed stays; otherwise each turn shows what the registry holds then.
         self._tools = self._request.tools
+        self._shown: Sequence[ToolDefinition] | None = None
         outer = current_frame.get()
         parent = None if outer is None else outer.budget
         self._budget = parent if config.usage_limits is None else Budget(config.usage_limits, parent)
@@ -162,6 +169,9 @@ class Driver(Generic[Ctx, Out]):
         )
         self._guards = config.before_tool_execution is not None or config.on_tool_call is not None
         self._steering = config.steering
+        self._answer = None if config.output_type is None else TypedAnswer(config.output_type)
+        self._answer_retries = config.max_output_retries
+        self._is_native = self._answer is not None and config.output_mode == "native"
         self._ready: dict[str, Ready[Ctx]] = {}
         self._dispatcher = Dispatcher(
             self.state,
@@ -276,6 +286,7 @@ class Driver(Generic[Ctx, Out]):
             text = next(result.text for result in state.last_results if result.call_id == answer)
         return ToolLoopResult[Out](
             text=text,
+            output=None if self._answer is None else self._answer.value,
             response=state.response,
             messages=state.messages,
             usage=state.usage,
@@ -310,7 +321,7 @@ class Driver(Generic[Ctx, Out]):
     def _take_up(self, saved: SavedLoop) -> None:
         """Prepare the open calls of a saved loop again; what was decided or awaited then must still be the same."""
         for call in self.state.open_calls:
-            prepared = prepare(call, self._registry.registrations, self._policy, self._registry.permissions)
+            prepared = prepare(call, self._registrations(), self._policy, self._registry.permissions)
             if isinstance(prepared, Refused):
                 raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
             binding = saved.bindings.get(call.id)
@@ -435,16 +446,47 @@ class Driver(Generic[Ctx, Out]):
         if not step.has_tools:
             return replace(self._request, tools=(), tool_choice="auto")
         tools = self._registry.definitions() if self._tools is None else self._tools
-        if self._request.tools is not tools:
+        if self._shown is not tools:
+            self._shown = tools
             self._request = replace(self._request, tools=tools)
+            if self._answer is not None:
+                self._ask_for_type(self._answer, tools)
         return self._request
+
+    def _ask_for_type(self, answer: TypedAnswer[Out], tools: Sequence[ToolDefinition]) -> None:
+        if self._is_native:
+            self._request = replace(self._request, response_format=answer.format)
+        else:
+            answer.beside(self._registry)
+            self._request = replace(self._request, tools=(*tools, answer.registration.definition))
 
     def _take_reply(self, response: ChatResponse) -> LoopDetected | None:
         state = self.state
         detected = state.model_replied(response)
+        if self._answer is not None and isinstance(state.reason, Complete):
+            self._check_answer(self._answer, response)
         if self._steering is not None and isinstance(state.reason, Complete):
             state.steered(self._steering.take_steered() or self._steering.take_follow_up())
         return detected
+
+    def _check_answer(self, answer: TypedAnswer[Out], response: ChatResponse) -> None:
+        """See whether a reply without calls is the answer; else ask again, as often as allowed."""
+        if self._is_native:
+            problem = answer.read(response.text)
+            if problem is None:
+                return
+            wish = f"That answer can't be used. {problem}"
+        else:
+            wish = f"Give your answer by calling the tool {ANSWER_TOOL}."
+        if self._answer_retries > 0:
+            self._answer_retries -= 1
+            self.state.steered([UserMessage(wish)])
+
+    def _registrations(self) -> Mapping[str, Registration[Ctx]]:
+        registrations = self._registry.registrations
+        if self._answer is None or self._is_native:
+            return registrations
+        return {**registrations, ANSWER_TOOL: self._answer.registration}
 
     def _reserve(self, request: ChatRequest) -> bool:
         """Take a request out of the budget, or end the loop where nothing is left."""
@@ -468,10 +510,10 @@ class Driver(Generic[Ctx, Out]):
 
     async def _decide(self, calls: Sequence[ToolCall]) -> None:
         """Prepare all calls of the turn, then ask the guards about each, in call order."""
-        registry, policy, state = self._registry, self._policy, self.state
-        permissions = registry.permissions
+        policy, state = self._policy, self.state
+        registrations, permissions = self._registrations(), self._registry.permissions
         self._ready = {}
-        for prepared in [prepare(call, registry.registrations, policy, permissions) for call in calls]:
+        for prepared in [prepare(call, registrations, policy, permissions) for call in calls]:
             if self._listener is not None:
                 for repair in prepared.repairs:
                     await self._listener.emit(repair)

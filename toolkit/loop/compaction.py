@@ -1,0 +1,143 @@
+"""Ready-made ways to shorten a transcript between turns; none parts a call from its result."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from toolkit.chat import (
+    AssistantMessage,
+    ChatRequest,
+    Message,
+    Provider,
+    SystemMessage,
+    ToolResult,
+    UserMessage,
+    dump_messages,
+)
+from toolkit.errors import ConfigurationError
+
+__all__ = ["keep_last", "mask_old_results", "summarize"]
+
+_SUMMARY_PROMPT = (
+    "Summarize the conversation below for a colleague who goes on with it: what was asked, what was found out, what "
+    "was done, what is still open. Keep names, numbers and paths exactly. Answer with the summary alone."
+)
+
+
+def keep_last(messages: int) -> Callable[[Sequence[Message]], Sequence[Message]]:
+    """Return a compaction that keeps the newest messages, besides the instructions and the first question.
+
+    Args:
+        messages: How many to keep at most; more only where the newest turn alone has more.
+    """
+    _check(messages, "keep_last")
+
+    def compact(transcript: Sequence[Message]) -> Sequence[Message]:
+        head = _head(transcript)
+        start = _cut(transcript, head, messages)
+        return transcript if start == head else [*transcript[:head], *transcript[start:]]
+
+    return compact
+
+
+def mask_old_results(*, keep_turns: int = 2, min_chars: int = 2000) -> Callable[[Sequence[Message]], Sequence[Message]]:
+    """Return a compaction that replaces what tools gave long ago by one line that says so.
+
+    Errors and short results stay. A result is masked once, by its call's id, and stays the same from then on, so that
+    the prompt caches of providers hold.
+
+    Args:
+        keep_turns: The results of so many newest turns stay whole.
+        min_chars: Shorter texts are not worth masking.
+    """
+    _check(keep_turns, "keep_turns")
+    masked: dict[str, ToolResult] = {}
+
+    def mask(result: ToolResult) -> ToolResult:
+        known = masked.get(result.call_id)
+        if known is None or (known.content != result.content and len(result.text) >= min_chars):
+            note = f"[The result of {result.tool_name or 'this call'}, {len(result.text)} characters, was left out.]"
+            known = masked[result.call_id] = replace(result, content=note)
+        return known
+
+    def compact(transcript: Sequence[Message]) -> Sequence[Message]:
+        turns = [index for index, message in enumerate(transcript) if _calls(message)]
+        if len(turns) <= keep_turns:
+            return transcript
+        limit = turns[-keep_turns]
+        return [
+            mask(message)
+            if index < limit
+            and isinstance(message, ToolResult)
+            and not message.is_error
+            and (len(message.text) >= min_chars)
+            else message
+            for index, message in enumerate(transcript)
+        ]
+
+    return compact
+
+
+def summarize(
+    provider: Provider, *, max_chars: int = 100_000, keep: int = 10
+) -> Callable[[Sequence[Message]], Awaitable[Sequence[Message]]]:
+    """Return a compaction that has a model summarize all but the newest messages, once the transcript is too long.
+
+    The instructions stay, and the summary stands as a user message in the place of what it tells. The usage of its
+    requests is not part of the loop's.
+
+    Args:
+        provider: Who summarizes.
+        max_chars: How long a transcript may be, as JSON, before it is summarized.
+        keep: How many of the newest messages stay as they are.
+
+    Raises:
+        ProviderError: From the loop, where the summary can't be had.
+    """
+    _check(keep, "keep")
+
+    async def compact(transcript: Sequence[Message]) -> Sequence[Message]:
+        instructions = next(
+            (index for index, message in enumerate(transcript) if not isinstance(message, SystemMessage)), 0
+        )
+        start = _cut(transcript, instructions, keep)
+        if start == instructions or len(dump_messages(transcript)) <= max_chars:
+            return transcript
+        text = f"{_SUMMARY_PROMPT}\n\n{dump_messages(transcript[instructions:start])}"
+        response = await provider.generate(ChatRequest(messages=[UserMessage(text)]))
+        summary = UserMessage(f"Summary of the conversation so far:\n\n{response.text}")
+        return [*transcript[:instructions], summary, *transcript[start:]]
+
+    return compact
+
+
+def _check(number: int, name: str) -> None:
+    if number < 1:
+        raise ConfigurationError(f"{name} must be 1 or more, not {number}")
+
+
+def _calls(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and bool(message.tool_calls)
+
+
+def _head(transcript: Sequence[Message]) -> int:
+    """Return how many messages at the start are instructions, with the first question after them."""
+    for index, message in enumerate(transcript):
+        if not isinstance(message, SystemMessage):
+            return index + 1 if isinstance(message, UserMessage) else index
+    return len(transcript)
+
+
+def _cut(transcript: Sequence[Message], head: int, keep: int) -> int:
+    """Return where the kept end begins: at most `keep` messages, from the start of a turn or of another message."""
+    start = max(head, len(transcript) - keep)
+    while start < len(transcript) and isinstance(transcript[start], ToolResult):
+        start += 1
+    if start < len(transcript):
+        return start
+    # The newest turn alone is longer than allowed: it stays whole.
+    start = len(transcript) - 1
+    while start > head and isinstance(transcript[start], ToolResult):
+        start -= 1
+    return max(start, head)
