@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Union
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, Union
 
 import pydantic
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
-from typing_extensions import Doc, NotRequired, TypeAliasType, TypedDict, TypeVar, Unpack
+from typing_extensions import Doc, TypeAliasType, TypedDict, TypeVar, Unpack
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.schema import FunctionSchema, function_schema

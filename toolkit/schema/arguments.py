@@ -310,7 +310,10 @@ def _of_one_choice(details: Sequence[ErrorDetails], value: Any) -> list[ErrorDet
             for name, errors in choices.items()
             if any(_real_path(e["loc"], value) != path or e["type"] == "missing" for e in errors)
         ]
-        best[path] = min(inner or choices, key=lambda name: len(choices[name]))
+        best[path] = min(
+            inner or choices,
+            key=lambda name: (len(choices[name]), sum(error["type"] == "missing" for error in choices[name])),
+        )
     return [
         detail
         for index, detail in enumerate(details)
@@ -350,7 +353,7 @@ def _canonical(value: Any, reveal: bool) -> Any:
         case None | bool() | int() | float() | str():
             return value
         case Mapping():
-            members = value
+            members = cast("Mapping[Any, Any]", cast("object", value))
             return {_key(_canonical(key, reveal)): _canonical(item, reveal) for key, item in members.items()}
         case set() | frozenset():
             return sorted((_canonical(item, reveal) for item in cast("set[Any]", value)), key=_text)

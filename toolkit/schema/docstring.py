@@ -158,6 +158,8 @@ def _ends(section: _Section, content: Sequence[str], line: str, lines: Sequence[
     if section in ("text", "numpy") or not line.strip() or line[0].isspace():
         return False
     is_after_blank = not lines[index - 1].strip()
+    if section == "entries" and any(item.strip() and item[0].isspace() for item in content[:2]):
+        return True
     if section == "entries":
         return _split_entry(line) is None and (is_after_blank or not _BULLET.match(lines[index - 1]))
     if section == "dropped":
@@ -275,7 +277,7 @@ def _type_of_text(text: str, namespace: Mapping[str, Any]) -> Any:
     if (of := re.fullmatch(r"(list|array|sequence|iterable|set|tuple)s?\s+of\s+(.+)", text, re.IGNORECASE)) is not None:
         item = _type_of_text(of[2].removesuffix("s") if of[2].lower() not in _TYPES else of[2], namespace)
         kind = _TYPES[of[1].lower()]
-        return tuple[item, ...] if kind is tuple else kind[item]
+        return kind[item, ...] if kind is tuple else kind[item]
     if text.startswith("{") and text.endswith("}"):
         return typing.Literal[tuple(ast.literal_eval(f"[{text[1:-1]}]"))]
     if " or " in text:

@@ -85,7 +85,8 @@ class Fields:
                 self._add_field(name, get_args(hint)[0], NOTHING, description)
             case inspect.Parameter.VAR_POSITIONAL:
                 # The item's own words stay with the item.
-                self._add_field(name, list[_prepared(hint, described=True)], Field(default_factory=list), description)
+                item = _prepared(hint, described=True)
+                self._add_field(name, types.GenericAlias(list, (item,)), Field(default_factory=list), description)
             case _:
                 self._add_field(name, hint, parameter.default, description)
 
@@ -392,5 +393,6 @@ def _nullable(hint: Any) -> Any:
     inner = hint.__origin__
     inside = tuple(item for item in hint.__metadata__ if not isinstance(item, FieldInfo))
     outside = tuple(item for item in hint.__metadata__ if isinstance(item, FieldInfo))
-    kept = Annotated[(inner, *inside)] if inside else inner
-    return cast("Any", Annotated[(kept | None, *outside)]) if outside else Optional[kept]
+    kept: Any = Annotated[(inner, *inside)] if inside else inner
+    nullable: Any = Optional[kept]  # noqa: UP045
+    return Annotated[(nullable, *outside)] if outside else nullable

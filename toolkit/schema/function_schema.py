@@ -17,7 +17,7 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import typing_extensions
 from pydantic import TypeAdapter
@@ -149,7 +149,7 @@ def _binder(signature: Signature) -> Callable[[dict[str, Any]], tuple[tuple[Any,
 def _output_hint(signature: Signature) -> Any:
     hint = signature.return_hint
     if signature.kind in ("generator", "async_generator") and typing_extensions.get_origin(hint) in _GENERATORS:
-        parts = cast("tuple[Any, ...]", typing_extensions.get_args(hint))
+        parts: list[Any] = list(typing_extensions.get_args(hint))
         if not parts:
             return NOTHING
         returned = parts[2] if len(parts) > 2 else None

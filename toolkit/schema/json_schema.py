@@ -110,7 +110,7 @@ def _in_order(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(cast("set[Any]", value), key=lambda item: json.dumps(to_jsonable_python(item)))
     if type(value) is dict:
-        return {key: _in_order(item) for key, item in cast("dict[Any, Any]", value).items()}
+        return {key: _in_order(item) for key, item in value.items()}
     if type(value) in (list, tuple):
         return [_in_order(item) for item in value]
     return value

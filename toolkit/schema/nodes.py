@@ -331,7 +331,7 @@ def _number_limits(node: Node) -> str:
     return (" " + " and ".join(parts)) if parts else ""
 
 
-def _example_number(node: Node) -> int | float:
+def _example_number(node: Node) -> Any:
     step = node.get("multipleOf", 1)
     least = node.get("minimum", node["exclusiveMinimum"] + step if "exclusiveMinimum" in node else None)
     if least is not None:

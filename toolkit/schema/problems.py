@@ -54,6 +54,8 @@ def explain(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Call
     example = _example(problems, value, nodes, accepts)
     if example is not None:
         message += f"\nArguments that would be accepted, for example: {example}"
+    if not nodes.is_secret(nodes.root):
+        return message
     for secret in sorted(_secrets(value, nodes.root, nodes), key=len, reverse=True):
         message = message.replace(secret, _HIDDEN)
     return message
@@ -62,10 +64,10 @@ def explain(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Call
 def value_at(value: Any, path: JsonPath) -> Any:
     """Return what stands at a path; None where nothing does."""
     for key in path:
-        if (is_object(value) and key in value) or (is_array(value) and isinstance(key, int) and key < len(value)):
-            value = value[key]
-        else:
+        container: Any = value
+        if not ((is_object(value) and key in value) or (is_array(value) and isinstance(key, int) and key < len(value))):
             return None
+        value = container[key]
     return value
 
 
@@ -159,7 +161,8 @@ def _example(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Cal
     try:
         mended: Any = copy.deepcopy(cast("Any", value)) if is_object(value) else nodes.example(nodes.root)
         if is_object(value):
-            for problem in problems:
+            # Names first: what was sent under a wrong one is kept.
+            for problem in sorted(problems, key=lambda problem: problem.kind != "unknown"):
                 mended = _mended(mended, problem, problems, nodes)
         mended = _masked(mended, nodes.root, nodes)
         text = json.dumps(mended, ensure_ascii=False)
@@ -171,7 +174,8 @@ def _example(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Cal
 def _mended(value: Any, problem: Problem, problems: Sequence[Problem], nodes: Nodes) -> Any:
     if not problem.path:
         return nodes.example(nodes.root)
-    container, key = value_at(value, problem.path[:-1]), problem.path[-1]
+    key = problem.path[-1]
+    container: Any = value_at(value, problem.path[:-1])
     if problem.kind == "unknown" and is_object(container):
         came = container.pop(str(key), None)
         near = _near(problem, problems, _names_beside(problem, nodes))
@@ -179,7 +183,7 @@ def _mended(value: Any, problem: Problem, problems: Sequence[Problem], nodes: No
             container[near] = came
     elif is_object(container):
         if problem.kind == "wrong" or key not in container:
-            container[key] = nodes.example(nodes.at(problem.path))
+            container[str(key)] = nodes.example(nodes.at(problem.path))
     elif is_array(container) and isinstance(key, int) and key < len(container):
         container[key] = nodes.example(nodes.at(problem.path))
     return value

@@ -21,8 +21,8 @@ _OPENAI_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "
 _OPENAI_KEYWORDS = frozenset(
     {
         "type", "description", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "$ref",
-        "$defs", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems",
-        "maxItems",
+        "$defs", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+        "minItems", "maxItems",
     }
 )  # fmt: skip
 _OPENAI_REFUSED = {

@@ -48,6 +48,7 @@ class RawArguments:
     def __init__(self, parameters: Mapping[str, Any], *, subject: str) -> None:
         import jsonschema  # noqa: PLC0415 - slow to import, and most tools are functions
         import referencing  # noqa: PLC0415
+        from jsonschema.validators import validator_for  # noqa: PLC0415
 
         _check_bounds(parameters, subject)
         # Its own copy: a schema that is changed later must not slip past what is checked here.
@@ -55,7 +56,7 @@ class RawArguments:
             schema: dict[str, Any] = json.loads(json.dumps(parameters))
         except (TypeError, ValueError) as error:
             raise SchemaError(subject, f"its parameters are not JSON: {error}") from error
-        kind: Any = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportUnknownVariableType]
+        kind = cast("Any", validator_for)(schema, default=jsonschema.Draft202012Validator)
         try:
             kind.check_schema(schema)
         except jsonschema.SchemaError as error:
@@ -92,9 +93,9 @@ class RawArguments:
         if problems:
             without = drop_nulls(value, [problem.path for problem in problems], self._nodes)
             if without is not None and not self._problems(without):
-                return without
+                return cast("dict[str, Any]", without)
             raise InvalidArgumentsError(explain(problems, value, self._nodes, lambda some: not self._problems(some)))
-        return value
+        return cast("dict[str, Any]", value)
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
@@ -110,7 +111,7 @@ class RawArguments:
                 for problem in _problems_of(error, self._nodes):
                     found.setdefault(problem.path, problem)
         except RecursionError:
-            return [Problem(path=(), kind="wrong", reason="They are nested too deeply")]
+            raise InvalidArgumentsError("The arguments are nested too deeply.") from None
         return list(found.values())
 
 

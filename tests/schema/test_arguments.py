@@ -1,0 +1,237 @@
+"""What is wrong with arguments, said once and for a model to act on; and the one text of arguments."""
+
+from __future__ import annotations
+
+import enum
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, Field, SecretStr, model_validator
+
+from toolkit.errors import InvalidArgumentsError
+from toolkit.schema import ArgumentsParser, MalformedJsonError, decode_strings, function_schema
+
+
+class Unit(enum.Enum):
+    METRIC = "metric"
+    IMPERIAL = "imperial"
+
+
+class Cat(BaseModel):
+    name: str
+    lives: int = 9
+
+
+class Dog(BaseModel):
+    bark: str
+    loud: bool
+
+
+@dataclass
+class Login:
+    user: str
+    password: SecretStr
+
+
+class Range(BaseModel):
+    first: int
+    last: int
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Range:
+        if self.first > self.last:
+            raise ValueError("first must not be after last")
+        return self
+
+
+def search(
+    query: str,
+    limit: Annotated[int, Field(ge=1, le=10)] = 5,
+    unit: Unit = Unit.METRIC,
+    tags: list[str] | None = None,
+    pet: Cat | Dog | None = None,
+    login: Login | None = None,
+    within: Range | None = None,
+    day: date | None = None,
+    mode: Literal["fast", "slow"] = "fast",
+) -> None: ...
+
+
+PARSER: ArgumentsParser = function_schema(search).arguments
+
+
+@dataclass(kw_only=True)
+class Case:
+    name: str
+    sent: str
+    says: str
+
+
+CASES = [
+    Case(
+        name="missing",
+        sent="{}",
+        says="""\
+The arguments have 1 problem:
+- query: required, but missing. Give a string.
+Arguments that would be accepted, for example: {"query": "..."}""",
+    ),
+    Case(
+        name="unknown, near a missing one",
+        sent='{"querry": "cats"}',
+        says="""\
+The arguments have 2 problems:
+- query: required, but missing. Give a string.
+- querry: unknown. Did you mean "query"? Accepted here: "query", "limit", "unit", "tags", "pet", "login", "within", \
+"day", "mode".
+Arguments that would be accepted, for example: {"query": "cats"}""",
+    ),
+    Case(
+        name="several, each with its path",
+        sent='{"query": "cats", "limit": 11, "unit": "kelvin", "tags": ["a", []], "mode": "medium"}',
+        says="""\
+The arguments have 4 problems:
+- limit: got the number 11, but it must be an integer from 1 to 10.
+- unit: got the string "kelvin", but it must be one of "metric", "imperial".
+- tags[1]: got an empty list, but it must be a string.
+- mode: got the string "medium", but it must be one of "fast", "slow".
+Arguments that would be accepted, for example: \
+{"query": "cats", "limit": 5, "unit": "metric", "tags": ["a", "..."], "mode": "fast"}""",
+    ),
+    Case(
+        name="the nearest choice of a union",
+        sent='{"query": "cats", "pet": {"bark": "wow", "loud": "very"}}',
+        says="""\
+The arguments have 1 problem:
+- pet.loud: got the string "very", but it must be true or false.
+Arguments that would be accepted, for example: {"query": "cats", "pet": {"bark": "wow", "loud": true}}""",
+    ),
+    Case(
+        name="no choice of a union",
+        sent='{"query": "cats", "pet": "Tom"}',
+        says="""\
+The arguments have 1 problem:
+- pet: got the string "Tom", but it must be an object with "name" (a string), "lives" (an integer, optional) or an \
+object with "bark" (a string), "loud" (true or false) or null.
+Arguments that would be accepted, for example: {"query": "cats", "pet": null}""",
+    ),
+    Case(
+        name="the author's own words",
+        sent='{"query": "cats", "within": {"first": 2, "last": 1}}',
+        says="""\
+The arguments have 1 problem:
+- within: got an object with "first", "last". First must not be after last.
+Arguments that would be accepted, for example: {"query": "cats", "within": null}""",
+    ),
+    Case(
+        name="a format",
+        sent='{"query": "cats", "day": "tomorrow"}',
+        says="""\
+The arguments have 1 problem:
+- day: got the string "tomorrow", but it must be a date like 2026-01-31 or null.
+Arguments that would be accepted, for example: {"query": "cats", "day": null}""",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_one_message_says_all_that_is_wrong(case: Case) -> None:
+    with pytest.raises(InvalidArgumentsError) as refused:
+        PARSER.parse_json(case.sent)
+    assert str(refused.value) == case.says
+    assert not isinstance(refused.value, MalformedJsonError)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        '{"query": "hunter2"[0], "login": {"password": "hunter2"}}',
+        '{"login": {"user": 1, "password": ["hunter2"]}}',
+        '{"login": {"user": "u", "password": "hunter2", "more": 1}, "query": ["x"]}',
+        '{"login": "hunter2"}',
+        '{"login": {"password": "hunter2"}, "limit": "is hunter2"}',
+        '{"login": {"password": "hunter2"',
+    ],
+)
+def test_no_error_shows_a_secret(sent: str) -> None:
+    with pytest.raises(InvalidArgumentsError) as refused:
+        PARSER.parse_json(sent)
+    assert "hunter2" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
+def test_text_that_is_no_json_says_where_it_breaks() -> None:
+    parser = function_schema(lambda value=1: value).arguments  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    with pytest.raises(MalformedJsonError, match=r"line 1 column 11.*Near: \{\"value\": ,\}"):
+        parser.parse_json('{"value": ,}')
+    with pytest.raises(MalformedJsonError, match="not complete JSON: they end too early"):
+        parser.parse_json('{"value": [1, 2')
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "null", " null ", "{}"])
+def test_nothing_means_no_arguments(text: str) -> None:
+    parser = function_schema(lambda value=1: value).arguments  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    assert parser.parse_json(text) == {"value": 1}
+    assert parser.parse(None) == {"value": 1}
+
+
+@pytest.mark.parametrize("text", ["[1]", "5", '"text"', "true"])
+def test_what_is_no_object_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentsError, match="- arguments: got .*, but it must be an object with"):
+        PARSER.parse_json(text)
+
+
+def test_strings_are_decoded_once_more_where_no_string_is_allowed() -> None:
+    sent = {"query": "[1]", "tags": '["a"]', "limit": "3", "pet": '{"name": "Tom", "lives": "7"}', "login": "null"}
+    assert decode_strings(PARSER, sent) == {
+        "query": "[1]",
+        "tags": ["a"],
+        "limit": 3,
+        "pet": {"name": "Tom", "lives": 7},
+        "login": None,
+    }
+    assert decode_strings(PARSER, '{"query": "a"}') == {"query": "a"}
+    assert decode_strings(PARSER, {"query": "5", "tags": "a, b", "limit": "[1]"}) is None
+
+
+def test_a_strict_parser_has_only_lists_and_objects_decoded() -> None:
+    parser = function_schema(search, strict=True).arguments
+    assert decode_strings(parser, {"limit": "3"}) is None
+    assert decode_strings(parser, {"tags": '["a"]', "limit": "3"}) == {"tags": ["a"], "limit": "3"}
+
+
+def test_the_canonical_text_tells_secrets_apart_and_shows_none() -> None:
+    one, two = (
+        PARSER.parse_json('{"query": "a", "login": {"user": "u", "password": "%s"}}' % word)  # noqa: UP031
+        for word in ("hunter2", "hunter3")
+    )
+    assert PARSER.dump_json(one) != PARSER.dump_json(two)
+    assert "hunter2" not in PARSER.dump_json(one)
+    assert PARSER.parse_json(PARSER.dump_json(one, reveal_secrets=True)) == one
+
+
+def test_the_canonical_text_does_not_depend_on_order_or_on_how_a_default_was_given() -> None:
+    assert PARSER.dump_json(PARSER.parse_json('{"limit": 5, "query": "\\u00e9"}')) == PARSER.dump_json(
+        PARSER.parse_json('{"query": "é"}')
+    )
+
+
+def test_the_canonical_text_is_the_same_in_each_process() -> None:
+    program = (
+        "from toolkit.schema import function_schema\n"
+        "def f(words: set[str]): ...\n"
+        "parser = function_schema(f).arguments\n"
+        'print(parser.dump_json(parser.parse_json(\'{"words": ["a", "b", "c", "d"]}\')))'
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert texts == {'{"words":["a","b","c","d"]}\n'}

@@ -1,0 +1,192 @@
+"""One rule of a provider, one case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from toolkit.errors import SchemaError
+from toolkit.schema import anthropic, function_schema, gemini, openai_strict
+
+STRING = {"type": "string"}
+RECURSIVE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/Node"}},
+    "required": ["root"],
+    "additionalProperties": False,
+    "$defs": {
+        "Node": {
+            "type": "object",
+            "properties": {
+                "value": {"type": "integer"},
+                "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
+            },
+            "required": ["value"],
+        }
+    },
+}
+
+
+def wrapped(member: Any, *, required: bool = True) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"x": member},
+        "required": ["x"] if required else [],
+        "additionalProperties": False,
+    }
+
+
+@dataclass(kw_only=True)
+class Case:
+    name: str
+    given: Any
+    becomes: Any
+    required: bool = True
+
+
+OPENAI = [
+    Case(name="as it is", given=STRING, becomes=STRING),
+    Case(name="optional is nullable", given=STRING, becomes={"type": ["string", "null"]}, required=False),
+    Case(
+        name="optional enum is nullable",
+        given={"type": "string", "enum": ["a"], "description": "It"},
+        becomes={"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}], "description": "It"},
+        required=False,
+    ),
+    Case(
+        name="nullable stays",
+        given={"anyOf": [STRING, {"type": "null"}]},
+        becomes={"anyOf": [STRING, {"type": "null"}]},
+        required=False,
+    ),
+    Case(
+        name="a default is words",
+        given={"type": "integer", "default": 5, "description": "How many."},
+        becomes={"type": ["integer", "null"], "description": "How many. Default: 5."},
+        required=False,
+    ),
+    Case(name="const is enum", given={"const": "a", "type": "string"}, becomes={"type": "string", "enum": ["a"]}),
+    Case(name="oneOf is anyOf", given={"oneOf": [STRING]}, becomes={"anyOf": [STRING]}),
+    Case(name="allOf of one", given={"allOf": [STRING]}, becomes=STRING),
+    Case(name="limits of text are left out", given={"type": "string", "minLength": 1}, becomes=STRING),
+    Case(name="unknown formats are left out", given={"type": "string", "format": "path"}, becomes=STRING),
+    Case(
+        name="known formats stay",
+        given={"type": "string", "format": "uuid"},
+        becomes={"type": "string", "format": "uuid"},
+    ),
+    Case(
+        name="an object inside is closed",
+        given={"type": "object", "properties": {"a": STRING}},
+        becomes={
+            "type": "object",
+            "properties": {"a": {"type": ["string", "null"]}},
+            "required": ["a"],
+            "additionalProperties": False,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("case", OPENAI, ids=lambda case: case.name)
+def test_openai_strict_rewrites(case: Case) -> None:
+    assert openai_strict(wrapped(case.given, required=case.required)) == wrapped(case.becomes)
+
+
+def test_openai_strict_keeps_references() -> None:
+    assert openai_strict(RECURSIVE)["$defs"]["Node"]["properties"]["next"] == {
+        "anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("member", "reason"),
+    [
+        ({"type": "object", "additionalProperties": STRING}, "at 'x' it has an object with names that are not known"),
+        ({}, "at 'x' it has a value of any type"),
+        ({"type": "array", "items": {}}, "at 'x' it has a list of anything"),
+        ({"type": "array", "prefixItems": [STRING]}, "at 'x' it has tuples"),
+        ({"not": STRING}, "at 'x' it has 'not'"),
+        ({"allOf": [STRING, STRING]}, "at 'x' it has 'allOf'"),
+        ({"enum": list(range(1001))}, "1001 enum values"),
+        ({"type": "array", "items": {"type": "object", "patternProperties": {}}}, r"at 'x\[\]'"),
+    ],
+)
+def test_openai_strict_says_why_it_cannot(member: Any, reason: str) -> None:
+    with pytest.raises(SchemaError, match=f"find: OpenAI's strict mode can't say it: .*{reason}"):
+        openai_strict(wrapped(member), subject="find")
+
+
+def test_what_openai_strict_gives_for_left_out_is_accepted() -> None:
+    def find(text: str, limit: int = 5) -> None: ...
+
+    schema = function_schema(find)
+    assert openai_strict(schema.parameters)["required"] == ["text", "limit"]
+    assert schema.arguments.parse_json('{"text": "a", "limit": null}') == {"text": "a", "limit": 5}
+
+
+def test_anthropic_takes_the_schema_as_it_is() -> None:
+    assert anthropic(RECURSIVE) == RECURSIVE
+    assert anthropic({}) == {"type": "object", "properties": {}}
+    with pytest.raises(SchemaError, match="no 'anyOf' at the root"):
+        anthropic({"anyOf": [RECURSIVE]})
+    with pytest.raises(SchemaError, match="'größe'"):
+        anthropic({"properties": {"größe": STRING}})
+
+
+GEMINI = [
+    Case(name="as it is", given=STRING, becomes=STRING),
+    Case(
+        name="null is nullable",
+        given={"anyOf": [STRING, {"type": "null"}]},
+        becomes={"type": "string", "nullable": True},
+    ),
+    Case(name="several types", given={"type": ["string", "null"]}, becomes={"type": "string", "nullable": True}),
+    Case(name="const", given={"const": "a"}, becomes={"type": "string", "enum": ["a"]}),
+    Case(name="numbers in enum", given={"enum": [1, 2]}, becomes={"type": "integer", "description": "One of 1, 2."}),
+    Case(
+        name="oneOf", given={"oneOf": [STRING, {"type": "integer"}]}, becomes={"anyOf": [STRING, {"type": "integer"}]}
+    ),
+    Case(name="formats", given={"type": "string", "format": "uuid"}, becomes=STRING),
+    Case(name="exclusive", given={"type": "integer", "exclusiveMinimum": 0}, becomes={"type": "integer", "minimum": 1}),
+    Case(
+        name="free names",
+        given={"type": "object", "additionalProperties": STRING},
+        becomes={"type": "object", "description": "An object of any names; each value is a string."},
+    ),
+    Case(
+        name="tuples",
+        given={"type": "array", "prefixItems": [STRING, {"type": "integer"}], "minItems": 2, "maxItems": 2},
+        becomes={
+            "type": "array",
+            "items": {"anyOf": [STRING, {"type": "integer"}]},
+            "minItems": 2,
+            "maxItems": 2,
+        },
+    ),
+    Case(
+        name="defaults",
+        given={"type": "integer", "default": 5},
+        becomes={"type": "integer", "description": "Default: 5."},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", GEMINI, ids=lambda case: case.name)
+def test_gemini_rewrites(case: Case) -> None:
+    expected = wrapped(case.becomes)
+    del expected["additionalProperties"]
+    assert gemini(wrapped(case.given)) == expected
+
+
+def test_gemini_has_no_references_and_cycles_are_cut() -> None:
+    assert gemini(RECURSIVE)["properties"]["root"] == {
+        "type": "object",
+        "properties": {
+            "value": {"type": "integer"},
+            "next": {"type": "object", "description": "Another Node, with the same fields.", "nullable": True},
+        },
+        "required": ["value"],
+    }
