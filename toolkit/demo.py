@@ -1,0 +1,199 @@
+"""The demonstration: a model on this machine is asked three questions, and needs a tool for each.
+
+``python -m toolkit demo`` runs it. `examples/quickstart.py` is the same without the printing of steps and the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Literal
+
+import anyio
+
+from toolkit import (
+    AssistantMessage,
+    ConfigurationError,
+    LoopEvent,
+    Provider,
+    ProviderError,
+    ToolCall,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolLoopConfig,
+    ToolRegistry,
+    ToolResult,
+    tool,
+    tool_loop,
+)
+from toolkit.testing import ScriptedProvider
+
+__all__ = ["main"]
+
+_WIDTH = 79
+
+
+@tool
+def get_weather(city: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -> str:
+    """Get the current weather in a city.
+
+    Args:
+        city: The name of the city.
+        unit: The unit of the temperature.
+    """
+    celsius = {"oslo": -3, "paris": 18, "tokyo": 21}.get(city.lower(), 15)
+    return f"sunny, {celsius if unit == 'celsius' else round(celsius * 1.8 + 32)} degrees {unit}"
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: The first number.
+        b: The second number.
+    """
+    return a + b
+
+
+@tool
+def search(topic: str, limit: int = 5) -> str:
+    """Search the library for books about a topic.
+
+    Args:
+        topic: What the books are about.
+        limit: How many books to return.
+    """
+    books = {"the sea": ["The Old Man and the Sea", "Moby-Dick", "Treasure Island", "Lord Jim"]}
+    return ", ".join(books.get(topic.lower(), [])[:limit]) or f"nothing about {topic}"
+
+
+_REGISTRY = ToolRegistry([get_weather, add, search])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    text: str
+    tool_name: str
+    arguments: dict[str, Any]
+    scripted_arguments: str
+    scripted_answer: str
+
+
+_QUESTIONS = (
+    _Question(
+        text="What is the weather in Tokyo, in fahrenheit?",
+        tool_name="get_weather",
+        arguments={"city": "tokyo", "unit": "fahrenheit"},
+        scripted_arguments='{"city": "Tokyo", "unit": "fahrenheit"}',
+        scripted_answer="In Tokyo it is sunny, 70 degrees fahrenheit.",
+    ),
+    _Question(
+        text="What is 17 plus 25?",
+        tool_name="add",
+        arguments={"a": 17, "b": 25},
+        scripted_arguments='{"a": 17, "b": 25}',
+        scripted_answer="The answer is 42.",
+    ),
+    _Question(
+        text="Search for 3 books about the sea.",
+        tool_name="search",
+        arguments={"topic": "the sea", "limit": 3},
+        scripted_arguments='{"topic": "the sea", "limit": 3}',
+        scripted_answer="The books are The Old Man and the Sea, Moby-Dick, Treasure Island.",
+    ),
+)
+
+
+@dataclass(slots=True)
+class _Witness:
+    """Prints each step as it happens and keeps what the verdict needs."""
+
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    results: list[ToolResult] = field(default_factory=list[ToolResult])
+
+    def __call__(self, event: LoopEvent) -> None:
+        match event:
+            case ToolExecutionStart():
+                self.calls.append((event.tool_name, event.arguments))
+                written = ", ".join([f"{name}={value!r}" for name, value in event.arguments.items()])
+                _print(f"  model  {event.tool_name}({written})")
+            case ToolExecutionEnd():
+                self.results.append(event.result)
+                _print(f"  tool   {event.result.text}")
+            case _:
+                pass
+
+    def is_right(self, question: _Question, answer: str) -> bool:
+        """Whether the right tool was called once, as it should, and the answer tells its result."""
+        if len(self.calls) != 1 or len(self.results) != 1:
+            return False
+        tool_name, arguments = self.calls[0]
+        plain = {name: value.lower() if isinstance(value, str) else value for name, value in arguments.items()}
+        return (
+            tool_name == question.tool_name
+            and plain == question.arguments
+            and not self.results[0].is_error
+            and self.results[0].text in answer
+        )
+
+
+def main() -> int:
+    """Run the demonstration; return 0 where all three questions were answered rightly."""
+    return anyio.run(_demonstrate)
+
+
+async def _demonstrate() -> int:
+    _print("A language model calls Python functions: toolkit's main job, on this machine.")
+    began = perf_counter()
+    right = 0
+    async with _a_model() as (provider, description):
+        _print(f"{description} Ready in {perf_counter() - began:.1f} s.")
+        for question in _QUESTIONS:
+            asked = perf_counter()
+            witness = _Witness()
+            _print(f"\nuser     {question.text}")
+            try:
+                config = ToolLoopConfig(max_iterations=3, on_event=witness)
+                result = await tool_loop(provider, _REGISTRY, question.text, config=config)
+            except ProviderError as error:
+                _print(f"  failed {error}")
+                continue
+            is_right = witness.is_right(question, result.text)
+            right += is_right
+            _print(f"  model  {result.text}")
+            _print(f"  {'right' if is_right else 'WRONG'}, {perf_counter() - asked:.1f} s")
+    _print(f"\n{right} of {len(_QUESTIONS)} right, {perf_counter() - began:.1f} s in all.")
+    return 0 if right == len(_QUESTIONS) else 1
+
+
+@asynccontextmanager
+async def _a_model() -> AsyncGenerator[tuple[Provider, str]]:
+    """A real model where there is one, else a script, and a sentence that says which."""
+    try:
+        from toolkit.providers.local import LocalProvider  # noqa: PLC0415 - an extra, which may not be installed
+
+        local = LocalProvider()
+        await local.start()
+    except (ImportError, ConfigurationError, ProviderError) as error:
+        _print(f"No local model: {error}", lines=4)
+        yield _script(), "Playing a SCRIPT instead: the replies are fixed, the tools and the loop are real."
+        return
+    async with local:
+        yield local, "SmolLM2 135M, offline, in a process of its own."
+
+
+def _script() -> Provider:
+    replies: list[AssistantMessage] = []
+    for question in _QUESTIONS:
+        call = ToolCall(f"call_{question.tool_name}", question.tool_name, question.scripted_arguments)
+        replies += [AssistantMessage([call]), AssistantMessage(question.scripted_answer)]
+    return ScriptedProvider(replies)
+
+
+def _print(text: str, *, lines: int = 2) -> None:
+    """Print at once, in no more than so many lines of the screen."""
+    room = _WIDTH * lines
+    print(text if len(text) <= room else text[: room - 3] + "...", flush=True)
