@@ -557,12 +557,13 @@ class LoopState:
     # saving
 
     def freeze(self) -> FrozenState:
-        """Return all that the machine knows, as plain data: between turns, at the end, or while it awaits approval.
+        """Return all that the machine knows, as plain data: between turns, at the end, or round a late decision.
 
         Raises:
             LoopUsageError: A turn is under way.
         """
-        if not (self.is_at_boundary or self._phase == "finished"):
+        is_decided = self._phase == "running" and all(entry.status != "started" for entry in self._open.values())
+        if not (self.is_at_boundary or self._phase == "finished" or is_decided):
             raise LoopUsageError(f"the loop is {self._phase}: it can be saved between turns, or when it has ended")
         return FrozenState(
             messages=list(self.messages),

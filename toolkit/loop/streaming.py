@@ -54,6 +54,13 @@ class _Inbox:
         self._is_closed = True
         self._wake.set()
 
+    def take_all(self) -> list[LoopEvent]:
+        """Return what nobody has taken."""
+        taken: list[LoopEvent] = []
+        while self._queue:
+            taken.append(self._queue.take())
+        return taken
+
     async def next(self) -> LoopEvent | None:
         """Return the next event; None once the tools are done and all is taken."""
         while not self._queue:
@@ -116,7 +123,13 @@ class EventStream(Generic[Ctx, Out]):
             if not driver.state.is_finished:
                 driver.state.cancelled()
                 if self._hooks is not None:
+                    await self._tell_unread(self._hooks)
                     await driver.tell_end(self._hooks)
+
+    async def _tell_unread(self, hooks: HookListener) -> None:
+        with anyio.CancelScope(shield=True):
+            for event in self._inbox.take_all():
+                await hooks.deliver(event)
 
     async def _told(self, driver: Driver[Ctx, Out], tasks: TaskGroup) -> AsyncGenerator[LoopEvent]:
         hooks = self._hooks

@@ -1,0 +1,259 @@
+"""A loop that is saved and taken up again, and decisions that come later."""
+
+import json
+from typing import Any
+
+import pytest
+
+from toolkit import (
+    ApprovalRequest,
+    Approve,
+    AssistantMessage,
+    AwaitingApproval,
+    Cancelled,
+    ChatRequest,
+    Complete,
+    Completed,
+    Defer,
+    Deny,
+    LoopUsageError,
+    Modify,
+    SystemMessage,
+    ToolCall,
+    ToolLoopConfig,
+    ToolLoopHandle,
+    ToolRegistry,
+    UsageLimit,
+    UsageLimits,
+    UserMessage,
+    Yielded,
+    dump_messages,
+    tool,
+    tool_loop,
+    validate_transcript,
+)
+from toolkit.testing import ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+
+class Bank:
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+
+    def tools(self) -> ToolRegistry[object]:
+        @tool
+        def pay(amount: int, to: str = "rent") -> str:
+            """Pay."""
+            self.runs.append(f"pay {amount} {to}")
+            return f"paid {amount}"
+
+        @tool
+        def look() -> str:
+            """Look."""
+            self.runs.append("look")
+            return "seen"
+
+        return ToolRegistry([pay, look])
+
+
+def defer_payments(request: ApprovalRequest) -> Approve | Defer:
+    return Defer() if request.tool_name == "pay" else Approve()
+
+
+CONFIG: ToolLoopConfig = ToolLoopConfig(on_tool_call=defer_payments)
+TURN = AssistantMessage(
+    [
+        ToolCall("p1", "pay", '{"amount": 3}'),
+        ToolCall("l", "look", "{}"),
+        ToolCall("p2", "pay", '{"amount": 4}'),
+    ]
+)
+
+
+def through_json(snapshot: dict[str, Any] | None) -> dict[str, Any]:
+    assert snapshot is not None
+    plain: dict[str, Any] = json.loads(json.dumps(snapshot))
+    return plain
+
+
+async def test_a_deferred_call_ends_the_run_and_its_siblings_are_dealt_with() -> None:
+    bank = Bank()
+    result = await tool_loop(ScriptedProvider([TURN]), bank.tools(), "Pay.", config=CONFIG)
+    assert isinstance(result.reason, AwaitingApproval)
+    assert [call.id for call in result.reason.calls] == ["p1", "p2"]
+    assert bank.runs == ["look"]
+    validate_transcript(result.messages, allow_pending=True)
+    with pytest.raises(ValueError, match="p1"):
+        validate_transcript(result.messages)
+
+
+async def test_decisions_come_one_by_one_in_other_processes_and_nothing_runs_twice() -> None:
+    bank = Bank()
+    first = await tool_loop(ScriptedProvider([TURN]), bank.tools(), "Pay.", config=CONFIG)
+
+    second = ToolLoopHandle.restore(
+        through_json(first.snapshot), ScriptedProvider([]), bank.tools(), ctx=None, config=CONFIG
+    )
+    approval = second.pending_approvals[0]
+    assert (approval.call_id, approval.tool_name, approval.arguments) == ("p1", "pay", {"amount": 3, "to": "rent"})
+    await second.decide("p1", True, binding=approval.binding)
+    outcome = await second.next_turn()
+    assert isinstance(outcome, Completed)
+    assert isinstance(outcome.reason, AwaitingApproval)
+    assert bank.runs == ["look", "pay 3 rent"]
+
+    provider = ScriptedProvider(["Paid one of two."])
+    third = ToolLoopHandle.restore(through_json(second.snapshot()), provider, bank.tools(), ctx=None, config=CONFIG)
+    approval = third.pending_approvals[0]
+    await third.decide("p2", Deny("Too much."), binding=approval.binding)
+    outcome = await third.next_turn()
+    assert isinstance(outcome, Completed)
+    assert outcome.reason == Complete()
+    assert bank.runs == ["look", "pay 3 rent"]
+    assert [message.text for message in outcome.result.messages] == [
+        "Pay.",
+        "",
+        "paid 3",
+        "seen",
+        "Too much.",
+        "Paid one of two.",
+    ]
+    validate_transcript(outcome.result.messages)
+
+
+async def test_what_an_approver_changed_survives_saving() -> None:
+    bank = Bank()
+    turn = AssistantMessage([ToolCall("p1", "pay", '{"amount": 3}')])
+    first = await tool_loop(ScriptedProvider([turn]), bank.tools(), "Pay.", config=CONFIG)
+    handle = ToolLoopHandle.restore(
+        through_json(first.snapshot), ScriptedProvider([]), bank.tools(), ctx=None, config=CONFIG
+    )
+    await handle.decide("p1", Modify({"amount": 1}), binding=handle.pending_approvals[0].binding)
+    again = ToolLoopHandle.restore(
+        through_json(handle.snapshot()), ScriptedProvider(["ok"]), bank.tools(), ctx=None, config=CONFIG
+    )
+    while isinstance(await again.next_turn(), Yielded):
+        pass
+    assert bank.runs == ["pay 1 rent"]
+
+
+async def test_a_decision_on_something_else_is_refused() -> None:
+    bank = Bank()
+    first = await tool_loop(ScriptedProvider([TURN]), bank.tools(), "Pay.", config=CONFIG)
+    handle = ToolLoopHandle.restore(
+        through_json(first.snapshot), ScriptedProvider([]), bank.tools(), ctx=None, config=CONFIG
+    )
+    one, two = handle.pending_approvals
+    with pytest.raises(LoopUsageError, match="other arguments"):
+        await handle.decide("p1", True, binding=two.binding)
+    with pytest.raises(LoopUsageError, match="no decision is awaited on call 'l'"):
+        await handle.decide("l", True, binding=one.binding)
+    assert bank.runs == ["look"]
+
+
+async def test_closing_a_waiting_loop_answers_its_calls_as_not_started() -> None:
+    bank = Bank()
+    handle = ToolLoopHandle(ScriptedProvider([TURN]), bank.tools(), "Pay.", config=CONFIG)
+    await handle.next_turn()
+    await handle.close()
+    result = handle.into_result()
+    assert result.reason == Cancelled()
+    assert [message.text.partition(":")[0] for message in result.messages[2:]] == ["Not started", "seen", "Not started"]
+    validate_transcript(result.messages)
+
+
+async def test_a_loop_can_be_saved_between_any_two_turns() -> None:
+    def provider(replies: int) -> ScriptedProvider:
+        script = [AssistantMessage([ToolCall(f"l{turn}", "look", "{}")]) for turn in range(3)]
+        return ScriptedProvider([*script, "done"][replies:])
+
+    plain_bank = Bank()
+    plain = await tool_loop(provider(0), plain_bank.tools(), [SystemMessage("Look."), UserMessage("thrice")])
+
+    bank = Bank()
+    request = ChatRequest(messages=[SystemMessage("Look."), UserMessage("thrice")], temperature=0.5, seed=7)
+    handle = ToolLoopHandle(provider(0), bank.tools(), request)
+    requests = 0
+    while isinstance(await handle.next_turn(), Yielded):
+        requests += 1
+        model = provider(requests)
+        handle = ToolLoopHandle.restore(through_json(handle.snapshot()), model, bank.tools(), ctx=None)
+    result = handle.into_result()
+    assert dump_messages(result.messages) == dump_messages(plain.messages)
+    assert (result.usage, result.iterations, result.tool_rounds) == (plain.usage, plain.iterations, plain.tool_rounds)
+    assert bank.runs == plain_bank.runs == ["look"] * 3
+    assert (model.requests[-1].temperature, model.requests[-1].seed) == (0.5, 7)
+
+
+async def test_a_finished_loop_restores_as_finished() -> None:
+    handle = ToolLoopHandle(ScriptedProvider(["hi"]), Bank().tools(), "Hello")
+    await handle.next_turn()
+    again = ToolLoopHandle.restore(through_json(handle.snapshot()), ScriptedProvider([]), Bank().tools(), ctx=None)
+    assert again.is_finished
+    assert again.into_result().text == "hi"
+
+
+async def test_what_was_spent_stays_spent() -> None:
+    config: ToolLoopConfig = ToolLoopConfig(usage_limits=UsageLimits(requests=1))
+    handle = ToolLoopHandle(
+        ScriptedProvider([AssistantMessage([ToolCall("l", "look", "{}")])]), Bank().tools(), "Look", config=config
+    )
+    assert isinstance(await handle.next_turn(), Yielded)
+    again = ToolLoopHandle.restore(
+        through_json(handle.snapshot()), ScriptedProvider(["never"]), Bank().tools(), ctx=None, config=config
+    )
+    outcome = await again.next_turn()
+    assert isinstance(outcome, Completed)
+    assert outcome.reason == UsageLimit("requests", 1, 1)
+
+
+async def pending_snapshot() -> dict[str, Any]:
+    result = await tool_loop(ScriptedProvider([TURN]), Bank().tools(), "Pay.", config=CONFIG)
+    return through_json(result.snapshot)
+
+
+async def test_a_snapshot_of_another_version_is_refused() -> None:
+    snapshot = {**await pending_snapshot(), "version": 99}
+    with pytest.raises(LoopUsageError, match="version 99"):
+        ToolLoopHandle.restore(snapshot, ScriptedProvider([]), Bank().tools(), ctx=None)
+
+
+async def test_a_snapshot_edited_by_hand_is_refused() -> None:
+    snapshot = await pending_snapshot()
+    snapshot["loop"]["arguments"]["p1"] = '{"amount":1000000}'
+    with pytest.raises(LoopUsageError, match="changed after it was made"):
+        ToolLoopHandle.restore(snapshot, ScriptedProvider([]), Bank().tools(), ctx=None)
+
+
+@pytest.mark.parametrize("nonsense", [{}, {"messages": []}, [], "x"])
+async def test_what_is_no_snapshot_is_refused(nonsense: Any) -> None:
+    with pytest.raises(LoopUsageError, match="no snapshot"):
+        ToolLoopHandle.restore(nonsense, ScriptedProvider([]), Bank().tools(), ctx=None)
+
+
+async def test_a_snapshot_whose_tools_have_changed_is_refused() -> None:
+    @tool
+    def pay(amount: int, to: str = "rent", currency: str = "EUR") -> str:
+        """Pay."""
+        return ""
+
+    snapshot = await pending_snapshot()
+    with pytest.raises(LoopUsageError, match="the tool has changed"):
+        ToolLoopHandle.restore(snapshot, ScriptedProvider([]), ToolRegistry([pay]), ctx=None, config=CONFIG)
+    with pytest.raises(LoopUsageError, match="Unknown tool: pay"):
+        ToolLoopHandle.restore(snapshot, ScriptedProvider([]), ToolRegistry(), ctx=None, config=CONFIG)
+
+
+async def test_a_loop_that_failed_or_runs_is_not_saved() -> None:
+    handle = ToolLoopHandle(ScriptedProvider([RuntimeError("no")]), Bank().tools(), "Hello")
+    await handle.next_turn()
+    with pytest.raises(LoopUsageError, match="failed"):
+        handle.snapshot()
+
+
+async def test_options_that_are_no_json_can_not_be_saved() -> None:
+    request = ChatRequest(messages=[UserMessage("hi")], options={"callback": object()})
+    handle = ToolLoopHandle(ScriptedProvider(["hi"]), Bank().tools(), request)
+    with pytest.raises(LoopUsageError, match="can't be saved"):
+        handle.snapshot()
