@@ -182,7 +182,7 @@ def test_nothing_means_no_arguments(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["[1]", "5", '"text"', "true"])
 def test_what_is_no_object_is_refused(text: str) -> None:
-    with pytest.raises(InvalidArgumentsError, match="- arguments: got .*, but it must be an object with"):
+    with pytest.raises(InvalidArgumentsError, match=r"- arguments: got .*, but it must be an object with"):
         PARSER.parse_json(text)
 
 

@@ -276,8 +276,8 @@ def _one_by_one(text: str) -> list[str]:
 def _type_of_text(text: str, namespace: Mapping[str, Any]) -> Any:
     if (of := re.fullmatch(r"(list|array|sequence|iterable|set|tuple)s?\s+of\s+(.+)", text, re.IGNORECASE)) is not None:
         item = _type_of_text(of[2].removesuffix("s") if of[2].lower() not in _TYPES else of[2], namespace)
-        kind = _TYPES[of[1].lower()]
-        return kind[item, ...] if kind is tuple else kind[item]
+        arguments = (item, ...) if of[1].lower() == "tuple" else (item,)
+        return _TYPES[of[1].lower()][arguments]
     if text.startswith("{") and text.endswith("}"):
         return typing.Literal[tuple(ast.literal_eval(f"[{text[1:-1]}]"))]
     if " or " in text:

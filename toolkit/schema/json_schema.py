@@ -109,9 +109,9 @@ def _in_order(value: Any) -> Any:
     """Return a set as a list that is the same in each process."""
     if isinstance(value, (set, frozenset)):
         return sorted(cast("set[Any]", value), key=lambda item: json.dumps(to_jsonable_python(item)))
-    if type(value) is dict:
+    if is_object(value):
         return {key: _in_order(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
+    if is_array(value):
         return [_in_order(item) for item in value]
     return value
 
