@@ -60,7 +60,7 @@ if sys.version_info >= (3, 12):
             return None
         return None if task is None else task.cancelling()
 
-else:  # where asyncio.current_task is written in Python: half of the time, and no exception on trio
+else:  # where asyncio.current_task is written in Python: a quarter less time than that, and a sixth on trio
 
     def cancellation_mark() -> CancellationMark:
         """Return what `is_own_cancellation` needs to know of the moment before a call."""
