@@ -123,6 +123,7 @@ from toolkit.loop.stopping import (
 )
 from toolkit.loop.streaming import tool_loop_channel, tool_loop_stream
 from toolkit.tools.approval import Abort, Approval, ApprovalRequest, Approve, Defer, Deny, Modify
+from toolkit.tools.caching import Cache, MemoryCache, SqliteCache
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool, tool_from_function, tool_with_ctx
 from toolkit.tools.events import (
@@ -137,6 +138,7 @@ from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Tool
 from toolkit.tools.options import EnvVar, ToolOptions, ToolRetryConfig
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.permissions import Decision, Permissions, Rule, allow, ask, deny
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = [
@@ -152,6 +154,7 @@ __all__ = [
     "AwaitingApproval",
     "BadResponseError",
     "Batched",
+    "Cache",
     "Cancelled",
     "ChatRequest",
     "ChatResponse",
@@ -162,6 +165,7 @@ __all__ = [
     "ContentBlock",
     "ContextTooLongError",
     "Continue",
+    "Decision",
     "Defer",
     "Deny",
     "Done",
@@ -183,12 +187,14 @@ __all__ = [
     "MaxDepthExceededError",
     "MaxIterations",
     "McpError",
+    "MemoryCache",
     "Message",
     "MissingEnvError",
     "Modify",
     "OpenApiError",
     "Parallel",
     "PendingApproval",
+    "Permissions",
     "PluginError",
     "Provider",
     "ProviderAuthError",
@@ -203,9 +209,11 @@ __all__ = [
     "ResponseFormat",
     "ResponseReceived",
     "ResultAsAnswer",
+    "Rule",
     "SchemaError",
     "Sequential",
     "SourceError",
+    "SqliteCache",
     "Steering",
     "Stop",
     "StopCondition",
@@ -253,7 +261,10 @@ __all__ = [
     "UsageLimits",
     "UserMessage",
     "Yielded",
+    "allow",
     "and_",
+    "ask",
+    "deny",
     "dump_messages",
     "keep_last",
     "load_messages",

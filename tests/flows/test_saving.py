@@ -174,10 +174,11 @@ async def test_a_loop_can_be_saved_between_any_two_turns() -> None:
     bank = Bank()
     request = ChatRequest(messages=[SystemMessage("Look."), UserMessage("thrice")], temperature=0.5, seed=7)
     handle = ToolLoopHandle(provider(0), bank.tools(), request)
-    requests = 0
+    model = provider(0)
+    turns = 0
     while isinstance(await handle.next_turn(), Yielded):
-        requests += 1
-        model = provider(requests)
+        turns += 1
+        model = provider(turns)
         handle = ToolLoopHandle.restore(through_json(handle.snapshot()), model, bank.tools(), ctx=None)
     result = handle.into_result()
     assert dump_messages(result.messages) == dump_messages(plain.messages)
