@@ -244,6 +244,8 @@ CORPUS: list[tuple[str, dict[str, Any] | None]] = [
     ('{"a": 1}, "b": 2', None),
     ('{"a": 1}, b', None),
     ('{"a": 1} b: 2', None),
+    ('{"a": 1} ...', None),
+    ('{"a": 1}.', {"a": 1}),
     ('{"a": 1} and then 2', None),
     ('{"a": 1} {"b": 2}', None),
     ('{"a": 1} or {"a": 2}', None),

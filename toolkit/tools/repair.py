@@ -284,7 +284,7 @@ def _check_surroundings(before: str, after: str) -> None:
         elif after or len(mark) < 3:
             raise _UnclearError
     _check_prose_before(before)
-    if after[:1] in {",", ":"}:
+    if after.startswith((",", ":", "..", "\u2026")):
         raise _UnclearError
     if after[:1] == ";":
         after = after[1:]
