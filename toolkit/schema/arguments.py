@@ -104,27 +104,11 @@ class TypedArguments:
         except (TypeError, ValueError, RecursionError):
             pass
         else:
-            try:
-                return self.parse_json(text)
-            except InvalidArgumentsError:
-                if (again := self._parse_validated(value)) is None:
-                    raise
-                return again
+            return self.parse_json(text)
         try:
             return self._validate_python(value)
         except ValidationError as error:
-            if (again := self._parse_validated(value)) is not None:
-                return again
             raise InvalidArgumentsError(self._message(_problems(error, value), value)) from None
-
-    def _parse_validated(self, value: object) -> dict[str, Any] | None:
-        """Take what only validated arguments can hold, such as what a `Json` text said; None where that is not it."""
-        if not is_object(value):
-            return None
-        try:
-            return self._validate_json(self.dump_json(value, reveal_secrets=True))
-        except (ValidationError, PydanticSerializationError, TypeError, ValueError):
-            return None
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
@@ -177,6 +161,8 @@ class TypedArguments:
                 better = self._member_named(came, problem.get("ctx", {}).get("expected", ""))
             elif problem["type"] == "string_type" and isinstance(came, (int, float)) and not isinstance(came, bool):
                 better = json.dumps(came)
+            elif problem["type"] == "json_type" and came is not None:
+                better = json.dumps(came)  # what is to be JSON in a string, sent as it is
             if better is not None:
                 mended = value
                 value_at(value, path[:-1])[path[-1]] = better

@@ -88,6 +88,12 @@ class _Generator(GenerateJsonSchema):
         self.enum_names.add(schema["cls"].__name__)  # their titles are put on later, by Pydantic's metadata
         return super().enum_schema(schema)
 
+    def union_schema(self, schema: core_schema.UnionSchema) -> JsonSchemaValue:
+        json_schema = super().union_schema(schema)
+        if json_schema.get("anyOf") == []:  # every choice was skipped, for JSON can carry none
+            return self.handle_invalid_for_json_schema(schema, "a union of such types")
+        return json_schema
+
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
         json_schema = super().tagged_union_schema(schema)
         json_schema.pop("discriminator", None)  # a word of OpenAPI: the choices' own constants say it in JSON Schema
