@@ -8,7 +8,6 @@ Prints:
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -54,8 +53,8 @@ async def ask() -> None:
     for pending in result.snapshot["pending_approvals"]:
         print("awaiting approval:", pending["tool_name"], pending["arguments"])
     print("saved: a snapshot of version", result.snapshot["version"], flush=True)
-    subprocess.run(
-        [sys.executable, str(Path(__file__)), "go on"], input=json.dumps(result.snapshot), text=True, check=True
+    await anyio.run_process(
+        [sys.executable, str(Path(__file__)), "go on"], input=json.dumps(result.snapshot).encode(), stdout=None
     )
 
 

@@ -2,13 +2,11 @@
 
 Prints:
 
-    {"a": {"type": "number", "description": "The first one."}, "b": {"type": "number", "description": "The second one."}}
+    {'type': 'number', 'description': 'The second one.'}
     add({'a': 19.5, 'b': 22.5}) -> 42.0
     repeat({'word': 'ha', 'times': 3}) -> hahaha
     It is 42, hahaha.
 """
-
-import json
 
 from toolkit import (
     AssistantMessage,
@@ -61,7 +59,7 @@ provider = ScriptedProvider(
     ]
 )
 
-print(json.dumps(add.definition.parameters["properties"]))
+print(add.definition.parameters["properties"]["b"])
 result = tool_loop_sync(
     provider, ToolRegistry([add, repeat]), "What is 19.5 + 22.5? Laugh about it.", config=ToolLoopConfig(on_event=show)
 )

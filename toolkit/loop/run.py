@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, overload
 
 import anyio
-import sniffio
 
 from toolkit.chat import Provider
-from toolkit.errors import LoopUsageError
+from toolkit.errors import LoopUsageError, ToolCancelledError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.driver import Driver, Prompt
 from toolkit.loop.outcome import Out, ToolLoopResult
+from toolkit.tools.backend import is_in_event_loop, loop_waker
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.workers import when_abandoned
 
 __all__ = ["tool_loop", "tool_loop_sync"]
 
@@ -97,13 +97,20 @@ def tool_loop_sync(
 ) -> ToolLoopResult[Out]:
     """Do what `tool_loop` does, for code that is not async; runs an event loop of its own until the end.
 
+    In a tool that runs in a worker thread it is cancelled when the call of that tool is, and inherits its limits.
+
     Raises:
         LoopUsageError: Called on a thread where an event loop is running: await `tool_loop` there.
     """
-    try:
-        running = sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
-        running = None
-    if running is not None:
-        raise LoopUsageError(f"tool_loop_sync was called where {running} is running: use 'await tool_loop(...)' there")
-    return anyio.run(partial(tool_loop, provider, registry, prompt, ctx=ctx, config=config))
+    if is_in_event_loop():
+        raise LoopUsageError(
+            "tool_loop_sync was called where an event loop is running: use 'await tool_loop(...)' there"
+        )
+
+    async def run() -> ToolLoopResult[Out]:
+        wake = loop_waker()
+        with anyio.CancelScope() as scope, when_abandoned(lambda: wake(scope.cancel)):
+            return await tool_loop(provider, registry, prompt, ctx=ctx, config=config)
+        raise ToolCancelledError
+
+    return anyio.run(run)

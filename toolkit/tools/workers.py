@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -20,7 +21,7 @@ from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 from toolkit.errors import ToolCancelledError, ToolFailedError
 from toolkit.tools.backend import context_for_thread, is_in_event_loop, loop_waker
 
-__all__ = ["abandoned_count", "call_in_loop", "is_worker_thread", "run_in_worker"]
+__all__ = ["abandoned_count", "call_in_loop", "is_worker_thread", "run_in_worker", "when_abandoned"]
 
 T = TypeVar("T")
 
@@ -91,6 +92,23 @@ def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
     return job.ask(_Request(function, args))
 
 
+@contextmanager
+def when_abandoned(callback: Callable[[], object]) -> Generator[None]:
+    """Have `callback` called if the worker call that this is part of is abandoned meanwhile; elsewhere do nothing.
+
+    It is called in the event loop's thread, not in this one, at most once, and at once where it is too late.
+    """
+    job: _Job[Any] | None = getattr(_here, "job", None)
+    if job is None:
+        yield
+        return
+    job.watch(callback)
+    try:
+        yield
+    finally:
+        job.watch(None)
+
+
 class _Request:
     """A call that a thread wants to be made in its event loop."""
 
@@ -126,9 +144,10 @@ class _Job(Generic[T]):
         self._context = context_for_thread()
         self._value: Any = None  # a T, once there is no error
         self._error: BaseException | None = None
-        self._lock = threading.Lock()  # over has_begun, is_abandoned and _request
+        self._lock = threading.Lock()  # over has_begun, is_abandoned, _request and _watcher
         self._request: _Request | None = None
         self._news = anyio.Event()
+        self._watcher: Callable[[], object] | None = None
 
     # In the event loop.
 
@@ -152,8 +171,11 @@ class _Job(Generic[T]):
             self.is_abandoned = True
             request, self._request = self._request, None
             has_begun = self.has_begun
+            watcher, self._watcher = self._watcher, None
         if request is not None:
             request.refuse()
+        if watcher is not None:
+            watcher()
         if has_begun:
             self.pool.count_abandoned()
         return has_begun
@@ -195,6 +217,13 @@ class _Job(Generic[T]):
             _here.job = None
             del call
         self.pool.wake(self.end)
+
+    def watch(self, watcher: Callable[[], object] | None) -> None:
+        with self._lock:
+            is_too_late = self.is_abandoned
+            self._watcher = None if is_too_late else watcher
+        if is_too_late and watcher is not None:
+            watcher()
 
     def ask(self, request: _Request) -> Any:
         with self._lock:
