@@ -1,3 +1,4 @@
+import gc
 import logging
 import os
 import signal
@@ -196,6 +197,14 @@ async def test_a_closed_cache_has_only_misses(tmp_path: Path) -> None:
     cache.close()
     await cache.set("b", "2")
     assert await cache.get("a") is None
+
+
+async def test_a_cache_that_is_dropped_closes_its_file(tmp_path: Path) -> None:
+    cache = SqliteCache(tmp_path / "cache.db")
+    await cache.set("a", "1")
+    del cache
+    gc.collect()
+    assert os.listdir(tmp_path) == ["cache.db"]  # noqa: PTH208
 
 
 async def test_a_cancelled_block_closes_the_file(tmp_path: Path) -> None:

@@ -163,3 +163,7 @@ def test_a_denial_wins_wherever_it_stands_and_else_the_first_decides(
     assert decision.rule is (denials[0] if denials else matching[0] if matching else None)
     shuffled = random.sample(rules, len(rules))
     assert (Permissions(shuffled).decide(tool, arguments).action == "deny") == bool(denials)
+
+
+def test_permissions_show_their_rules() -> None:
+    assert repr(Permissions([deny("bash")], default="ask")) == f"Permissions([{deny('bash')!r}], default='ask')"
