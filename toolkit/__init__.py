@@ -140,6 +140,7 @@ from toolkit.tools.options import EnvVar, ToolOptions, ToolRetryConfig
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.permissions import Decision, Permissions, Rule, allow, ask, deny
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.results import ResultStore
 
 __all__ = [
     "Abort",
@@ -209,6 +210,7 @@ __all__ = [
     "ResponseFormat",
     "ResponseReceived",
     "ResultAsAnswer",
+    "ResultStore",
     "Rule",
     "SchemaError",
     "Sequential",

@@ -18,6 +18,7 @@ from toolkit.tools.approval import ApprovalHook
 from toolkit.tools.caching import Cache
 from toolkit.tools.execution import AfterToolExecution, BeforeToolExecution
 from toolkit.tools.options import to_seconds
+from toolkit.tools.results import ResultStore
 
 __all__ = [
     "AfterToolExecutionUpdate",
@@ -141,6 +142,8 @@ class ToolLoopConfig(Generic[Out]):
         hook_timeout: Seconds that an async hook may take; a guard that takes longer denies.
         cache: Where outputs of tools are kept and read again; None keeps none.
         max_output_chars: The longest text of a result that the model reads; None cuts nothing.
+        keep_output: Which part of a longer text that is: its start, its end, or some of both.
+        result_store: Where the whole of a longer text is kept, so that `read_result` can give it.
         name_repair: Whether a near miss of a tool's name is taken as that name.
         argument_repair: Whether malformed arguments are mended where that is no guess.
         metadata: For `ToolContext.metadata`.
@@ -173,6 +176,8 @@ class ToolLoopConfig(Generic[Out]):
     hook_timeout: float = 60.0
     cache: Cache | None = None
     max_output_chars: int | None = 32_000
+    keep_output: Literal["head", "tail", "both"] = "both"
+    result_store: ResultStore | None = None
     name_repair: bool = True
     argument_repair: bool = True
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)

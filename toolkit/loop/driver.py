@@ -157,6 +157,8 @@ class Driver(Generic[Ctx, Out]):
         self._policy = ExecutionPolicy(
             tool_timeout=config.tool_timeout,
             max_output_chars=config.max_output_chars,
+            keep_output=config.keep_output,
+            results=config.result_store,
             name_repair=config.name_repair,
             argument_repair=config.argument_repair,
             cache=config.cache,

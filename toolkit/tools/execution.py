@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import anyio
 from anyio.lowlevel import RunVar
@@ -56,6 +56,7 @@ from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
 from toolkit.tools.output import ToolOutput, dump_output, load_output, to_output
 from toolkit.tools.repair import repair_arguments, repair_name
+from toolkit.tools.results import ResultStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -98,6 +99,8 @@ class ExecutionPolicy:
         max_output_chars: The longest text that the model reads.
         name_repair: Whether a near miss of a tool's name is taken as that name.
         argument_repair: Whether malformed arguments are mended.
+        keep_output: Which part of a longer text that is.
+        results: Where the whole of a longer text is kept, for `read_result`.
         cache: Where outputs are kept; None keeps none.
         before: Asked before each call.
         after: Told after each call.
@@ -111,6 +114,8 @@ class ExecutionPolicy:
     max_output_chars: int | None = 32_000
     name_repair: bool = True
     argument_repair: bool = True
+    keep_output: Literal["head", "tail", "both"] = "both"
+    results: ResultStore | None = None
     cache: Cache | None = None
     before: BeforeToolExecution | None = None
     after: AfterToolExecution | None = None
@@ -396,7 +401,12 @@ def _limited(result: ToolResult, registration: Registration[Any], policy: Execut
         return result
     return ToolResult(
         result.call_id,
-        limit_text(result.content, most),
+        limit_text(
+            result.content,
+            most,
+            registration.options.keep_output or policy.keep_output,
+            reference=None if policy.results is None else policy.results.put(result.content),
+        ),
         tool_name=result.tool_name,
         is_error=result.is_error,
         result_as_answer=result.result_as_answer,

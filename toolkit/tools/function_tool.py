@@ -365,6 +365,6 @@ def _async_streamed(call: _Call) -> _Execute:
 
 def _isolated(function: Callable[..., Any], schema: FunctionSchema) -> _Execute:
     async def execute(arguments: _Arguments, _: ToolContext[Any]) -> ToolOutput:
-        return to_output(await run_isolated(function, schema.arguments.dump_json(arguments)))
+        return to_output(await run_isolated(function, schema.arguments.dump_json(arguments, reveal_secrets=True)))
 
     return execute

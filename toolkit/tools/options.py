@@ -119,6 +119,7 @@ class ToolOptionKeywords(TypedDict, total=False):
     result_as_answer: bool
     max_usage_count: int | None
     max_output_chars: int | None
+    keep_output: Literal["head", "tail", "both"] | None
     env_vars: tuple[EnvVar, ...] | list[EnvVar]
     should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool
     run_in_thread: bool
@@ -149,6 +150,7 @@ class ToolOptions:
         result_as_answer: Whether the loop ends with its output as the answer.
         max_usage_count: How many calls may run; None sets no limit.
         max_output_chars: The longest text that the model reads; None takes the loop's setting.
+        keep_output: Which part of a longer text the model reads; None takes the loop's setting.
         env_vars: What it reads from the environment; checked at registration.
         should_cache: Whether an output may be kept and given again for equal arguments, where the loop has a cache.
         run_in_thread: Whether a function that is not async runs in a worker thread; False runs it on the event loop,
@@ -171,6 +173,7 @@ class ToolOptions:
     result_as_answer: bool = False
     max_usage_count: int | None = None
     max_output_chars: int | None = None
+    keep_output: Literal["head", "tail", "both"] | None = None
     env_vars: tuple[EnvVar, ...] = ()
     should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool = True
     run_in_thread: bool = True

@@ -174,10 +174,10 @@ class _Job(Generic[T]):
             watcher, self._watcher = self._watcher, None
         if request is not None:
             request.refuse()
-        if watcher is not None:
-            watcher()
         if has_begun:
             self.pool.count_abandoned()
+        if watcher is not None:
+            watcher()
         return has_begun
 
     def outcome(self) -> T:

@@ -1,0 +1,124 @@
+"""Reading what was cut, and what is cached."""
+
+import pytest
+
+from toolkit import (
+    ConfigurationError,
+    MemoryCache,
+    Message,
+    ResultStore,
+    ToolCall,
+    ToolExecutionEnd,
+    ToolLoopConfig,
+    ToolRegistry,
+    ToolResult,
+    tool,
+    tool_loop,
+)
+from toolkit.builtin import CacheTools, read_result_tool
+from toolkit.testing import ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+BOOK = "\n".join(f"line {number}: {'needle' if number == 700 else 'hay'}" for number in range(1000))
+
+
+@tool
+def read_book() -> str:
+    """Read the book."""
+    return BOOK
+
+
+def results(messages: list[Message]) -> list[ToolResult]:
+    return [message for message in messages if isinstance(message, ToolResult)]
+
+
+async def test_a_model_reads_the_rest_of_a_cut_output() -> None:
+    store = ResultStore()
+    ends: list[ToolExecutionEnd] = []
+    config = ToolLoopConfig(
+        max_output_chars=100,
+        result_store=store,
+        on_event=lambda event: ends.append(event) if isinstance(event, ToolExecutionEnd) else None,
+    )
+    provider = ScriptedProvider(
+        [
+            ToolCall("1", "read_book", "{}"),
+            ToolCall("2", "read_result", '{"id": "result_1", "start": 40, "length": 20}'),
+            ToolCall("3", "read_result", '{"id": "result_1", "find": "needle"}'),
+            ToolCall("4", "read_result", '{"id": "result_9"}'),
+            ToolCall("5", "read_result", '{"id": "result_1", "start": 99999999}'),
+            "Found.",
+        ]
+    )
+    tools = ToolRegistry([read_book, read_result_tool(store)])
+    result = await tool_loop(provider, tools, "Find the needle.", config=config)
+    cut, page, found, unknown, beyond = results(result.messages)
+    assert "call read_result with id 'result_1'" in cut.text
+    assert len(cut.text) < 300
+    assert page.text == f"[characters 40 to 60 of {len(BOOK)}; call read_result with start=60 for more]\n{BOOK[40:60]}"
+    assert found.text == f"{BOOK.index('line 700')}: line 700: needle"
+    assert (unknown.is_error, unknown.text) == (True, "There is no result with the id 'result_9'. Kept are: result_1.")
+    assert (beyond.is_error, beyond.text) == (
+        True,
+        f"The result has {len(BOOK)} characters; start must be less than that.",
+    )
+    assert ends[0].result.text == BOOK
+
+
+@pytest.mark.parametrize(("keep", "start", "end"), [("head", "line 0", "..."), ("tail", "[...", "999: hay")])
+async def test_a_tool_says_which_part_of_its_output_matters(keep: str, start: str, end: str) -> None:
+    @tool(max_output_chars=50, keep_output="head" if keep == "head" else "tail")
+    def read() -> str:
+        """Read."""
+        return BOOK
+
+    provider = ScriptedProvider([ToolCall("1", "read", "{}"), "ok"])
+    text = results((await tool_loop(provider, ToolRegistry([read]), "go")).messages)[0].text
+    assert text.startswith(start)
+    assert end in text[-20:]
+
+
+async def test_a_store_lets_go_of_the_oldest() -> None:
+    store = ResultStore(max_chars=10)
+    assert store.put("12345") == "result_1"
+    assert store.put("67890") == "result_2"
+    assert store.put("x") == "result_3"
+    assert store.names == ("result_2", "result_3")
+    assert store.put("too long for it") is None
+    assert len(store) == 2
+    with pytest.raises(ConfigurationError, match="at least 1 character"):
+        ResultStore(max_chars=0)
+
+
+async def test_a_model_reads_the_cache_by_key() -> None:
+    runs: list[str] = []
+
+    @tool
+    def search(query: str) -> str:
+        """Search."""
+        runs.append(query)
+        return f"found {query}"
+
+    cache = MemoryCache()
+    tools = ToolRegistry([search, CacheTools(cache).tool()])
+    provider = ScriptedProvider(
+        [
+            ToolCall("1", "search", '{"query": "llamas"}'),
+            ToolCall("2", "search", '{ "query":"llamas" }'),
+            ToolCall("3", "hit_cache", '{"key": "tool:search|input:{\\"query\\":\\"llamas\\"}"}'),
+            ToolCall("4", "hit_cache", '{"key": "tool:search|input:{}"}'),
+            ToolCall("5", "hit_cache", '{"key": "search"}'),
+            "ok",
+        ]
+    )
+    result = await tool_loop(provider, tools, "go", config=ToolLoopConfig(cache=cache))
+    texts = [message.text for message in results(result.messages)]
+    assert texts == [
+        "found llamas",
+        "found llamas",
+        "found llamas",
+        "Nothing is kept under 'tool:search|input:{}'. Call the tool 'search' itself.",
+        "'search' is no cache key. Write it as tool:NAME|input:ARGUMENTS.",
+    ]
+    assert runs == ["llamas"]

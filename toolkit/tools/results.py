@@ -1,0 +1,60 @@
+"""Whole outputs of which a model reads a part: kept under ids, so that it can ask for the rest."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+
+from toolkit.errors import ConfigurationError
+
+__all__ = ["ResultStore"]
+
+
+class ResultStore:
+    """Keeps the texts that were too long for a model, in this process; safe between threads.
+
+    Give it to `ToolLoopConfig.result_store`, and the tool `toolkit.builtin.read_result_tool` of the same store to the
+    registry. What was stored first gives way when there is too much.
+
+    Args:
+        max_chars: How many characters it holds in all; a longer text than that is not kept.
+    """
+
+    __slots__ = ("_chars", "_count", "_lock", "_texts", "max_chars")
+
+    def __init__(self, max_chars: int = 50_000_000) -> None:
+        if max_chars < 1:
+            raise ConfigurationError(f"a result store needs room for at least 1 character, not {max_chars}")
+        self.max_chars = max_chars
+        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._chars = 0
+        self._count = 0
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def put(self, text: str) -> str | None:
+        """Keep a text and return its id, ``result_1`` for the first; None where it is too long to be kept."""
+        if len(text) > self.max_chars:
+            return None
+        with self._lock:
+            self._count += 1
+            name = f"result_{self._count}"
+            self._texts[name] = text
+            self._chars += len(text)
+            while self._chars > self.max_chars:
+                _, oldest = self._texts.popitem(last=False)
+                self._chars -= len(oldest)
+            return name
+
+    def get(self, name: str) -> str | None:
+        """Return the text under an id, or None."""
+        with self._lock:
+            return self._texts.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ids that are there, the oldest first."""
+        with self._lock:
+            return tuple(self._texts)
