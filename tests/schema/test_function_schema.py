@@ -857,3 +857,19 @@ def test_a_frozen_schema_has_equal_fields() -> None:
     schema = function_schema(two)
     with pytest.raises(dataclasses.FrozenInstanceError):
         schema.name = "other"  # type: ignore[misc]
+
+
+class Shop:
+    @dataclass
+    class Item:
+        price: int
+
+    def list(self) -> None: ...
+
+    def sell(self, item: Item, names: list[str]) -> None: ...
+
+
+def test_a_method_may_name_what_its_class_holds_and_no_method_hides_a_builtin() -> None:
+    schema = function_schema(Shop.sell, receiver=True)
+    received = schema.arguments.parse_json('{"item": {"price": 1}, "names": ["a"]}')
+    assert received == {"item": Shop.Item(1), "names": ["a"]}

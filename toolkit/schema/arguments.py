@@ -82,7 +82,7 @@ class TypedArguments:
         self._fields = fields
         self._nodes = Nodes(fields.schema)
         self._enums: list[type[enum.Enum]] | None = None
-        validator = fields.adapter.validator
+        validator = fields.validator
         # The configuration makes the parameters strict; the flag reaches into models, which have their own.
         self._validate_json: Callable[[str], dict[str, Any]] = (
             partial(validator.validate_json, strict=True) if strict else validator.validate_json
@@ -112,7 +112,7 @@ class TypedArguments:
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
-        plain = self._fields.adapter.serializer.to_python(
+        plain = self._fields.serializer.to_python(
             cast("Any", self._without_opaque_defaults(arguments)),
             warnings=False,
             round_trip=True,
@@ -171,7 +171,7 @@ class TypedArguments:
 
     def _member_named(self, name: str, expected: str) -> Any:
         if self._enums is None:
-            self._enums = list(dict.fromkeys(_enums_in(self._fields.adapter.core_schema)))
+            self._enums = list(dict.fromkeys(_enums_in(self._fields.core_schema)))
         for found in self._enums:
             if not all(repr(member.value) in expected for member in found):
                 continue

@@ -6,6 +6,7 @@ validator: mutable ones are fresh for each call, and whoever looks at the argume
 
 from __future__ import annotations
 
+import copy
 import enum
 import inspect
 import types
@@ -17,12 +18,20 @@ import typing_extensions
 from pydantic import AliasChoices, AliasPath, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError, PydanticUndefined, SchemaError as CoreSchemaError
+from pydantic_core import (
+    PydanticCustomError,
+    PydanticUndefined,
+    SchemaError as CoreSchemaError,
+    SchemaSerializer,
+    SchemaValidator,
+    core_schema,
+)
 from typing_extensions import ReadOnly, Unpack
 
 from toolkit.errors import SchemaError
 from toolkit.schema.docstring import Documentation
 from toolkit.schema.json_schema import json_schema_of
+from toolkit.schema.plain import PlainHint, plain_hint
 from toolkit.schema.signature import NOTHING, Parameter, Signature
 
 __all__ = ["Fields", "collect_fields"]
@@ -38,23 +47,21 @@ class Fields:
     """The fields of one signature, gathered one parameter at a time, then compiled."""
 
     __slots__ = (
-        "_aliases",
-        "_defaults",
-        "_extra",
-        "_hints",
-        "_signature",
-        "adapter",
-        "opaque_defaults",
-        "schema",
-        "warnings",
-    )
+        "_aliases", "_defaults", "_extra", "_hints", "_is_plain", "_optional", "_plain", "_serializer", "_signature",
+        "core_schema", "opaque_defaults", "schema", "validator", "warnings",
+    )  # fmt: skip
 
-    adapter: TypeAdapter[dict[str, Any]]
+    core_schema: core_schema.CoreSchema
     schema: dict[str, Any]
+    validator: Any  # SchemaValidator, or what a plugin of Pydantic makes of it
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
-        self._hints: dict[str, Any] = {}
+        self._hints: dict[str, tuple[Any, Any, str]] = {}
+        self._plain: dict[str, tuple[PlainHint, Any, str]] = {}
+        self._is_plain = True
+        self._optional: set[str] = set()
+        self._serializer: SchemaSerializer | None = None
         self._defaults: dict[str, Any] = {}
         self._aliases: dict[str, str] = {}
         self._extra: Any = NOTHING
@@ -99,7 +106,8 @@ class Fields:
             documented = documentation.parameters.get(name)
             self._add_field(name, substitutes.get(hint, hint), NOTHING, documented.description if documented else "")
             if not is_required:
-                self._hints[name] = NotRequired[self._hints[name]]
+                self._optional.add(name)
+                self._is_plain = False
         extra = getattr(origin, "__extra_items__", typing_extensions.NoExtraItems)
         if extra is not typing_extensions.NoExtraItems and extra is not None:
             self._extra = extra
@@ -109,25 +117,19 @@ class Fields:
         hint = _prepared(hint, described=described is not None)
         if (alias := _alias_of(hint, default)) is not None:
             self._aliases[name] = alias
-        extras: list[Any] = []
-        if isinstance(default, FieldInfo):
-            value = default.default
-            extras.append(default)
-        else:
-            value = default
-            if default is Ellipsis:  # which Pydantic takes for "required"
-                extras.append(Field(default_factory=lambda: default))
-            elif default is not NOTHING:
-                extras.append(Field(default=default))
+        value = default.default if isinstance(default, FieldInfo) else default
         if value is None and not _is_nullable(hint):
             hint = _nullable(hint)
         if type(value) in _JSON_TYPES or value is None:
             self._defaults[name] = value
         elif value is not NOTHING and value is not PydanticUndefined:
             self.opaque_defaults[name] = value
-        if not _has_field_description(hint, default) and (text := described or documented):
-            extras.append(Field(description=text))
-        self._hints[name] = Annotated[(hint, *extras)] if extras else hint
+        text = "" if _has_field_description(hint, default) else described or documented
+        if not self._is_plain or not _is_plain_default(default) or (plain := plain_hint(hint)) is None:
+            self._is_plain = False
+        else:
+            self._plain[name] = (plain, default, text)
+        self._hints[name] = (hint, default, text)
 
     def warn_of_unknown(self, documentation: Documentation) -> None:
         """Warn of what is documented and does not exist."""
@@ -141,20 +143,75 @@ class Fields:
         ]
 
     def compile(self, *, strict: bool) -> None:
-        """Make `adapter` and `schema` of what was added.
+        """Make `validator` and `schema` of what was added.
 
         Raises:
             SchemaError: Two parameters under one alias, a type that JSON can't carry, a default against its own hint.
         """
+        if self._is_plain and self._extra is NOTHING:
+            self._compile_plain(strict=strict)
+        else:
+            self._compile_any(strict=strict)
+        self._check_defaults()
+
+    def _compile_plain(self, *, strict: bool) -> None:
+        fields: dict[str, core_schema.TypedDictField] = {}
+        properties: dict[str, Any] = {}
+        required: list[str] = []
+        for name, (plain, default, text) in self._plain.items():
+            core, member = plain
+            if default is NOTHING:
+                required.append(name)
+            else:
+                core = core_schema.with_default_schema(core, default=default)
+                member["default"] = copy.copy(default)
+            if text:
+                member["description"] = text
+            fields[name] = core_schema.typed_dict_field(core, required=default is NOTHING)
+            properties[name] = member
+        config = core_schema.CoreConfig(
+            title="arguments", extra_fields_behavior="forbid", coerce_numbers_to_str=not strict, strict=strict
+        )
+        self.core_schema = core_schema.typed_dict_schema(fields, config=config)
+        self.validator = SchemaValidator(self.core_schema)
+        self.schema = {"type": "object", "properties": properties}
+        if required:
+            self.schema["required"] = required
+        self.schema["additionalProperties"] = False
+
+    def _compile_any(self, *, strict: bool) -> None:
         config = ConfigDict(coerce_numbers_to_str=not strict, strict=strict)
         if self._aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
+        hints = {name: self._annotated(name) for name in self._hints}
         try:
-            self.adapter, self.schema = _compile(self._hints, self._extra, config, self._signature.namespace)
+            adapter, self.schema = _compile(hints, self._extra, config, self._signature.namespace)
         except (*_PYDANTIC_ERRORS, NameError, TypeError) as error:
-            raise self._blame(error) from error
-        self._check_defaults()
+            raise self._blame(error, hints) from error
+        self.core_schema, self.validator, self._serializer = adapter.core_schema, adapter.validator, adapter.serializer
+
+    def _annotated(self, name: str) -> Any:
+        hint, default, text = self._hints[name]
+        options: dict[str, Any] = {"description": text} if text else {}
+        extras: list[Any] = []
+        if isinstance(default, FieldInfo):
+            extras.append(default)
+        elif default is Ellipsis:  # which Pydantic takes for "required"
+            options["default_factory"] = lambda: default
+        elif default is not NOTHING:
+            options["default"] = default
+        if options:
+            extras.append(Field(**options))
+        annotated = Annotated[(hint, *extras)] if extras else hint
+        return NotRequired[annotated] if name in self._optional else annotated
+
+    @property
+    def serializer(self) -> SchemaSerializer:
+        """What turns validated arguments into plain values; made at first use."""
+        if self._serializer is None:
+            self._serializer = SchemaSerializer(self.core_schema)
+        return self._serializer
 
     def _check_aliases(self) -> bool:
         """Refuse one alias for two; say whether names are unmistakable beside the aliases."""
@@ -175,7 +232,7 @@ class Fields:
             return
         value = {self._aliases.get(name, name): default for name, default in self._defaults.items()}
         try:
-            self.adapter.validator.validate_python(value, strict=False)
+            self.validator.validate_python(value, strict=False)
         except ValidationError as error:
             names = {self._aliases.get(name, name): name for name in self._defaults}
             for problem in error.errors(include_url=False):
@@ -187,10 +244,10 @@ class Fields:
                         parameter=name,
                     ) from error
 
-    def _blame(self, error: Exception) -> SchemaError:
+    def _blame(self, error: Exception, hints: Mapping[str, Any]) -> SchemaError:
         """Find the parameter that can't be compiled."""
         subject = self._signature.subject
-        suspects: list[tuple[str | None, Any]] = [*self._hints.items(), (None, self._extra)]
+        suspects: list[tuple[str | None, Any]] = [*hints.items(), (None, self._extra)]
         for name, hint in suspects:
             if hint is NOTHING:
                 continue
@@ -202,6 +259,13 @@ class Fields:
                 )
                 return SchemaError(subject, _reason(found, hint), parameter=parameter)
         return SchemaError(subject, f"its parameters can't be compiled: {_first_line(error)}")
+
+
+def _is_plain_default(default: Any) -> bool:
+    """Whether a default stands in the schema as it is, without being encoded."""
+    if type(default) in (list, dict) and not default:
+        return True
+    return default is NOTHING or default is None or type(default) in (str, int, bool)
 
 
 def collect_fields(signature: Signature, documentation: Documentation, *, strict: bool) -> Fields:

@@ -5,11 +5,12 @@ Nothing here knows of JSON: the parameters come out in signature order, each wit
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +24,7 @@ CallableKind: TypeAlias = Literal["sync", "coroutine", "generator", "async_gener
 
 NOTHING = inspect.Parameter.empty
 
+_BUILTINS = frozenset(vars(builtins))
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -213,6 +215,10 @@ def _namespace_of(source: Any, localns: Mapping[str, Any] | None) -> dict[str, A
     is_local = "<locals>" in getattr(owner, "__qualname__", "")
     # The locals of whoever decorates a function of another module must not hide what that module means by a name.
     names = {name: value for name, value in (localns or {}).items() if is_local or name not in globalns}
+    for cls in _classes_around(owner, {**globalns, **names}):
+        # A method named like a builtin must not hide it; under `from __future__ import annotations` it would.
+        names.update({name: item for name, item in vars(cls).items() if name not in globalns and name not in _BUILTINS})
+        names.update({parameter.__name__: parameter for parameter in getattr(cls, "__type_params__", ())})
     code = getattr(owner, "__code__", None)
     cells = getattr(owner, "__closure__", None) or ()
     for name, cell in zip(code.co_freevars if code is not None else (), cells, strict=False):
@@ -222,6 +228,17 @@ def _namespace_of(source: Any, localns: Mapping[str, Any] | None) -> dict[str, A
             continue
     names.update({parameter.__name__: parameter for parameter in getattr(owner, "__type_params__", ())})
     return names
+
+
+def _classes_around(owner: Any, namespace: Mapping[str, Any]) -> Iterator[type]:
+    """Yield the classes that a function's qualified name shows, outermost first."""
+    *path, _ = getattr(owner, "__qualname__", "").rpartition("<locals>.")[2].split(".")
+    found: Any = None
+    for name in path:
+        found = namespace.get(name) if found is None else getattr(found, name, None)
+        if not isinstance(found, type):
+            return
+        yield found
 
 
 class _Annotated:
