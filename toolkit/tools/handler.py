@@ -62,19 +62,36 @@ class Registration(Generic[Ctx_contra]):
         self.execute: Callable[[dict[str, Any], ToolContext[Ctx_contra]], Awaitable[ToolOutput]] = tool.execute
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
-        options = self.options
-        self.is_guarded: bool = (
-            options.retry is not None
-            or options.timeout is not None
-            or options.concurrency is not None
-            or options.lock is not None
-            or options.max_usage_count is not None
-        )
+        self.is_guarded: bool = _is_guarded(self.options)
 
     def under(self, definition: ToolDefinition) -> Registration[Ctx_contra]:
         """Return the same tool, with its counter, shown to the model in another way."""
+        return self._changed(definition, self.options, self.counter)
+
+    def configured(self, options: ToolOptions) -> Registration[Ctx_contra]:
+        """Return the same tool, run in another way; with another usage limit it has a counter of its own."""
+        is_same_limit = options.max_usage_count == self.options.max_usage_count
+        counter = self.counter if is_same_limit else UsageCounter(options.max_usage_count)
+        return self._changed(self.definition, options, counter)
+
+    def _changed(
+        self, definition: ToolDefinition, options: ToolOptions, counter: UsageCounter
+    ) -> Registration[Ctx_contra]:
         other = Registration(self.tool, definition)
         other.arguments = self.arguments
         other.parse_json = self.parse_json
-        other.counter = self.counter
+        other.options = options
+        other.counter = counter
+        other.is_guarded = _is_guarded(options)
         return other
+
+
+def _is_guarded(options: ToolOptions) -> bool:
+    """Whether a run needs more than awaiting the tool."""
+    return (
+        options.retry is not None
+        or options.timeout is not None
+        or options.concurrency is not None
+        or options.lock is not None
+        or options.max_usage_count is not None
+    )

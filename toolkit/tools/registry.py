@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
+from typing import Any, Generic, TypeAlias, cast, overload
+
+from typing_extensions import Self, TypeVar, Unpack
 
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
@@ -25,17 +27,13 @@ from toolkit.tools.execution import (
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.naming import check_name
+from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.permissions import Permissions
 
-if TYPE_CHECKING:
-    from typing import Self
-
-    from typing_extensions import TypeVar
-
-    AnyTool = TypeVar("AnyTool", bound=Tool[Any])
-    Other = TypeVar("Other")
-
 __all__ = ["Registrable", "ToolRegistry"]
+
+AnyTool = TypeVar("AnyTool", bound=Tool[Any])
+Other = TypeVar("Other")
 
 Registrable: TypeAlias = Tool[Ctx] | Callable[..., Any]
 """What a registry takes: a tool, or a plain function that is made one."""
@@ -265,6 +263,31 @@ class ToolRegistry(Generic[Ctx]):
             return registration.under(replace(registration.definition, name=check_name(new)))
 
         return self._scope(shown(registration) for registration in self._registrations.values())
+
+    def configured(self, *names: str, **options: Unpack[ToolOptionKeywords]) -> Self:
+        """Return a registry in which these tools, or all where none is named, run with other options.
+
+        ::
+
+            tools.configured("bash", timeout=5, requires_approval=True)
+
+        What is not given stays as the tool has it. What a tool is made with can't be changed here: `strict`,
+        `isolation`, `run_in_thread` and `env_vars`.
+
+        Raises:
+            UnknownToolNameError: A name is not there.
+            ConfigurationError: An option that can't be, or can't be changed.
+        """
+        fixed = sorted(options.keys() & {"strict", "isolation", "run_in_thread", "env_vars"})
+        if fixed:
+            raise ConfigurationError(f"{', '.join(fixed)} can't be changed in a registry: say it where the tool is made")
+        wanted = self._checked(names or self._registrations, missing_ok=False)
+        return self._scope(
+            registration.configured(replace(registration.options, **options))
+            if registration.name in wanted
+            else registration
+            for registration in self._registrations.values()
+        )
 
     def __or__(self, other: ToolRegistry[Ctx]) -> Self:
         """Return a registry of the tools of both, this one's first.
