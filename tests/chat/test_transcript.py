@@ -182,6 +182,11 @@ def test_nothing_is_paired_by_order_where_the_numbers_differ_or_both_have_ids() 
     assert all(cast("ToolResult", result).is_error for result in repaired[1:])
 
 
+def test_a_result_answers_one_call_alone() -> None:
+    repaired = repair_transcript([asks(""), gives("a", "1"), asks("a")])
+    assert [cast("ToolResult", repaired[index]).is_error for index in (1, 3)] == [True, False]
+
+
 def test_a_new_id_collides_with_none_in_the_transcript() -> None:
     repaired = repair_transcript([asks(""), gives("", "1"), asks("call_1_1"), gives("call_1_1", "2")])
     assert cast("ToolResult", repaired[1]).call_id == "call_1_1_2"

@@ -138,6 +138,7 @@ CORPUS: list[tuple[str, dict[str, Any] | None]] = [
     ("{1: 2}", None),
     ("{True: 2}", None),
     ("{None: 2}", None),
+    ("{Infinity: 2}", None),
     ("{: 2}", None),
     ("{a}", None),
     ("{a:}", None),
@@ -330,6 +331,9 @@ _values = st.recursive(
 _objects = st.dictionaries(_words, _values, max_size=4)
 
 
+VALUES = {"None", "True", "False", "true", "false", "null", "NaN", "nan", "Infinity", "inf", "undefined"}
+
+
 class Vandal:
     """Writes a value as a weak model would, in a way that leaves its meaning whole."""
 
@@ -359,7 +363,7 @@ class Vandal:
         return opening + self.blank() + inner + self.blank() + comma + self.blank() + closing
 
     def key(self, key: str) -> str:
-        bare = key.isascii() and key.isidentifier() and key not in {"None", "True", "False", "true", "false", "null"}
+        bare = key.isascii() and key.isidentifier() and key not in VALUES
         return key if bare and self.draw(st.booleans()) else self.string(key)
 
     def string(self, value: str) -> str:

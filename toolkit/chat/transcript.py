@@ -7,7 +7,7 @@ results are true is for whoever ran the tools to see to: what is mended here nev
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from toolkit.chat.content import ToolCall
@@ -206,15 +206,27 @@ def _match(messages: Sequence[Message], slots: dict[int, list[_Slot]]) -> None:
                 waiting.pop().result = message
             elif waiting is None or not message.call_id:
                 strays.append((index, message))
-    _match_by_order(messages, slots, strays)
-    _match_early(slots, strays)
+    _match_by_order(messages, slots, dict(_match_early(slots, strays)))
 
 
-def _match_by_order(
-    messages: Sequence[Message], slots: dict[int, list[_Slot]], strays: list[tuple[int, ToolResult]]
-) -> None:
+def _match_early(
+    slots: dict[int, list[_Slot]], strays: list[tuple[int, ToolResult]]
+) -> Iterator[tuple[int, ToolResult]]:
+    """Give a stray that came before its call to it, where no other call has that id; yield the other strays."""
+    by_id: dict[str, list[_Slot]] = {}
+    for group in slots.values():
+        for slot in group:
+            by_id.setdefault(slot.call.id, []).append(slot)
+    for index, result in strays:
+        same = by_id.get(result.call_id, ()) if result.call_id else ()
+        if len(same) == 1 and same[0].result is None:
+            same[0].result = result
+        else:
+            yield index, result
+
+
+def _match_by_order(messages: Sequence[Message], slots: dict[int, list[_Slot]], strays: dict[int, ToolResult]) -> None:
     """Pair unanswered calls with the strays that follow their message at once, where ids are missing."""
-    found = dict(strays)
     for index, group in slots.items():
         open_slots = [slot for slot in group if slot.result is None]
         if not open_slots:
@@ -222,25 +234,13 @@ def _match_by_order(
         near: list[ToolResult] = []
         after = index + 1
         while after < len(messages) and isinstance(messages[after], ToolResult):
-            if after in found:
-                near.append(found[after])
+            if after in strays:
+                near.append(strays[after])
             after += 1
         pairs = list(zip(open_slots, near, strict=False))
         if len(near) == len(open_slots) and all(not slot.call.id or not result.call_id for slot, result in pairs):
             for slot, result in pairs:
                 slot.result = result
-
-
-def _match_early(slots: dict[int, list[_Slot]], strays: list[tuple[int, ToolResult]]) -> None:
-    """Give a stray that came before its call to it, where no other call has that id."""
-    by_id: dict[str, list[_Slot]] = {}
-    for group in slots.values():
-        for slot in group:
-            by_id.setdefault(slot.call.id, []).append(slot)
-    for _, result in strays:
-        same = by_id.get(result.call_id, ()) if result.call_id else ()
-        if len(same) == 1 and same[0].result is None:
-            same[0].result = result
 
 
 def _new_ids(group: Sequence[_Slot], kept: set[str], taken: set[str], iteration: int) -> dict[int, str]:
