@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import keyword
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -39,7 +40,7 @@ class User(BaseModel):
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=8)
 INTEGERS = st.integers(-(2**53), 2**53)
-NAMES = st.from_regex(r"[a-z_][a-z_0-9]{0,8}", fullmatch=True).filter(lambda name: name not in {"None", "_"})
+NAMES = st.from_regex(r"[a-z_][a-z_0-9]{0,8}", fullmatch=True).filter(lambda name: not keyword.iskeyword(name))
 RESERVED = st.sampled_from(["model_config", "self_", "json", "schema", "copy", "title", "type", "properties", "_x"])
 
 LEAVES: list[tuple[Any, st.SearchStrategy[Any], Any]] = [

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from toolkit.schema.arguments import ArgumentsParser
-from toolkit.schema.json_schema import is_array, is_object
-from toolkit.schema.nodes import Node, Nodes
+from toolkit.schema.nodes import Node, Nodes, is_array, is_object
 
 __all__ = ["decode_strings"]
 

@@ -20,13 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import typing_extensions
-from pydantic import TypeAdapter
 
 from toolkit.errors import SchemaError
-from toolkit.schema.arguments import ArgumentsParser, TypedArguments
+from toolkit.schema.arguments import ArgumentsParser
 from toolkit.schema.docstring import read_docstring
-from toolkit.schema.fields import collect_fields
-from toolkit.schema.json_schema import json_schema_of
 from toolkit.schema.signature import NOTHING, CallableKind, Signature, read_signature
 
 __all__ = ["FunctionSchema", "function_schema"]
@@ -97,6 +94,10 @@ def function_schema(
     Raises:
         SchemaError: It can't be a tool; says which parameter, why, and what would be right.
     """
+    # Pydantic is most of the time that importing this library would take, and who makes no tool needs none of it.
+    from toolkit.schema.fields import collect_fields  # noqa: PLC0415
+    from toolkit.schema.typed_arguments import TypedArguments  # noqa: PLC0415
+
     signature = read_signature(function, context=context, receiver=receiver, localns=localns)
     documentation = read_docstring(getattr(signature.described_by, "__doc__", None))
     fields = collect_fields(signature, documentation, strict=strict)
@@ -158,6 +159,10 @@ def _output_hint(signature: Signature) -> Any:
 
 
 def _output_schema(hint: Any) -> dict[str, Any] | None:
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
+    from toolkit.schema.json_schema import json_schema_of  # noqa: PLC0415
+
     try:
         if hint in _UNSTRUCTURED:
             return None

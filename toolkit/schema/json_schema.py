@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeGuard, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
 from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
-__all__ = ["is_array", "is_object", "is_secret", "json_schema_of", "map_subschemas", "subschemas"]
+from toolkit.schema.nodes import is_array, is_object, map_subschemas, subschemas
+
+__all__ = ["json_schema_of"]
 
 _PREFIX = "#/$defs/"
-
-_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SCHEMAS = (
-    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
-    "unevaluatedProperties", "additionalItems", "contentSchema",
-)  # fmt: skip
 
 
 def json_schema_of(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "validation") -> dict[str, Any]:
@@ -60,7 +55,7 @@ class _Generator(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         json_schema = super().default_schema(schema)
-        if is_secret(json_schema):
+        if _is_secret(json_schema):
             json_schema.pop("default", None)
         return json_schema
 
@@ -106,9 +101,9 @@ def _without_enum_titles(schema: Mapping[str, Any], names: set[str]) -> dict[str
     return map_subschemas(kept, lambda part: _without_enum_titles(part, names))
 
 
-def is_secret(schema: Mapping[str, Any]) -> bool:
+def _is_secret(schema: Mapping[str, Any]) -> bool:
     """Whether a value of this schema must not be shown, or holds one that must not."""
-    return schema.get("writeOnly") is True or any(map(is_secret, subschemas(schema)))
+    return schema.get("writeOnly") is True or any(map(_is_secret, subschemas(schema)))
 
 
 def _in_order(value: Any) -> Any:
@@ -126,51 +121,6 @@ def _without_title(json_schema: JsonSchemaValue, name: str | None) -> JsonSchema
     if name is not None and json_schema.get("title") == name:
         del json_schema["title"]
     return json_schema
-
-
-def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a value is an object in JSON's sense."""
-    return isinstance(value, Mapping)
-
-
-def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Whether a value is a list in JSON's sense."""
-    return isinstance(value, list)
-
-
-def subschemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the schemas directly inside a schema; names of properties are not mistaken for keywords."""
-    for keyword, value in schema.items():
-        if keyword in _SCHEMA_MAPS and is_object(value):
-            yield from _schemas(value.values())
-        elif keyword in _SCHEMA_LISTS and is_array(value):
-            yield from _schemas(value)
-        elif keyword in _SCHEMAS:
-            yield from _schemas(value if is_array(value) else [value])
-
-
-def _schemas(members: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
-    return (member for member in members if is_object(member))
-
-
-def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a copy with each schema directly inside replaced by what `change` makes of it."""
-    changed: dict[str, Any] = {}
-    for keyword, value in schema.items():
-        if keyword in _SCHEMA_MAPS and is_object(value):
-            members = value
-            changed[keyword] = {name: _change(member, change) for name, member in members.items()}
-        elif keyword in _SCHEMA_LISTS and is_array(value):
-            changed[keyword] = [_change(member, change) for member in value]
-        elif keyword in _SCHEMAS:
-            changed[keyword] = _change(value, change)
-        else:
-            changed[keyword] = value
-    return changed
-
-
-def _change(member: Any, change: Callable[[Any], Any]) -> Any:
-    return change(member) if is_object(member) else member
 
 
 def _with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:

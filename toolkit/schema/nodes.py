@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote
 
-from toolkit.schema.json_schema import is_array, is_object, subschemas
-
-__all__ = ["JsonPath", "Node", "Nodes"]
+__all__ = ["JsonPath", "Node", "Nodes", "is_array", "is_object", "map_subschemas", "subschemas"]
 
 Node: TypeAlias = Mapping[str, Any]
 JsonPath: TypeAlias = tuple[str | int, ...]
@@ -18,6 +16,12 @@ _ANY: Node = {}
 _ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 _MAX_DEPTH = 40
 
+_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SCHEMAS = (
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
+    "unevaluatedProperties", "additionalItems", "contentSchema",
+)  # fmt: skip
 _FORMATS = {
     "date-time": "a date and time like 2026-01-31T12:00:00Z",
     "date": "a date like 2026-01-31",
@@ -54,6 +58,51 @@ _WORDS = {
     "integer": "an integer",
     "number": "a number",
 }
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a value is an object in JSON's sense."""
+    return isinstance(value, Mapping)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Whether a value is a list in JSON's sense."""
+    return isinstance(value, list)
+
+
+def subschemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the schemas directly inside a schema; names of properties are not mistaken for keywords."""
+    for keyword, value in schema.items():
+        if keyword in _SCHEMA_MAPS and is_object(value):
+            yield from _schemas(value.values())
+        elif keyword in _SCHEMA_LISTS and is_array(value):
+            yield from _schemas(value)
+        elif keyword in _SCHEMAS:
+            yield from _schemas(value if is_array(value) else [value])
+
+
+def _schemas(members: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    return (member for member in members if is_object(member))
+
+
+def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a copy with each schema directly inside replaced by what `change` makes of it."""
+    changed: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _SCHEMA_MAPS and is_object(value):
+            members = value
+            changed[keyword] = {name: _change(member, change) for name, member in members.items()}
+        elif keyword in _SCHEMA_LISTS and is_array(value):
+            changed[keyword] = [_change(member, change) for member in value]
+        elif keyword in _SCHEMAS:
+            changed[keyword] = _change(value, change)
+        else:
+            changed[keyword] = value
+    return changed
+
+
+def _change(member: Any, change: Callable[[Any], Any]) -> Any:
+    return change(member) if is_object(member) else member
 
 
 class Nodes:

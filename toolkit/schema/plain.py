@@ -39,7 +39,7 @@ def plain_hint(hint: Any) -> PlainHint | None:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is list and len(arguments) == 1 and (item := plain_hint(arguments[0])) is not None:
         return PlainHint(core_schema.list_schema(item.core), {"type": "array", "items": item.schema})
-    if origin is dict and arguments[0] is str and (item := plain_hint(arguments[1])) is not None:
+    if origin is dict and arguments[:1] == (str,) and (item := plain_hint(arguments[-1])) is not None:
         return PlainHint(
             core_schema.dict_schema(core_schema.str_schema(), item.core),
             {"type": "object", "additionalProperties": item.schema or True},

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
-from toolkit.schema.json_schema import is_array, is_object
-from toolkit.schema.nodes import JsonPath, Node, Nodes
+from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
 
 __all__ = ["Problem", "explain", "value_at"]
 

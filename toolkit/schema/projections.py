@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from toolkit.errors import SchemaError
-from toolkit.schema.json_schema import is_array, is_object
-from toolkit.schema.nodes import Node, Nodes
+from toolkit.schema.nodes import Node, Nodes, is_array, is_object
 
 __all__ = ["anthropic", "gemini", "openai_strict"]
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
-from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError, canonical_json, drop_nulls, malformed
-from toolkit.schema.json_schema import is_object, subschemas
-from toolkit.schema.nodes import JsonPath, Node, Nodes
+from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError, drop_nulls, malformed
+from toolkit.schema.nodes import JsonPath, Node, Nodes, is_object, subschemas
 from toolkit.schema.problems import Problem, explain
 
 __all__ = ["raw_arguments"]
@@ -100,7 +99,7 @@ class RawArguments:
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
         del reveal_secrets  # plain JSON has no secrets of its own
-        return canonical_json(arguments)
+        return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
 
     def _problems(self, value: object) -> list[Problem]:
         if not is_object(value):

@@ -1,0 +1,281 @@
+"""Arguments of a function: from what a model sent to what the hints promise, and back to one canonical text."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
+from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, to_jsonable_python
+
+from toolkit.errors import InvalidArgumentsError
+from toolkit.schema.arguments import drop_nulls, malformed
+from toolkit.schema.fields import Fields
+from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
+from toolkit.schema.problems import Problem, explain, value_at
+
+__all__ = ["TypedArguments"]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_PREFIXES = ("Value error, ", "Assertion failed, ")
+_SAID_BY_THE_AUTHOR = frozenset({"value_error", "assertion_error"})
+
+
+class TypedArguments:
+    """Arguments of a function, through one compiled Pydantic validator."""
+
+    __slots__ = ("_enums", "_fields", "_nodes", "_validate_json", "_validate_python", "is_strict", "schema")
+
+    def __init__(self, fields: Fields, *, strict: bool) -> None:
+        self.schema: Mapping[str, Any] = fields.schema
+        self.is_strict = strict
+        self._fields = fields
+        self._nodes = Nodes(fields.schema)
+        self._enums: list[type[enum.Enum]] | None = None
+        validator = fields.validator
+        # The configuration makes the parameters strict; the flag reaches into models, which have their own.
+        self._validate_json: Callable[[str], dict[str, Any]] = (
+            partial(validator.validate_json, strict=True) if strict else validator.validate_json
+        )
+        self._validate_python: Callable[[object], dict[str, Any]] = validator.validate_python
+
+    def parse_json(self, text: str) -> dict[str, Any]:
+        """See `ArgumentsParser.parse_json`."""
+        try:
+            return self._validate_json(text)
+        except ValidationError as error:
+            return self._second_look(text, error)
+
+    def parse(self, value: object) -> dict[str, Any]:
+        """See `ArgumentsParser.parse`."""
+        value = {} if value is None else self._without_opaque_defaults(value)
+        try:
+            text = json.dumps(value)
+        except (TypeError, ValueError, RecursionError):
+            pass
+        else:
+            return self.parse_json(text)
+        try:
+            return self._validate_python(value)
+        except ValidationError as error:
+            raise InvalidArgumentsError(self._message(_problems(error, value), value)) from None
+
+    def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
+        """See `ArgumentsParser.dump_json`."""
+        plain = self._fields.serializer.to_python(
+            cast("Any", self._without_opaque_defaults(arguments)),
+            warnings=False,
+            round_trip=True,
+            by_alias=False,
+            fallback=_as_it_is,
+        )
+        return canonical_json(plain, reveal_secrets=reveal_secrets)
+
+    def _without_opaque_defaults(self, value: object) -> object:
+        """Leave out defaults that are no JSON (sentinels, say): being left out is how they are said."""
+        opaque = self._fields.opaque_defaults
+        if not opaque or not is_object(value):
+            return value
+        nothing = object()
+        return {name: item for name, item in value.items() if opaque.get(name, nothing) is not item}
+
+    def _second_look(self, text: str, error: ValidationError) -> dict[str, Any]:
+        """Read what the compiled validator refused: nothing at all, names of enum members; else say what is wrong."""
+        stripped = text.strip()
+        if stripped in ("", "null"):
+            return self.parse_json("{}")
+        problems = error.errors(include_url=False)
+        if problems[0]["type"] == "json_invalid":
+            raise malformed(
+                text, problems[0].get("ctx", {}).get("error", ""), show=not self._nodes.is_secret(self.schema)
+            ) from None
+        value = from_json(text)
+        if (mended := self._mended(value, problems)) is not None:
+            try:
+                return self._validate_json(json.dumps(mended))
+            except ValidationError as still_wrong:
+                error, value = still_wrong, mended
+        raise InvalidArgumentsError(self._message(_problems(error, value), value)) from None
+
+    def _mended(self, value: Any, problems: Sequence[ErrorDetails]) -> Any | None:
+        """Leave out null for what may be left out; unless strict, take an enum's name, and a number as a model's text.
+
+        Returns None where nothing of that helps.
+        """
+        paths = [_real_path(problem["loc"], value) for problem in problems]
+        mended = None
+        for problem, path in zip(problems, paths, strict=True):
+            came = value_at(value, path) if path and not self.is_strict else None
+            better: Any = None
+            if problem["type"] == "enum" and isinstance(came, str):
+                better = self._member_named(came, problem.get("ctx", {}).get("expected", ""))
+            elif problem["type"] == "string_type" and isinstance(came, (int, float)) and not isinstance(came, bool):
+                better = json.dumps(came)
+            elif problem["type"] == "json_type" and came is not None:
+                better = json.dumps(came)  # what is to be JSON in a string, sent as it is
+            if better is not None:
+                mended = value
+                value_at(value, path[:-1])[path[-1]] = better
+        without = drop_nulls(value, paths, self._nodes)
+        return mended if without is None else without
+
+    def _member_named(self, name: str, expected: str) -> Any:
+        if self._enums is None:
+            self._enums = list(dict.fromkeys(_enums_in(self._fields.core_schema)))
+        for found in self._enums:
+            if not all(repr(member.value) in expected for member in found):
+                continue
+            short = name.removeprefix(f"{found.__name__}.")
+            for candidate in (short, *(own for own in found.__members__ if own.casefold() == short.casefold())):
+                if candidate in found.__members__:
+                    return to_jsonable_python(found.__members__[candidate].value)
+        return None
+
+    def _message(self, problems: Sequence[Problem], value: Any) -> str:
+        return explain(problems, value, self._nodes, self._accepts)
+
+    def _accepts(self, value: Any) -> bool:
+        try:
+            self._validate_json(json.dumps(value))
+        except ValidationError:
+            return False
+        return True
+
+
+def _real_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool = False) -> JsonPath:
+    """Return an error's location without what is no key of the value: the names that Pydantic gives to choices."""
+    path: list[str | int] = []
+    last = len(location) - 1
+    for index, key in enumerate(location):
+        inner = value_at(value, tuple(path))
+        if (
+            (is_object(inner) and key in inner)
+            or (is_array(inner) and isinstance(key, int) and key < len(inner))
+            or (is_missing and index == last)
+        ):
+            path.append(key)
+    return tuple(path)
+
+
+def _problems(error: ValidationError, value: Any) -> list[Problem]:
+    found: dict[JsonPath, Problem] = {}
+    for detail in _of_one_choice(error.errors(include_url=False), value):
+        kind = {"missing": "missing", "extra_forbidden": "unknown", "missing_argument": "missing"}.get(
+            detail["type"], "wrong"
+        )
+        path = _real_path(detail["loc"], value, is_missing=kind == "missing")
+        reason = _reason(detail)
+        known = found.get(path)
+        if known is not None and known.reason and not reason:
+            continue
+        found[path] = Problem(path=path, kind=cast("Any", kind), reason=reason)
+    return list(found.values())
+
+
+def _reason(detail: ErrorDetails) -> str:
+    message = detail["msg"]
+    if detail["type"] in _SAID_BY_THE_AUTHOR:
+        for prefix in _PREFIXES:
+            message = message.removeprefix(prefix)
+        return message
+    return ""
+
+
+def _of_one_choice(details: Sequence[ErrorDetails], value: Any) -> list[ErrorDetails]:
+    """Keep, of the errors of each choice of a union, those of the choice that is nearest to right."""
+    groups: dict[JsonPath, dict[str, list[ErrorDetails]]] = {}
+    tagged: dict[int, tuple[JsonPath, str]] = {}
+    for index, detail in enumerate(details):
+        location = detail["loc"]
+        for position, key in enumerate(location):
+            path = _real_path(location[: position + 1], value)
+            is_tag = len(path) < len([*_real_path(location[:position], value), key])
+            is_name = position == len(location) - 1 and detail["type"] == "missing"
+            if is_tag and not is_name:
+                groups.setdefault(path, {}).setdefault(str(key), []).append(detail)
+                tagged[index] = (path, str(key))
+                break
+    best: dict[JsonPath, str] = {}
+    for path, choices in groups.items():
+        inner = [
+            name
+            for name, errors in choices.items()
+            if any(_real_path(e["loc"], value) != path or e["type"] == "missing" for e in errors)
+        ]
+        best[path] = min(
+            inner or choices,
+            key=lambda name: (len(choices[name]), sum(error["type"] == "missing" for error in choices[name])),
+        )
+    return [
+        detail
+        for index, detail in enumerate(details)
+        if index not in tagged or best[tagged[index][0]] == tagged[index][1]
+    ]
+
+
+def _enums_in(schema: Any) -> list[type[enum.Enum]]:
+    found: list[type[enum.Enum]] = []
+    waiting: list[Any] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if is_object(part):
+            members = part
+            if members.get("type") == "enum" and isinstance(cls := members.get("cls"), type):
+                found.append(cls)
+            waiting.extend(item for key, item in members.items() if key != "metadata")
+        elif isinstance(part, (list, tuple)):
+            waiting.extend(cast("Sequence[Any]", part))
+    return found
+
+
+def canonical_json(value: Any, *, reveal_secrets: bool = False) -> str:
+    """Return compact ASCII JSON with sorted keys and sorted sets; total, and free of memory addresses."""
+    return json.dumps(_canonical(value, reveal_secrets), sort_keys=True, separators=(",", ":"))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _canonical(value: Any, reveal: bool) -> Any:
+    match value:
+        case enum.Enum():
+            is_plain = isinstance(value.value, (str, int, float, bool))
+            return _canonical(value.value, reveal) if is_plain else value.name
+        case None | bool() | int() | float() | str():
+            return value
+        case Mapping():
+            members = cast("Mapping[Any, Any]", cast("object", value))
+            return {_key(_canonical(key, reveal)): _canonical(item, reveal) for key, item in members.items()}
+        case set() | frozenset():
+            return sorted((_canonical(item, reveal) for item in cast("set[Any]", value)), key=_text)
+        case list() | tuple():
+            return [_canonical(item, reveal) for item in cast("Sequence[Any]", value)]
+        case SecretStr() | SecretBytes() | Secret():
+            secret = _canonical(cast("Any", value).get_secret_value(), reveal)
+            return secret if reveal else "secret:" + hashlib.sha256(_text(secret).encode()).hexdigest()
+        case bytes() | bytearray():
+            return bytes(value).decode("utf-8", "surrogateescape")
+        case BaseModel():
+            return _canonical(value.model_dump(warnings=False, round_trip=True), reveal)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {item.name: _canonical(getattr(value, item.name), reveal) for item in dataclasses.fields(value)}
+        case _:
+            try:
+                return to_jsonable_python(value)
+            except (PydanticSerializationError, ValueError):
+                return _ADDRESS.sub("", repr(value))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _key(value: Any) -> str:
+    return value if isinstance(value, str) else _text(value)
