@@ -9,7 +9,7 @@ import functools
 import inspect
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -873,3 +873,66 @@ def test_a_method_may_name_what_its_class_holds_and_no_method_hides_a_builtin() 
     schema = function_schema(Shop.sell, receiver=True)
     received = schema.arguments.parse_json('{"item": {"price": 1}, "names": ["a"]}')
     assert received == {"item": Shop.Item(1), "names": ["a"]}
+
+
+def test_what_json_cannot_carry_is_left_out_where_a_default_stands_in() -> None:
+    held = Machine[int]()
+
+    def function(x: int, callback: Callable[[int], int] | None = None, *, machine: Machine[int] = held) -> Any:
+        return x, callback, machine
+
+    schema = function_schema(function)
+    assert list(schema.parameters["properties"]) == ["x"]
+    assert [warning.split(":")[0] for warning in schema.warnings] == [
+        "parameter 'callback' is left out, its default applies",
+        "parameter 'machine' is left out, its default applies",
+    ]
+    assert call(function, '{"x": 1}') == (1, None, held)
+
+
+def test_a_tuple_of_positional_arguments_keeps_its_types() -> None:
+    def function(*pair: *tuple[int, str]) -> Any:
+        return pair
+
+    assert function_schema(function).parameters["properties"] == {
+        "pair": {"type": "array", "prefixItems": [INTEGER, STRING], "minItems": 2, "maxItems": 2}
+    }
+    assert call(function, '{"pair": [1, "a"]}') == (1, "a")
+
+
+class Aliased(BaseModel):
+    inner: int = Field(alias="in-ner")
+
+
+def test_aliases_of_models_stand_in_the_canonical_text() -> None:
+    parser = of(Aliased).arguments
+    arguments = parser.parse_json('{"value": {"in-ner": 1}}')
+    assert parser.dump_json(arguments) == '{"value":{"in-ner":1}}'
+    assert parser.parse(arguments) == arguments
+
+
+def test_defaults_that_cannot_be_encoded_stay_out() -> None:
+    def function(a: bytes = b"\xff", b: float = float("inf"), c: list[float] = [float("nan")]) -> None: ...  # noqa: B006
+
+    assert all("default" not in member for member in function_schema(function).parameters["properties"].values())
+    assert function_schema(function).arguments.parse_json("{}")["a"] == b"\xff"
+
+
+def test_an_iterable_is_a_list_that_can_be_read_more_than_once() -> None:
+    parser = of(Iterable[int]).arguments
+    arguments = parser.parse_json('{"value": [1, "2"]}')
+    assert parser.dump_json(arguments) == '{"value":[1,2]}'
+    assert arguments == {"value": [1, 2]}
+
+
+def test_a_secret_of_any_type_is_hidden() -> None:
+    schema = of(pydantic.Secret[int])
+    assert schema.parameters["properties"] == {"value": {"type": "integer", "writeOnly": True}}
+    with pytest.raises(InvalidArgumentsError) as refused:
+        schema.arguments.parse_json('{"value": "hunter2"}')
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_class_is_nothing_that_json_can_carry() -> None:
+    with pytest.raises(SchemaError, match="JSON can't carry its type"):
+        of(type[int])

@@ -11,11 +11,11 @@ import enum
 import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NotRequired, Optional, Required, cast, get_args, get_origin
 
 import typing_extensions
-from pydantic import AliasChoices, AliasPath, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import AliasChoices, AliasPath, ConfigDict, Field, PlainValidator, Secret, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import (
@@ -40,6 +40,7 @@ _UNIONS = (typing.Union, types.UnionType)
 _QUALIFIERS = (Required, NotRequired, ReadOnly)
 _PYDANTIC_ERRORS = (PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError)
 _JSON_TYPES = (str, int, float, bool, list, dict)
+_UNSAYABLE = "JSON can't carry its type"
 _SCALARS = (str, int, float, bool)
 
 
@@ -82,14 +83,15 @@ class Fields:
                 self.warnings.append(f"parameter '{name}' has no hint: its type is taken from the docstring")
         if isinstance(hint, (typing.ParamSpecArgs, typing.ParamSpecKwargs)):
             hint = Any
+        unpacked = _unpacked(hint)
         description = documented.description if documented is not None else ""
         match parameter.kind:
-            case inspect.Parameter.VAR_KEYWORD if _is_unpacked(hint):
-                self._add_unpacked(get_args(hint)[0], documentation)
+            case inspect.Parameter.VAR_KEYWORD if unpacked is not None:
+                self._add_unpacked(unpacked, documentation)
             case inspect.Parameter.VAR_KEYWORD:
                 self._extra = _prepared(hint)
-            case inspect.Parameter.VAR_POSITIONAL if _is_unpacked(hint):
-                self._add_field(name, get_args(hint)[0], NOTHING, description)
+            case inspect.Parameter.VAR_POSITIONAL if unpacked is not None:
+                self._add_field(name, unpacked, NOTHING, description)
             case inspect.Parameter.VAR_POSITIONAL:
                 # The item's own words stay with the item.
                 item = _prepared(hint, described=True)
@@ -185,11 +187,36 @@ class Fields:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
         hints = {name: self._annotated(name) for name in self._hints}
-        try:
-            adapter, self.schema = _compile(hints, self._extra, config, self._signature.namespace)
-        except (*_PYDANTIC_ERRORS, NameError, TypeError) as error:
-            raise self._blame(error, hints) from error
+        while True:
+            try:
+                adapter, self.schema = _compile(hints, self._extra, dict(config), self._signature.namespace)
+                break
+            except (*_PYDANTIC_ERRORS, NameError, TypeError) as error:
+                blamed = self._blame(error, hints)
+                if blamed.parameter is None or not self._can_be_left_out(blamed):
+                    raise blamed from error
+                del hints[blamed.parameter]
+                self._defaults.pop(blamed.parameter, None)
+                self.warnings.append(
+                    f"parameter '{blamed.parameter}' is left out, its default applies: {blamed.reason}"
+                )
         self.core_schema, self.validator, self._serializer = adapter.core_schema, adapter.validator, adapter.serializer
+
+    def _can_be_left_out(self, blamed: SchemaError) -> bool:
+        """Whether a function works without what JSON can't carry: a callback that has a default, say."""
+        if _UNSAYABLE not in blamed.reason:
+            return False
+        if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in self._signature.parameters):
+            return False
+        found = next(
+            (parameter for parameter in self._signature.parameters if parameter.name == blamed.parameter), None
+        )
+        return (
+            found is not None
+            and found.kind is not inspect.Parameter.POSITIONAL_ONLY
+            and found.default is not NOTHING
+            and not isinstance(found.default, FieldInfo)
+        )
 
     def _annotated(self, name: str) -> Any:
         hint, default, text = self._hints[name]
@@ -283,7 +310,7 @@ def collect_fields(signature: Signature, documentation: Documentation, *, strict
 
 
 def _compile(
-    hints: dict[str, Any], extra: Any, config: ConfigDict, namespace: Mapping[str, Any]
+    hints: dict[str, Any], extra: Any, config: Any, namespace: Mapping[str, Any]
 ) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
     make: Any = typing_extensions.TypedDict
     if extra is NOTHING:
@@ -310,7 +337,7 @@ def _reason(error: Exception, hint: Any) -> str:
     code = error.code if isinstance(error, PydanticUserError) else None
     if code == "schema-for-unknown-type" or isinstance(error, PydanticInvalidForJsonSchema):
         return (
-            f"JSON can't carry its type {shown or hint}: take a dataclass, a TypedDict, a Pydantic model or plain "
+            f"{_UNSAYABLE} {shown or hint}: take a dataclass, a TypedDict, a Pydantic model or plain "
             "values instead; take what only your program can supply from the context; or bind it with functools.partial"
         )
     return f"its type {shown or hint} can't be used: {_first_line(error)}"
@@ -330,9 +357,13 @@ def _unqualified(hint: Any, *, is_required: bool) -> tuple[Any, bool]:
     return hint, is_required
 
 
-def _is_unpacked(hint: Any) -> bool:
+def _unpacked(hint: Any) -> Any:
+    """Return what ``Unpack[...]`` or ``*tuple[...]`` holds; None where a hint is neither."""
     origin: Any = get_origin(hint)
-    return origin is Unpack
+    if origin is Unpack or origin is typing.Unpack:
+        held = get_args(hint)[0]
+        return _unpacked(held) or held
+    return types.GenericAlias(tuple, get_args(hint)) if getattr(hint, "__unpacked__", False) else None
 
 
 def _by_name(members: type[enum.Enum]) -> Any:
@@ -403,6 +434,11 @@ def _prepared(hint: Any, *, described: bool = False) -> Any:
         return _by_name(cast("type[enum.Enum]", hint)) if is_enum else hint
     if origin is Literal:
         return hint
+    if origin is Secret:  # which Pydantic, unlike `SecretStr`, does not mark
+        return Annotated[hint, Field(json_schema_extra={"writeOnly": True})]
+    if origin is Iterable:  # which Pydantic would check while the function reads it, and only once
+        hint = types.GenericAlias(list, get_args(hint))
+        origin = list
     arguments = get_args(hint)
     if origin is Annotated:
         inner, metadata = arguments[0], arguments[1:]

@@ -62,8 +62,8 @@ class _Generator(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:
         if dft is None or type(dft) in (bool, int, str):
             return dft
-        encoded = to_jsonable_python(_in_order(dft))
         try:
+            encoded = to_jsonable_python(_in_order(dft))
             json.dumps(encoded, allow_nan=False)
         except ValueError as error:
             raise PydanticSerializationError(str(error)) from error
@@ -82,6 +82,9 @@ class _Generator(GenerateJsonSchema):
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
         self.enum_names.add(schema["cls"].__name__)  # their titles are put on later, by Pydantic's metadata
         return super().enum_schema(schema)
+
+    def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
+        return self.handle_invalid_for_json_schema(schema, f"a class ({schema['cls'].__qualname__})")
 
     def union_schema(self, schema: core_schema.UnionSchema) -> JsonSchemaValue:
         json_schema = super().union_schema(schema)

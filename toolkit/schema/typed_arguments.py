@@ -72,7 +72,7 @@ class TypedArguments:
             cast("Any", self._without_opaque_defaults(arguments)),
             warnings=False,
             round_trip=True,
-            by_alias=False,
+            by_alias=True,
             fallback=_as_it_is,
         )
         return canonical_json(plain, reveal_secrets=reveal_secrets)
