@@ -58,6 +58,7 @@ def search(
     within: Range | None = None,
     day: date | None = None,
     mode: Literal["fast", "slow"] = "fast",
+    pages: dict[int, str] | None = None,
 ) -> None: ...
 
 
@@ -87,7 +88,7 @@ Arguments that would be accepted, for example: {"query": "..."}""",
 The arguments have 2 problems:
 - query: required, but missing. Give a string.
 - querry: unknown. Did you mean "query"? Accepted here: "query", "limit", "unit", "tags", "pet", "login", "within", \
-"day", "mode".
+"day", "mode", "pages".
 Arguments that would be accepted, for example: {"query": "cats"}""",
     ),
     Case(
@@ -126,6 +127,14 @@ Arguments that would be accepted, for example: {"query": "cats", "pet": null}"""
 The arguments have 1 problem:
 - within: got an object with "first", "last". First must not be after last.
 Arguments that would be accepted, for example: {"query": "cats", "within": null}""",
+    ),
+    Case(
+        name="a name in a dictionary",
+        sent='{"query": "cats", "pages": {"one": "a"}}',
+        says="""\
+The arguments have 1 problem:
+- pages.one: got the string "a". The name itself is not accepted here: Input should be a valid integer, unable to \
+parse string as an integer.""",
     ),
     Case(
         name="a format",

@@ -180,6 +180,8 @@ def _problems(error: ValidationError, value: Any) -> list[Problem]:
 
 def _reason(detail: ErrorDetails) -> str:
     message = detail["msg"]
+    if detail["loc"] and detail["loc"][-1] == "[key]":
+        return f"The name itself is not accepted here: {message}"
     if detail["type"] in _SAID_BY_THE_AUTHOR:
         for prefix in _PREFIXES:
             message = message.removeprefix(prefix)
