@@ -32,7 +32,7 @@ from toolkit import (
     tool_loop,
     validate_transcript,
 )
-from toolkit.testing import ScriptedProvider
+from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
@@ -165,7 +165,7 @@ async def test_closing_a_waiting_loop_answers_its_calls_as_not_started() -> None
 
 async def test_a_loop_can_be_saved_between_any_two_turns() -> None:
     def provider(replies: int) -> ScriptedProvider:
-        script = [AssistantMessage([ToolCall(f"l{turn}", "look", "{}")]) for turn in range(3)]
+        script: list[ScriptedReply] = [AssistantMessage([ToolCall(f"l{turn}", "look", "{}")]) for turn in range(3)]
         return ScriptedProvider([*script, "done"][replies:])
 
     plain_bank = Bank()
@@ -222,7 +222,7 @@ async def test_a_snapshot_of_another_version_is_refused() -> None:
 
 async def test_a_snapshot_edited_by_hand_is_refused() -> None:
     snapshot = await pending_snapshot()
-    snapshot["loop"]["arguments"]["p1"] = '{"amount":1000000}'
+    snapshot["loop"]["state"]["messages"][1]["content"][0]["arguments"] = '{"amount":1000000}'
     with pytest.raises(LoopUsageError, match="changed after it was made"):
         ToolLoopHandle.restore(snapshot, ScriptedProvider([]), Bank().tools(), ctx=None)
 

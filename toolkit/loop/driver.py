@@ -332,7 +332,9 @@ class Driver(Generic[Ctx, Out]):
                     f"the saved call '{call.id}' of '{call.name}' awaits a decision, and the tool has changed since: "
                     "restore it with the tools it was saved with"
                 )
-            prepared.arguments = prepared.registration.parse_json(saved.arguments[call.id])
+            if call.id in saved.arguments:
+                prepared.arguments = prepared.registration.parse_json(saved.arguments[call.id])
+                prepared.is_modified = True
             self._ready[call.id] = prepared
 
     def save(self, seconds_left: float | None) -> Snapshot:
@@ -354,7 +356,11 @@ class Driver(Generic[Ctx, Out]):
                 options=dict(request.options),
             ),
             bindings={approval.call_id: approval.binding for approval in pending},
-            arguments={call.id: _canonical(self._ready[call.id]) for call in self.state.open_calls},
+            arguments={
+                call.id: _canonical(self._ready[call.id])
+                for call in self.state.open_calls
+                if self._ready[call.id].is_modified
+            },
             seconds_left=seconds_left,
             requests=0 if budget is None else budget.requests,
             tool_calls=0 if budget is None else budget.tool_calls,

@@ -49,7 +49,7 @@ class SavedLoop:
         state: The machine.
         request: The settings of each request.
         bindings: What each call that awaits approval is tied to, by call id.
-        arguments: What each open call is to be given, by call id, as canonical JSON: an approver may have changed it.
+        arguments: What an approver gave an open call in place of its own arguments, by call id, as canonical JSON.
         seconds_left: What is left of the loop's time; None without a limit.
         requests: Requests booked against the usage limits.
         tool_calls: Tool calls booked against the usage limits.

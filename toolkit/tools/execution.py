@@ -136,6 +136,7 @@ class Ready(Generic[Ctx]):
         original: As the model wrote it.
         asks: Why somebody must agree first; None when nobody must.
         repairs: What was mended.
+        is_modified: Whether an approver has given other arguments.
     """
 
     call: ToolCall
@@ -144,6 +145,7 @@ class Ready(Generic[Ctx]):
     original: ToolCall
     asks: str | None = None
     repairs: tuple[ToolCallRepaired, ...] = ()
+    is_modified: bool = False
 
 
 @dataclass(slots=True)
@@ -314,6 +316,7 @@ def decided(ready: Ready[Ctx], answer: object, permissions: Permissions | None) 
         case Modify(arguments):
             try:
                 ready.arguments = ready.registration.arguments.parse(dict(arguments))
+                ready.is_modified = True
             except InvalidArgumentsError as error:
                 return Refused(call, error_result(call, f"The approver changed the arguments wrongly. {error.message}"))
             judged = ready if permissions is None else _permit(ready, permissions)

@@ -165,9 +165,13 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         return self._ready.schema.arguments
 
     @property
-    def execute(self) -> _Execute:
-        """Runs the function with validated arguments and a `ToolContext`, and gives a `ToolOutput`."""
+    def runner(self) -> _Execute:
+        """What `execute` calls."""
         return self._ready.execute
+
+    def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
+        """Run the function with validated arguments; whatever it returns becomes a `ToolOutput`."""
+        return self._ready.execute(arguments, context)
 
     def parse_args(self, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as the function would get them, from JSON text or from decoded JSON.

@@ -37,8 +37,8 @@ class Tool(Protocol[Ctx_contra]):
         """What the model is told."""
         ...
 
-    async def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> ToolOutput:
-        """Run with validated arguments.
+    def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
+        """Run with validated arguments; usually an ``async def``.
 
         Raise `ToolError` to tell the model of a failure in so many words; any other exception is told as
         ``Type: message``. Let cancellation pass.
@@ -59,7 +59,10 @@ class Registration(Generic[Ctx_contra]):
         parser: ArgumentsParser | None = getattr(tool, "arguments", None)
         self.arguments: ArgumentsParser = parser or raw_arguments(self.definition.parameters, subject=self.name)
         self.parse_json: Callable[[str], dict[str, Any]] = self.arguments.parse_json
-        self.execute: Callable[[dict[str, Any], ToolContext[Ctx_contra]], Awaitable[ToolOutput]] = tool.execute
+        # What `execute` would look up on each call, where the tool has it ready.
+        self.execute: Callable[[dict[str, Any], ToolContext[Ctx_contra]], Awaitable[ToolOutput]] = getattr(
+            tool, "runner", tool.execute
+        )
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
         self.is_guarded: bool = _is_guarded(self.options)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -151,11 +151,10 @@ def _ordered(value: object, *, clean: bool = False, finite: list[str] | None = N
             finite.append("null")
             return None
         return value
-    if isinstance(value, Mapping):
-        mapping: Mapping[object, object] = value
+    if _is_mapping(value):
         return {
             _ordered(key, clean=clean) if clean else key: _ordered(item, clean=clean, finite=finite)
-            for key, item in mapping.items()
+            for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
         return [_ordered(item, clean=clean, finite=finite) for item in cast("list[Any]", value)]
@@ -166,6 +165,10 @@ def _ordered(value: object, *, clean: bool = False, finite: list[str] | None = N
         dumped = _serializer(kind).dump_python(value, by_alias=True)
         return dumped if type(dumped) is kind else _ordered(dumped, clean=clean, finite=finite)
     return value
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
 
 
 def _sort_key(item: object) -> tuple[bool, Any, bytes]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MethodType
-from typing import Any, Generic, TypeAlias, cast, overload
+from typing import Any, Generic, Self, TypeAlias, cast, overload
 
-from typing_extensions import Self, TypeVar, Unpack
+from typing_extensions import TypeVar, Unpack
 
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
@@ -280,10 +280,11 @@ class ToolRegistry(Generic[Ctx]):
         """
         fixed = sorted(options.keys() & {"strict", "isolation", "run_in_thread", "env_vars"})
         if fixed:
-            raise ConfigurationError(f"{', '.join(fixed)} can't be changed in a registry: say it where the tool is made")
+            names_of_fixed = ", ".join(fixed)
+            raise ConfigurationError(f"{names_of_fixed} can't be changed in a registry: say it where the tool is made")
         wanted = self._checked(names or self._registrations, missing_ok=False)
         return self._scope(
-            registration.configured(replace(registration.options, **options))
+            registration.configured(replace(registration.options, **cast("Any", options)))
             if registration.name in wanted
             else registration
             for registration in self._registrations.values()
