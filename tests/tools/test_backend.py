@@ -1,6 +1,6 @@
 """Whose cancellation it was, and many calls at once."""
 
-import asyncio  # noqa: TID251  # what is tested is how it meets anyio
+import asyncio  # what is tested is how it meets anyio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 

@@ -1,6 +1,6 @@
 """Threads for functions that block."""
 
-import asyncio  # noqa: TID251  # a loop that is closed under a thread
+import asyncio  # a loop that is closed under a thread
 import subprocess
 import sys
 import threading
