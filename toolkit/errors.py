@@ -155,13 +155,22 @@ class ToolFailedError(ToolError):
 
 
 class ToolNotFoundError(ToolError):
-    """The model asked for a tool that is not there."""
+    """The model asked for a tool that is not there.
 
-    def __init__(self, name: str, available: Sequence[str] = ()) -> None:
+    Args:
+        name: What it asked for.
+        available: What is there; the first 20 are told.
+        near: The names that it may have meant.
+    """
+
+    def __init__(self, name: str, available: Sequence[str] = (), near: Sequence[str] = ()) -> None:
         self.name = name
         self.available = tuple(available)
-        offer = f"Available tools: {', '.join(self.available)}." if self.available else "No tools are available."
-        super().__init__(f"Unknown tool: {name}. {offer}")
+        self.near = tuple(near)
+        more = f" and {len(self.available) - 20} more" if len(self.available) > 20 else ""
+        offer = f"Available tools: {', '.join(self.available[:20])}{more}." if available else "No tools are available."
+        question = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
+        super().__init__(f"Unknown tool: {name}.{question} {offer}")
 
 
 class InvalidArgumentsError(ToolError):

@@ -14,13 +14,13 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import anyio
 from anyio.lowlevel import RunVar
 
-from toolkit.chat import ToolCall, ToolResult
+from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
 from toolkit.errors import (
     InvalidArgumentsError,
     ToolCancelledError,
@@ -55,7 +55,7 @@ from toolkit.tools.events import (
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
 from toolkit.tools.output import ToolOutput, dump_output, load_output, to_output
-from toolkit.tools.repair import repair_arguments, repair_name
+from toolkit.tools.repair import nearest_names, repair_arguments, repair_name
 from toolkit.tools.results import ResultStore
 
 if TYPE_CHECKING:
@@ -208,7 +208,8 @@ def prepare(
     if registration is None:
         name = repair_name(call.name, registrations) if policy.name_repair else None
         if name is None:
-            return Refused(call, error_result(call, ToolNotFoundError(call.name, tuple(registrations)).message))
+            unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
+            return Refused(call, error_result(call, unknown.message))
         repairs = (ToolCallRepaired(call_id=call.id, tool_name=name, kind="name", before=call.name, after=name),)
         registration = registrations[name]
         call = ToolCall(call.id, name, call.arguments, extra=call.extra)
@@ -360,6 +361,8 @@ async def run(ready: Ready[Ctx], state: Ctx, policy: ExecutionPolicy, *, depth: 
     context.close()
     if type(output) is not ToolOutput:
         output = to_output(output)
+    if output.is_error and not output.text.strip():
+        output = replace(output, content="The tool failed and gave no reason.")
     result = ToolResult(
         call.id,
         output.content,
@@ -400,22 +403,28 @@ async def _tell_after(after: AfterToolExecution, call: ToolCall, result: ToolRes
 def _limited(result: ToolResult, registration: Registration[Any], policy: ExecutionPolicy) -> ToolResult:
     """Return the result with its text cut to what the model may read."""
     most = registration.options.max_output_chars or policy.max_output_chars
-    if most is None or not isinstance(result.content, str) or len(result.content) <= most:
+    if most is None or (len(result.content) <= most and isinstance(result.content, str)):
         return result
-    return ToolResult(
-        result.call_id,
-        limit_text(
-            result.content,
-            most,
-            registration.options.keep_output or policy.keep_output,
-            reference=None if policy.results is None else policy.results.put(result.content),
-        ),
-        tool_name=result.tool_name,
-        is_error=result.is_error,
-        result_as_answer=result.result_as_answer,
-        child_loop_id=result.child_loop_id,
-        details=result.details,
-    )
+    keep = registration.options.keep_output or policy.keep_output
+    if isinstance(result.content, str):
+        return replace(result, content=_cut(result.content, most, keep, policy))
+    if len(result.text) <= most:
+        return result
+    blocks: list[ContentBlock] = []
+    for block in result.content:
+        if isinstance(block, TextBlock):
+            # What is left goes to the texts in their order; the last ones may keep a single character.
+            left = max(1, most)
+            most -= len(block.text)
+            blocks.append(TextBlock(_cut(block.text, left, keep, policy)) if len(block.text) > left else block)
+        else:
+            blocks.append(block)
+    return replace(result, content=tuple(blocks))
+
+
+def _cut(text: str, most: int, keep: Literal["head", "tail", "both"], policy: ExecutionPolicy) -> str:
+    reference = None if policy.results is None else policy.results.put(text)
+    return limit_text(text, most, keep, reference=reference)
 
 
 # what only some tools ask for

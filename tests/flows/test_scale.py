@@ -1,0 +1,141 @@
+"""Long runs, many runs, and slow readers: nothing grows that should not."""
+
+import tracemalloc
+from collections.abc import AsyncIterator
+from time import process_time
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from toolkit import (
+    AssistantMessage,
+    ChatRequest,
+    ChatResponse,
+    Complete,
+    LoopDetectionConfig,
+    MaxIterations,
+    ResponseDone,
+    StreamEvent,
+    TextDelta,
+    ToolCall,
+    ToolLoopConfig,
+    ToolRegistry,
+    UsageLimits,
+    tool,
+    tool_loop,
+    tool_loop_channel,
+    validate_transcript,
+)
+from toolkit.testing import ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+TOOLS = ToolRegistry([add])
+
+
+class Counting:
+    """Asks for an addition in each turn, and notes when each tenth of its turns began."""
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+        self.asked = 0
+        self.marks: list[float] = []
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        if self.asked % (self.turns // 10) == 0:
+            self.marks.append(process_time())
+        self.asked += 1
+        if self.asked > self.turns:
+            return ChatResponse(message=AssistantMessage("done"))
+        call = ToolCall(f"call_{self.asked}", "add", f'{{"a": {self.asked}, "b": 1}}')
+        return ChatResponse(message=AssistantMessage([call]))
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        raise NotImplementedError
+
+
+async def test_ten_thousand_turns_run_without_recursion_or_growth() -> None:
+    provider = Counting(10_000)
+    config = ToolLoopConfig(
+        max_iterations=20_000,
+        loop_detection=LoopDetectionConfig(),
+        usage_limits=UsageLimits(requests=20_000, tool_calls=20_000),
+    )
+    result = await tool_loop(provider, TOOLS, "count", config=config)
+    assert result.reason == Complete()
+    assert result.tool_rounds == 10_000
+    assert len(result.messages) == 20_002
+    validate_transcript(result.messages)
+    spans = [end - start for start, end in zip(provider.marks, provider.marks[1:], strict=False)]
+    # A cost per turn that grew with the history would be twenty times as high at the end.
+    assert min(spans[-3:]) < 4 * max(spans[:3])
+
+
+async def test_a_thousand_loops_run_at_once() -> None:
+    finished = 0
+
+    async def one() -> None:
+        nonlocal finished
+        result = await tool_loop(Counting(10), TOOLS, "count", config=ToolLoopConfig(max_iterations=5))
+        assert result.reason == MaxIterations(5)
+        validate_transcript(result.messages)
+        finished += 1
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(1000):
+                tasks.start_soon(one)
+    assert finished == 1000
+
+
+class Talkative:
+    """Speaks without end until it has said so many words."""
+
+    def __init__(self, words: int) -> None:
+        self.words = words
+        self.said = 0
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        raise NotImplementedError
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        for _ in range(self.words):
+            self.said += 1
+            yield TextDelta("x" * 1000)
+        yield ResponseDone(ChatResponse(message=AssistantMessage("done")))
+
+
+async def test_a_slow_reader_of_a_channel_keeps_memory_flat() -> None:
+    provider = Talkative(20_000)
+    read = before = 0
+    tracemalloc.start()
+    try:
+        async with tool_loop_channel(provider, TOOLS, "talk", buffer_size=1) as (events, handle):
+            async for event in events:
+                read += 1
+                await anyio.lowlevel.checkpoint()
+                # What is under way is what the reader holds, the one that waits, and the one that is made.
+                assert provider.said <= read + 3
+                if isinstance(event, TextDelta) and read == 100:
+                    tracemalloc.reset_peak()
+                    before = tracemalloc.get_traced_memory()[0]
+                if read == 20_000:
+                    assert tracemalloc.get_traced_memory()[1] - before < 200_000
+            assert (await handle.result()).text == "done"
+    finally:
+        tracemalloc.stop()
+    assert read > 20_000
+
+
+async def test_a_wide_turn_gives_its_results_in_call_order() -> None:
+    calls = [ToolCall(f"c{number}", "add", f'{{"a": {number}, "b": 0}}') for number in range(1000)]
+    result = await tool_loop(ScriptedProvider([AssistantMessage(calls), "done"]), TOOLS, "go")
+    assert [message.text for message in result.messages[2:-1]] == [str(number) for number in range(1000)]
