@@ -1,0 +1,35 @@
+"""One measure, in this process: ``python -m tests.bench.measure ours.turns_50 [--features]`` prints the figure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+
+from tests.bench import importing
+
+_IMPORTS = {
+    "floor.importing": importing.floor,
+    "ours.importing": importing.ours,
+    "ours.importing_with_a_tool": importing.with_a_tool,
+}
+
+
+def main(name: str, *, features: bool) -> float:
+    """Return the figure of the measure of that name."""
+    if name in _IMPORTS:
+        return _IMPORTS[name]()
+    side, _, measure = name.partition(".")
+    if side == "floor":
+        return float(getattr(import_module("tests.bench.floor"), measure)())
+    ours = import_module("tests.bench.ours")
+    if side == "price":
+        return float(ours.price_of(measure))
+    return float(getattr(ours, measure)(ours.FEATURES if features else ()))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "features":
+        print(json.dumps(import_module("tests.bench.ours").FEATURES))
+    else:
+        print(main(sys.argv[1], features="--features" in sys.argv))

@@ -1,0 +1,379 @@
+"""The same work as in `floor`, by toolkit, with any of its features switched on."""
+
+import asyncio
+import cProfile
+import datetime
+import gc
+import pstats
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from statistics import median
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from tests.bench.clock import BATCHES, cpu_of, on_asyncio, sized, wall_of
+from tests.bench.floor import hold, memory_of
+from tests.bench.rich import RICH_ARGUMENTS, Address, Kind, Point
+from tests.bench.workload import DELTAS, arguments_of, block, forecast, search, wait
+from toolkit import (
+    Approve,
+    AssistantMessage,
+    ChatRequest,
+    ChatResponse,
+    FunctionTool,
+    LoopDetectionConfig,
+    MemoryCache,
+    ResponseDone,
+    StreamEvent,
+    TextDelta,
+    ToolCall,
+    ToolLoopConfig,
+    ToolLoopResult,
+    ToolRegistry,
+    ToolRetryConfig,
+    Usage,
+    UsageLimits,
+    UserMessage,
+    tool,
+    tool_loop,
+    tool_loop_stream,
+)
+
+FEATURES = ("approval", "hooks", "retry", "tool timeout", "loop timeout", "events", "detection", "limits", "cache")
+
+
+class Script:
+    """A provider that costs next to nothing: it gives prepared responses, one after the other."""
+
+    def __init__(self, responses: Sequence[ChatResponse] = (), *, yields: bool = False) -> None:
+        self._responses = iter(responses)
+        self._yields = yields
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        if self._yields:
+            await asyncio.sleep(0)
+        return next(self._responses)
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        yield ResponseDone(await self.generate(request))
+
+
+class Talker(Script):
+    """Streams a long answer."""
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        for _ in range(DELTAS):
+            yield TextDelta("word ")
+        yield ResponseDone(ChatResponse(message=AssistantMessage("word " * DELTAS)))
+
+
+class HeldScript(Script):
+    """Lets its second reply wait, as `floor.HeldModel` does."""
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        if len(request.messages) > 1:
+            await hold()
+        return next(self._responses)
+
+
+def responses_of(turns: int, calls: int = 1, name: str = "forecast") -> list[ChatResponse]:
+    """Return what the model says in a run of so many tool turns."""
+    responses = [
+        ChatResponse(
+            message=AssistantMessage(
+                [ToolCall(f"{turn}-{call}", name, arguments_of(turn * calls + call)) for call in range(calls)]
+            ),
+            usage=Usage(input_tokens=10, output_tokens=5),
+            stop_reason="tool_use",
+        )
+        for turn in range(turns)
+    ]
+    return [*responses, ChatResponse(message=AssistantMessage("done"))]
+
+
+class Setting:
+    """The tool, the registry and the configuration of a run with some features.
+
+    Args:
+        function: The tool.
+        features: Some of `FEATURES`.
+        idle_tools: How many tools more there are, which nobody calls.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any] = forecast, features: Collection[str] = (), *, idle_tools: int = 0
+    ) -> None:
+        self._features = frozenset(features)
+        options: dict[str, Any] = {}
+        if "retry" in features:
+            options["retry"] = ToolRetryConfig()
+        if "tool timeout" in features:
+            options["timeout"] = 60
+        self.name = function.__name__
+        self.registry = ToolRegistry([_made(function, options)])
+        for number in range(idle_tools):
+            self.registry.register(tool(name=f"idle_{number}")(forecast))
+
+    def config(self, turns: int) -> ToolLoopConfig:
+        """Return a configuration for one run: a cache must be new, or nothing would run."""
+        has = self._features.__contains__
+        return ToolLoopConfig(
+            max_iterations=turns + 1,
+            max_output_chars=None,
+            on_tool_call=(lambda request: Approve()) if has("approval") else None,
+            before_tool_execution=(lambda name, call_id, arguments: True) if has("hooks") else None,
+            after_tool_execution=(lambda name, call_id, is_error: None) if has("hooks") else None,
+            timeout=3_600 if has("loop timeout") else None,
+            on_event=(lambda event: None) if has("events") else None,
+            loop_detection=LoopDetectionConfig() if has("detection") else None,
+            usage_limits=UsageLimits(requests=10**6, tool_calls=10**6, total_tokens=10**9) if has("limits") else None,
+            cache=MemoryCache() if has("cache") else None,
+        )
+
+    async def run(self, provider: Script, config: ToolLoopConfig) -> ToolLoopResult:
+        """Run a loop."""
+        return await tool_loop(provider, self.registry, "What is the weather?", config=config)
+
+
+def _made(function: Callable[..., Any], options: dict[str, Any]) -> FunctionTool[object, ..., Any]:
+    made: FunctionTool[object, ..., Any] = tool(**options)(function)
+    return made
+
+
+def making_simple(features: Collection[str]) -> float:
+    def make() -> None:
+        for _ in range(sized(50)):
+
+            async def forecast(city: str, days: int, metric: bool = True) -> dict[str, Any]:
+                """Forecast the weather.
+
+                Args:
+                    city: Such as Paris.
+                    days: How many days ahead.
+                    metric: Whether to use degrees Celsius.
+                """
+                raise NotImplementedError
+
+            made = tool(forecast)
+            assert made.definition.parameters
+            made.parse_args(arguments_of(3))
+
+    return cpu_of(make, sized(50))
+
+
+def making_rich(features: Collection[str]) -> float:
+    def make() -> None:
+        for _ in range(sized(20)):
+
+            async def order(
+                name: Annotated[str, pydantic.Field(min_length=1, max_length=50)],
+                address: Address,
+                kind: Kind,
+                tags: list[str],
+                limits: dict[str, int],
+                points: list[Point],
+                codes: set[int] | str,
+                mode: Literal["fast", "cheap"] = "fast",
+                when: datetime.datetime | None = None,
+                price: Annotated[float, pydantic.Field(ge=0)] = 1.0,
+            ) -> None:
+                """Order something.
+
+                Args:
+                    name: Whose order it is.
+                    address: Where it goes.
+                    kind: What it is.
+                    tags: Words about it.
+                    limits: The most of each.
+                    points: Places on the way.
+                    codes: Codes, or one word.
+                    mode: How it goes.
+                    when: When it goes.
+                    price: What it costs.
+                """
+
+            made = tool(order)
+            assert made.definition.parameters
+            made.parse_args(RICH_ARGUMENTS)
+
+    return cpu_of(make, sized(20))
+
+
+def one_call(features: Collection[str]) -> float:
+    registry, count = Setting(forecast, features).registry, sized(10_000)
+    call = ToolCall("1", "forecast", arguments_of(1))
+
+    async def work() -> None:
+        messages: list[Any] = []
+        for _ in range(count):
+            messages.append(await registry.execute(call))
+
+    return on_asyncio(work, count)
+
+
+def turning(setting: Setting, turns: int, runs: int, calls: int = 1) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Return what makes so many runs of so many turns of so many calls."""
+    responses = responses_of(turns, calls, setting.name)
+
+    async def work() -> None:
+        for _ in range(runs):
+            await setting.run(Script(responses), setting.config(turns))
+
+    return work
+
+
+def _turns(setting: Setting, turns: int, runs: int, calls: int = 1, per: int = 1) -> float:
+    runs = sized(runs)
+    return on_asyncio(turning(setting, turns, runs, calls), runs * per)
+
+
+def one_run(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, features), 1, 3_000)
+
+
+def turns_50(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, features), 50, 150, per=50)
+
+
+def turns_800(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, features), 800, 10, per=800)
+
+
+def idle_tools(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, features, idle_tools=100), 50, 150, per=50)
+
+
+def large_results(features: Collection[str]) -> float:
+    return _turns(Setting(search, features), 50, 30, per=50)
+
+
+def calls_100(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, features), 1, 50, calls=100, per=100)
+
+
+def calls_1000(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, features), 1, 5, calls=1000, per=1000)
+
+
+def waiting_100(features: Collection[str]) -> float:
+    setting, responses = Setting(wait, features), responses_of(1, 100, "wait")
+    return wall_of(lambda: setting.run(Script(responses), setting.config(1)))
+
+
+def blocking_32(features: Collection[str]) -> float:
+    setting, responses = Setting(block, features), responses_of(1, 32, "block")
+    return wall_of(lambda: setting.run(Script(responses), setting.config(1)))
+
+
+def loops_1000(features: Collection[str]) -> float:
+    setting, responses, loops = Setting(forecast, features), responses_of(10), sized(1_000)
+
+    async def work() -> None:
+        await asyncio.gather(*[setting.run(Script(responses, yields=True), setting.config(10)) for _ in range(loops)])
+
+    return on_asyncio(work, loops * 10)
+
+
+def deltas(features: Collection[str]) -> float:
+    setting = Setting(forecast, features)
+
+    async def work() -> None:
+        parts: list[str] = []
+        async with tool_loop_stream(Talker(), setting.registry, "Talk.", config=setting.config(1)) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    parts.append(event.text)
+        assert len("".join(parts)) == 5 * DELTAS
+
+    return on_asyncio(work, DELTAS)
+
+
+def floor_of_deltas() -> float:
+    """Read the same provider's stream without a loop: the floor of `deltas`."""
+
+    async def work() -> None:
+        request = ChatRequest(messages=[UserMessage("Talk.")])
+        parts: list[str] = []
+        async for event in Talker().stream(request):
+            if isinstance(event, TextDelta):
+                parts.append(event.text)
+        assert len("".join(parts)) == 5 * DELTAS
+
+    return on_asyncio(work, DELTAS)
+
+
+def memory(features: Collection[str]) -> float:
+    setting, responses = Setting(forecast, features), responses_of(1)
+    config = setting.config(10)
+    return asyncio.run(memory_of(lambda script: setting.run(script, config), lambda: HeldScript(responses)))
+
+
+def price_of(feature: str) -> float:
+    """Return the microseconds a turn that one feature adds, measured in turns with and without it."""
+    turns, runs = 50, sized(40)
+    without, within = turning(Setting(), turns, runs), turning(Setting(features=[feature]), turns, runs)
+
+    async def measured() -> float:
+        differences: list[float] = []
+        for _ in range(BATCHES + 1):
+            gc.collect()
+            marks = [time.process_time()]
+            for work in (without, within):
+                await work()
+                marks.append(time.process_time())
+            differences.append((marks[2] - marks[1]) - (marks[1] - marks[0]))
+        return median(differences[1:]) / turns / runs * 1e6
+
+    return asyncio.run(measured())
+
+
+def on_trio(name: str) -> float:
+    """Return what a turn (`turns`) or one of a hundred parallel calls (`calls`) costs on trio."""
+    import trio
+
+    runs = sized(100)
+    work, units = {
+        "turns": (turning(Setting(), 50, runs), 50 * runs),
+        "calls": (turning(Setting(), 1, runs, calls=100), 100 * runs),
+    }[name]
+
+    async def measured() -> float:
+        await work()
+        spent: list[float] = []
+        for _ in range(BATCHES):
+            began = time.process_time()
+            await work()
+            spent.append(time.process_time() - began)
+        return median(spent) / units * 1e6
+
+    return trio.run(measured)
+
+
+def trio_turns(features: Collection[str]) -> float:
+    return on_trio("turns")
+
+
+def trio_calls(features: Collection[str]) -> float:
+    return on_trio("calls")
+
+
+def calls_a_turn(turns: int) -> float:
+    """Return how many Python functions a turn calls, counted by cProfile; built-in functions don't count."""
+    setting, responses = Setting(), responses_of(turns)
+    config = setting.config(turns)
+
+    async def count() -> int:
+        await setting.run(Script(responses), config)
+        profile = cProfile.Profile(builtins=False)
+        profile.enable()
+        await setting.run(Script(responses), config)
+        profile.disable()
+        stats: dict[Any, tuple[int, int, float, float, Any]] = vars(pstats.Stats(profile))["stats"]
+        return sum(entry[1] for entry in stats.values())
+
+    return asyncio.run(count()) / turns
+
+
+def python_calls(features: Collection[str]) -> float:
+    return calls_a_turn(200)
