@@ -362,7 +362,9 @@ async def run(ready: Ready[Ctx], state: Ctx, policy: ExecutionPolicy, *, depth: 
     if type(output) is not ToolOutput:
         output = to_output(output)
     if output.is_error and not output.text.strip():
-        output = replace(output, content="The tool failed and gave no reason.")
+        reason = "The tool failed and gave no reason."
+        blocks = () if isinstance(output.content, str) else output.content
+        output = replace(output, content=(TextBlock(reason), *blocks) if blocks else reason)
     result = ToolResult(
         call.id,
         output.content,

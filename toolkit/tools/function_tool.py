@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from types import MethodType
-from typing import Any, Concatenate, Generic, Self, TypeAlias, cast, get_origin, overload
+from typing import Any, Concatenate, Generic, Protocol, Self, TypeAlias, cast, get_origin, overload
 
 import anyio
 from typing_extensions import ParamSpec, TypeVar
@@ -33,13 +33,19 @@ __all__ = ["FunctionTool"]
 P = ParamSpec("P", default=...)
 Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True, default=Any)
-Ctx2 = TypeVar("Ctx2")
+Ctx2 = TypeVar("Ctx2", contravariant=True)
 
 _Arguments: TypeAlias = dict[str, Any]
 _Execute: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Awaitable[ToolOutput]]
 _Call: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Any]
 
 _NOT_BOUND: Any = object()
+
+
+class _MethodWithContext(Protocol[Ctx2, Q, R_co]):
+    """How a method with a context is called through its class: mypy solves the types of a call, not of two prefixes."""
+
+    def __call__(self, receiver: Any, context: Ctx2, /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
 
 
 @dataclass(slots=True)
@@ -124,7 +130,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     ) -> FunctionTool[object, Q, R_co]: ...
     @overload
     def __get__(
-        self: FunctionTool[Any, Concatenate[Any, Ctx2, Q], R_co], instance: object, owner: type | None = None
+        self: _MethodWithContext[Ctx2, Q, R_co], instance: object, owner: type | None = None
     ) -> FunctionTool[Ctx2, Concatenate[Ctx2, Q], R_co]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         function: Any = self.function

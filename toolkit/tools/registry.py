@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MethodType
-from typing import Any, Generic, Self, TypeAlias, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
@@ -32,11 +32,26 @@ from toolkit.tools.permissions import Permissions
 
 __all__ = ["Registrable", "ToolRegistry"]
 
-AnyTool = TypeVar("AnyTool", bound=Tool[Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 Other = TypeVar("Other")
 
-Registrable: TypeAlias = Tool[Ctx] | Callable[..., Any]
-"""What a registry takes: a tool, or a plain function that is made one."""
+
+class PlainFunction(Protocol):
+    """A function as ``def`` makes it; a tool, which can be called too, is none."""
+
+    @property
+    def __globals__(self) -> dict[str, Any]:
+        """The names of its module."""
+        ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        ...
+
+
+Registrable: TypeAlias = Tool[Ctx] | PlainFunction
+"""What a registry takes: a tool whose context fits, or a plain function that is made one."""
 
 
 class ToolRegistry(Generic[Ctx]):
@@ -68,9 +83,11 @@ class ToolRegistry(Generic[Ctx]):
             self.register(cast("Tool[Ctx]", tool))
 
     @overload
-    def register(self, tool: AnyTool) -> AnyTool: ...
+    def register(self, tool: FunctionTool[Ctx, P, R]) -> FunctionTool[Ctx, P, R]: ...
     @overload
-    def register(self, tool: Callable[..., Any]) -> FunctionTool[object, ..., Any]: ...
+    def register(self, tool: Tool[Ctx]) -> Tool[Ctx]: ...
+    @overload
+    def register(self, tool: PlainFunction) -> FunctionTool[object, ..., Any]: ...
     def register(self, tool: Any) -> Any:
         """Add a tool, or a function as one, and return the tool.
 
@@ -81,9 +98,11 @@ class ToolRegistry(Generic[Ctx]):
         return self._add(tool, replacing=False)
 
     @overload
-    def register_or_replace(self, tool: AnyTool) -> AnyTool: ...
+    def register_or_replace(self, tool: FunctionTool[Ctx, P, R]) -> FunctionTool[Ctx, P, R]: ...
     @overload
-    def register_or_replace(self, tool: Callable[..., Any]) -> FunctionTool[object, ..., Any]: ...
+    def register_or_replace(self, tool: Tool[Ctx]) -> Tool[Ctx]: ...
+    @overload
+    def register_or_replace(self, tool: PlainFunction) -> FunctionTool[object, ..., Any]: ...
     def register_or_replace(self, tool: Any) -> Any:
         """Add a tool, in the place of the one that has its name, if any, and return the tool."""
         return self._add(tool, replacing=True)

@@ -1,0 +1,88 @@
+"""What a decorated function still is: checked by pyright and mypy, never run."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, assert_type
+
+from toolkit import Tool, ToolContext, ToolRetryConfig, tool, tool_from_function, tool_with_ctx
+
+
+class App:
+    user: str = "ada"
+
+
+@tool
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@tool(name="plus", timeout=5, retry=ToolRetryConfig(max_retries=1), tags={"math"})
+def add_with_options(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@tool
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@tool
+async def lines(path: str) -> AsyncIterator[str]:
+    yield path
+
+
+@tool_with_ctx
+def greet(app: App, greeting: str) -> str:
+    return greeting + app.user
+
+
+@tool_with_ctx(requires_approval=True)
+async def remove(app: App, name: str) -> None: ...
+
+
+@tool_with_ctx
+def report(context: ToolContext[App], steps: int) -> int:
+    assert_type(context.state, App)
+    return steps
+
+
+assert_type(add(1), int)
+assert_type(add(1, b=2), int)
+assert_type(add_with_options(1), int)
+assert_type(lines("x"), AsyncIterator[str])
+assert_type(greet(App(), "hi"), str)
+assert_type(add.invoke({"a": 1}), int)
+assert_type(add.parse_args('{"a": 1}'), dict[str, Any])
+assert_type(tool_from_function(max, name="largest").options.timeout, float | None)
+
+
+async def awaited() -> None:
+    assert_type(await fetch("x"), bytes)
+    assert_type(await remove(App(), name="x"), None)
+
+
+add("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+add()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+greet("hi")  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue]
+report(App(), 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+tool(timeout="soon")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+tool(tiemout=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+fits_everywhere: Tool[App] = add
+fits_its_own: Tool[App] = greet
+needs_app: Tool[object] = greet  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+as_function: Callable[[int], int] = add
+
+
+class Counter:
+    @tool
+    def bump(self, by: int) -> int:
+        return by
+
+    @tool_with_ctx
+    def bump_for(self, app: App, by: int) -> str:
+        return app.user * by
+
+
+counter = Counter()
+assert_type(counter.bump(1), int)
+assert_type(counter.bump_for(App(), 1), str)
