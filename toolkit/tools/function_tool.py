@@ -33,7 +33,7 @@ __all__ = ["FunctionTool"]
 P = ParamSpec("P", default=...)
 Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True, default=Any)
-Ctx2 = TypeVar("Ctx2", contravariant=True)
+Other_contra = TypeVar("Other_contra", contravariant=True)
 
 _Arguments: TypeAlias = dict[str, Any]
 _Execute: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Awaitable[ToolOutput]]
@@ -42,10 +42,10 @@ _Call: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Any]
 _NOT_BOUND: Any = object()
 
 
-class _MethodWithContext(Protocol[Ctx2, Q, R_co]):
+class _MethodWithContext(Protocol[Other_contra, Q, R_co]):
     """How a method with a context is called through its class: mypy solves the types of a call, not of two prefixes."""
 
-    def __call__(self, receiver: Any, context: Ctx2, /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
+    def __call__(self, receiver: Any, context: Other_contra, /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
 
 
 @dataclass(slots=True)
@@ -130,8 +130,8 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     ) -> FunctionTool[object, Q, R_co]: ...
     @overload
     def __get__(
-        self: _MethodWithContext[Ctx2, Q, R_co], instance: object, owner: type | None = None
-    ) -> FunctionTool[Ctx2, Concatenate[Ctx2, Q], R_co]: ...
+        self: _MethodWithContext[Other_contra, Q, R_co], instance: object, owner: type | None = None
+    ) -> FunctionTool[Other_contra, Concatenate[Other_contra, Q], R_co]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         function: Any = self.function
         if isinstance(function, staticmethod):
