@@ -125,7 +125,14 @@ from toolkit.loop.streaming import tool_loop_channel, tool_loop_stream
 from toolkit.tools.approval import Abort, Approval, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.tools.caching import Cache, MemoryCache, SqliteCache
 from toolkit.tools.context import ToolContext
-from toolkit.tools.decorators import tool, tool_from_function, tool_with_ctx
+from toolkit.tools.decorators import (
+    tool,
+    tool_from_function,
+    tool_from_schema,
+    tool_from_schema_with_ctx,
+    tool_with_ctx,
+    tools_of,
+)
 from toolkit.tools.events import (
     ToolCallRefused,
     ToolCallRepaired,
@@ -278,12 +285,15 @@ __all__ = [
     "token_budget",
     "tool",
     "tool_from_function",
+    "tool_from_schema",
+    "tool_from_schema_with_ctx",
     "tool_loop",
     "tool_loop_channel",
     "tool_loop_resumable",
     "tool_loop_stream",
     "tool_loop_sync",
     "tool_with_ctx",
+    "tools_of",
     "validate_transcript",
     "when_called",
 ]

@@ -5,6 +5,7 @@ from toolkit.schema.decoding import decode_strings
 from toolkit.schema.function_schema import FunctionSchema, function_schema
 from toolkit.schema.projections import anthropic, gemini, openai_strict
 from toolkit.schema.raw import raw_arguments
+from toolkit.schema.signature import kind_of
 
 __all__ = [
     "anthropic",
@@ -13,6 +14,7 @@ __all__ = [
     "function_schema",
     "FunctionSchema",
     "gemini",
+    "kind_of",
     "MalformedJsonError",
     "openai_strict",
     "raw_arguments",

@@ -111,7 +111,7 @@ def read_signature(
         ),
         context_hint=context_hint,
         return_hint=_resolve_return(source, globalns, namespace),
-        kind=_kind_of(function),
+        kind=kind_of(function),
         hidden=frozenset(p.name for p in found) - {p.name for p in parameters},
         described_by=source,
         namespace={**globalns, **namespace},
@@ -289,7 +289,7 @@ def _resolve_return(source: Any, globalns: dict[str, Any], localns: Mapping[str,
         return NOTHING
 
 
-def _kind_of(function: Any) -> CallableKind:
+def kind_of(function: Any) -> CallableKind:
     for _ in range(100):
         if isinstance(function, functools.partial):
             function = function.func

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from toolkit.schema import FunctionSchema, kind_of, raw_arguments
 from toolkit.tools.context import ToolContext
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.options import ToolOptionKeywords, ToolOptions
 
-__all__ = ["tool", "tool_from_function", "tool_with_ctx"]
+__all__ = [
+    "tool",
+    "tool_from_function",
+    "tool_from_schema",
+    "tool_from_schema_with_ctx",
+    "tool_with_ctx",
+    "tools_of",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -128,6 +136,99 @@ def tool_from_function(
         function, name=name, description=description, context=False, options=options
     )
     return made
+
+
+def tool_from_schema(
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    handler: Callable[[dict[str, Any]], R],
+    **options: Unpack[ToolOptionKeywords],
+) -> FunctionTool[object, [dict[str, Any]], R]:
+    """Return a tool for a JSON Schema that is there already; the handler gets the arguments as one dict.
+
+    ::
+
+        weather = tool_from_schema("weather", "Get the weather.", schema, lambda arguments: ask(arguments["city"]))
+
+    Args:
+        name: What the model calls it.
+        description: What the model reads.
+        parameters: A JSON Schema of type object, of draft 2020-12 or draft 7; arguments are checked against it.
+        handler: Sync, async or a generator, like a decorated function.
+        options: See `ToolOptions`.
+
+    Raises:
+        SchemaError: The schema can't be used; says why.
+        ConfigurationError: An option or a name that can't be.
+    """
+    made: FunctionTool[object, [dict[str, Any]], R] = _from_schema(
+        name, description, parameters, handler, context=False, options=options
+    )
+    return made
+
+
+def tool_from_schema_with_ctx(
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    handler: Callable[[ToolContext[C], dict[str, Any]], R],
+    **options: Unpack[ToolOptionKeywords],
+) -> FunctionTool[C, [ToolContext[C], dict[str, Any]], R]:
+    """Do what `tool_from_schema` does, for a handler that takes the `ToolContext` first."""
+    made: FunctionTool[C, [ToolContext[C], dict[str, Any]], R] = _from_schema(
+        name, description, parameters, handler, context=True, options=options
+    )
+    return made
+
+
+def _from_schema(
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    handler: Callable[..., Any],
+    *,
+    context: bool,
+    options: ToolOptionKeywords,
+) -> Any:
+    settings = ToolOptions(**cast("Any", options))
+    schema = FunctionSchema(
+        name=name,
+        description=description,
+        parameters=dict(parameters),
+        arguments=raw_arguments(parameters, subject=f"tool '{name}'"),
+        context_hint=ToolContext,
+        return_hint=None,
+        kind=kind_of(handler),
+        bind=lambda arguments: ((arguments,), {}),
+        warnings=(),
+        make_output_schema=lambda: None,
+    )
+    return FunctionTool[Any, ..., Any](handler, context=context, name=name, options=settings, schema=schema)
+
+
+def tools_of(instance: object) -> list[FunctionTool[Any, ..., Any]]:
+    """Return the decorated methods of an object as tools bound to it.
+
+    Those of its base classes come first, each in the order of its definition; one that is overridden keeps its place.
+    Nothing else of the object is touched: properties are not evaluated.
+
+    Raises:
+        SchemaError: A method can't be a tool.
+    """
+    names = dict.fromkeys(name for base in reversed(type(instance).__mro__) for name in vars(base))
+    tools: list[FunctionTool[Any, ..., Any]] = []
+    for name in names:
+        found: Any = inspect.getattr_static(type(instance), name)
+        if isinstance(getattr(found, "__func__", found), FunctionTool) or isinstance(found, FunctionTool):
+            bound: Any = getattr(instance, name)
+            method = getattr(bound, "__func__", None)
+            if isinstance(method, FunctionTool):
+                # What a class method over a tool gives from Python 3.13 on.
+                bound = cast("Any", method).__get__(bound.__self__, type(bound.__self__))
+            _ = bound.definition
+            tools.append(bound)
+    return tools
 
 
 def _made(

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from types import MethodType
-from typing import Any, Concatenate, Generic, Protocol, Self, TypeAlias, cast, get_origin, overload
+from typing import Any, Concatenate, Generic, Protocol, Self, TypeAlias, cast, get_args, get_origin, overload
 
 import anyio
 from typing_extensions import ParamSpec, TypeVar
 
-from toolkit.chat import ToolDefinition
+from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolDefinition
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.tools.context import ToolContext
@@ -53,7 +53,6 @@ class _Finished:
     """What is known of a tool once its function has been read."""
 
     schema: FunctionSchema
-    definition: ToolDefinition
     call: _Call
     execute: _Execute
 
@@ -85,6 +84,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         localns: Mapping[str, Any] | None = None,
         receiver: object = _NOT_BOUND,
         counter: UsageCounter | None = None,
+        schema: FunctionSchema | None = None,
     ) -> None:
         self.function = function
         self.options = options
@@ -95,7 +95,9 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         self._localns = localns
         self._receiver = receiver
         self._is_method = receiver is not _NOT_BOUND
+        self._schema = schema
         self._finished: _Finished | None = None
+        self._definition: ToolDefinition | None = None
         update_wrapper(cast("Any", self), function)
         if name is not None:
             check_name(name)
@@ -106,7 +108,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
                     f"{_described(function)}: isolation='process' and a context don't go together: the context lives "
                     "in this process. Leave one of them out."
                 )
-        if receiver is _NOT_BOUND and not _is_in_class_body(function):
+        if schema is not None or (receiver is _NOT_BOUND and not _is_in_class_body(function)):
             self._finish()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -157,8 +159,17 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def definition(self) -> ToolDefinition:
-        """What the model is told."""
-        return self._ready.definition
+        """What the model is told; made at its first use, as a schema of the output can take a while."""
+        if self._definition is None:
+            schema = self._ready.schema
+            self._definition = ToolDefinition(
+                name=schema.name,
+                description=schema.description,
+                parameters=schema.parameters,
+                output_schema=None if _is_content(schema.return_hint) else schema.output_schema,
+                strict=self.options.strict,
+            )
+        return self._definition
 
     @property
     def schema(self) -> FunctionSchema:
@@ -178,6 +189,25 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
         """Run the function with validated arguments; whatever it returns becomes a `ToolOutput`."""
         return self._ready.execute(arguments, context)
+
+    @property
+    def max_usage_count(self) -> int | None:
+        """How many calls may run; None sets no limit."""
+        return self.counter.maximum
+
+    @property
+    def current_usage_count(self) -> int:
+        """How many calls have run, or been let run."""
+        return self.counter.current
+
+    @property
+    def has_reached_max_usage_count(self) -> bool:
+        """Whether no call is left."""
+        return self.counter.is_exhausted
+
+    def reset_usage_count(self) -> None:
+        """Forget all calls."""
+        self.counter.reset()
 
     def parse_args(self, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as the function would get them, from JSON text or from decoded JSON.
@@ -235,7 +265,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             raise SchemaError(
                 _described(function), "it is a method: take it from an instance, or use tools_of(instance)"
             )
-        schema = function_schema(
+        schema = self._schema or function_schema(
             function,
             context=self._takes_context,
             receiver=is_bound,
@@ -244,18 +274,11 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             strict=self.options.strict,
             localns=self._localns,
         )
-        name = check_name(schema.name)
-        definition = ToolDefinition(
-            name=name,
-            description=schema.description,
-            parameters=schema.parameters,
-            output_schema=schema.output_schema,
-            strict=self.options.strict,
-        )
+        check_name(schema.name)
         bound = MethodType(function, self._receiver) if is_bound else function
         call = _compose_call(bound, schema, takes_envelope=_wants_envelope(schema) if self._takes_context else None)
         execute = _compose_execute(call, schema, self.options, function)
-        self._finished = _Finished(schema, definition, call, execute)
+        self._finished = _Finished(schema, call, execute)
         self._localns = None
         return self._finished
 
@@ -263,6 +286,12 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 def _described(function: Any) -> str:
     inner = getattr(function, "__func__", function)
     return f"function '{getattr(inner, '__qualname__', repr(inner))}'"
+
+
+def _is_content(hint: Any) -> bool:
+    """Whether a return hint speaks of what a model reads, and not of data."""
+    parts = get_args(hint) or (hint,)
+    return any(part in (ToolOutput, TextBlock, ImageBlock, AudioBlock, FileBlock) for part in parts)
 
 
 def _is_in_class_body(function: Any) -> bool:
