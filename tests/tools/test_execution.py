@@ -1,0 +1,525 @@
+"""One call, whatever comes of it: the registry's `execute` shows every outcome."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from toolkit import (
+    Abort,
+    AssistantMessage,
+    Defer,
+    Deny,
+    MemoryCache,
+    Modify,
+    ToolCall,
+    ToolCallRefused,
+    ToolCallRepaired,
+    ToolCancelledError,
+    ToolContext,
+    ToolDeniedError,
+    ToolError,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolFailedError,
+    ToolLoopConfig,
+    ToolOutput,
+    ToolRegistry,
+    ToolResult,
+    ToolRetryConfig,
+    ToolUsageLimitExceededError,
+    tool,
+    tool_loop,
+    tool_with_ctx,
+)
+from toolkit.testing import ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+NO_PAUSE = ToolRetryConfig(max_retries=3, initial_backoff=0, jitter=0)
+
+
+def call(name: str, arguments: str = "{}", call_id: str = "1") -> ToolCall:
+    return ToolCall(call_id, name, arguments)
+
+
+@dataclass
+class Case:
+    name: str
+    raised: BaseException
+    text: str
+
+
+CASES = [
+    Case("a tool error is told as written", ToolError("no luck"), "no luck"),
+    Case("one without a message tells its name", ToolError(), "ToolError"),
+    Case("its subclasses too", ToolFailedError("broken"), "broken"),
+    Case("a denial from inside", ToolDeniedError(), "Tool call denied."),
+    Case("a cancellation from inside", ToolCancelledError(), "Cancelled"),
+    Case("another error with its type", ValueError("bad"), "ValueError: bad"),
+    Case("an error without a message is not empty", ValueError(), "ValueError (it gave no message)"),
+    Case("a key error", KeyError("k"), "KeyError: 'k'"),
+    Case(
+        "a group tells of each",
+        ExceptionGroup("many", [ValueError("a"), ToolError("b"), ExceptionGroup("in", [KeyError("c")])]),
+        "ExceptionGroup: ValueError: a; b; ExceptionGroup: KeyError: 'c'",
+    ),
+    Case("a timeout of its own", TimeoutError(), "TimeoutError (it gave no message)"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_what_a_tool_raises_is_told_to_the_model(case: Case, is_async: bool) -> None:
+    @tool
+    async def later() -> str:
+        raise case.raised
+
+    @tool
+    def now() -> str:
+        raise case.raised
+
+    result = await ToolRegistry([later, now]).execute(call("later" if is_async else "now"))
+    assert (result.is_error, result.text) == (True, case.text)
+
+
+async def test_what_is_no_exception_passes_out() -> None:
+    @tool
+    async def quit_program() -> str:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        await ToolRegistry([quit_program]).execute(call("quit_program"))
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancelled_error_that_nobody_asked_for_is_the_tools_own() -> None:
+    @tool
+    async def gives_up() -> str:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+        return ""
+
+    result = await ToolRegistry([gives_up]).execute(call("gives_up"))
+    assert (result.is_error, result.text) == (True, "CancelledError (it gave no message)")
+
+
+async def test_an_error_output_is_an_error_and_never_without_words() -> None:
+    @tool
+    async def fails(text: str) -> ToolOutput:
+        return ToolOutput(text, is_error=True, result_as_answer=True)
+
+    registry = ToolRegistry([fails])
+    told = await registry.execute(call("fails", '{"text": "so"}'))
+    assert (told.is_error, told.text, told.result_as_answer) == (True, "so", False)
+    silent = await registry.execute(call("fails", '{"text": " "}'))
+    assert (silent.is_error, silent.text) == (True, "The tool failed and gave no reason.")
+
+
+async def test_an_unknown_tool_is_told_with_what_there_is() -> None:
+    @tool
+    async def search() -> str:
+        return ""
+
+    result = await ToolRegistry([search]).execute(call("research_all"))
+    assert result.text == "Unknown tool: research_all. Did you mean search? Available tools: search."
+    assert (await ToolRegistry().execute(call("x"))).text == "Unknown tool: x. No tools are available."
+
+
+async def test_a_near_miss_of_a_name_is_taken_unless_that_is_off_and_never_outside_the_scope() -> None:
+    @tool
+    async def get_weather() -> str:
+        return "sunny"
+
+    @tool
+    async def other() -> str:
+        return ""
+
+    registry = ToolRegistry([get_weather, other])
+    assert (await registry.execute(call("getWeather"))).text == "sunny"
+    assert (await registry.execute(call("get_wether"))).text == "sunny"
+    assert (await registry.without(["get_weather"]).execute(call("get_wether"))).is_error
+    result = await tool_loop(
+        ScriptedProvider([call("getWeather"), "ok"]), registry, "go", config=ToolLoopConfig(name_repair=False)
+    )
+    assert result.messages[2].text.startswith("Unknown tool: getWeather.")
+
+
+async def test_arguments_are_mended_where_that_is_no_guess() -> None:
+    events: list[Any] = []
+
+    @tool
+    async def add(numbers: list[int], note: str = "") -> str:
+        return f"{sum(numbers)}{note}"
+
+    @tool(argument_repair=False)
+    async def exact(numbers: list[int]) -> str:
+        return f"{sum(numbers)}"
+
+    script = [
+        AssistantMessage(
+            [
+                call("add", "{'numbers': [1, 2,],}", "a"),
+                call("add", '{"numbers": "[1, 2]", "note": "[3]"}', "b"),
+                call("add", '{"numbers": [1, 2', "c"),
+                call("exact", "{'numbers': [1]}", "d"),
+            ]
+        ),
+        "ok",
+    ]
+    result = await tool_loop(
+        ScriptedProvider(script), ToolRegistry([add, exact]), "go", config=ToolLoopConfig(on_event=events.append)
+    )
+    texts = [message.text for message in result.messages if isinstance(message, ToolResult)]
+    assert texts[:2] == ["3", "3[3]"]
+    assert all("JSON" in text for text in texts[2:])
+    repairs = [(event.call_id, event.kind) for event in events if isinstance(event, ToolCallRepaired)]
+    assert repairs == [("a", "text"), ("b", "values")]
+    refused = [event.call_id for event in events if isinstance(event, ToolCallRefused)]
+    assert refused == ["c", "d"]
+    assert {event.call_id for event in events if isinstance(event, ToolExecutionStart)} == {"a", "b"}
+    # The transcript keeps what the model wrote.
+    assert isinstance(result.messages[1], AssistantMessage)
+    assert result.messages[1].tool_calls[0].arguments == "{'numbers': [1, 2,],}"
+
+
+# retry and timeout
+
+
+async def test_a_failed_run_is_tried_again_as_often_as_allowed() -> None:
+    attempts: list[int] = []
+
+    @tool_with_ctx(retry=NO_PAUSE)
+    async def flaky(context: ToolContext[object], fails: int) -> str:
+        attempts.append(context.attempt)
+        if len(attempts) <= fails:
+            raise ValueError(len(attempts))
+        return "at last"
+
+    registry = ToolRegistry([flaky])
+    assert (await registry.execute(call("flaky", '{"fails": 3}'))).text == "at last"
+    assert attempts == [1, 2, 3, 4]
+    attempts.clear()
+    result = await registry.execute(call("flaky", '{"fails": 9}'))
+    assert (result.is_error, result.text) == (True, "ValueError: 4")
+    assert attempts == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ToolDeniedError("no"), ToolCancelledError(), ToolUsageLimitExceededError("x", 1)],
+    ids=lambda e: type(e).__name__,
+)
+async def test_some_errors_stand(error: ToolError) -> None:
+    runs = 0
+
+    @tool(retry=NO_PAUSE)
+    async def final() -> str:
+        nonlocal runs
+        runs += 1
+        raise error
+
+    assert (await ToolRegistry([final]).execute(call("final"))).text == error.message
+    assert runs == 1
+
+
+async def test_a_predicate_says_what_is_worth_another_try() -> None:
+    runs = 0
+
+    @tool(retry=ToolRetryConfig(initial_backoff=0, retry_if=lambda error: "again" in str(error)))
+    async def picky() -> str:
+        nonlocal runs
+        runs += 1
+        raise ValueError("again" if runs < 3 else "stop")
+
+    assert (await ToolRegistry([picky]).execute(call("picky"))).text == "ValueError: stop"
+    assert runs == 3
+
+
+async def test_a_returned_error_is_tried_again_and_kept_as_it_is() -> None:
+    runs = 0
+
+    @tool(retry=NO_PAUSE)
+    async def returns() -> ToolOutput:
+        nonlocal runs
+        runs += 1
+        return ToolOutput.error("no", details=runs)
+
+    result = await ToolRegistry([returns]).execute(call("returns"))
+    assert (result.text, result.details, runs) == ("no", 4, 4)
+
+
+async def test_one_start_and_one_end_whatever_the_attempts() -> None:
+    events: list[Any] = []
+
+    @tool(retry=NO_PAUSE)
+    async def fails() -> str:
+        raise ValueError
+
+    await tool_loop(
+        ScriptedProvider([call("fails"), "ok"]),
+        ToolRegistry([fails]),
+        "go",
+        config=ToolLoopConfig(on_event=events.append),
+    )
+    assert len([event for event in events if isinstance(event, ToolExecutionStart)]) == 1
+    assert len([event for event in events if isinstance(event, ToolExecutionEnd)]) == 1
+
+
+def test_the_pauses_follow_the_formula() -> None:
+    retry = ToolRetryConfig()
+    assert [retry.pause(n, 0) for n in range(7)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
+    assert [retry.pause(n, 1) for n in range(2)] == [0.05, 0.1]
+    assert retry.pause(10_000, 0) == 5.0
+
+
+async def test_a_timeout_is_an_error_and_tells_whether_a_thread_still_runs() -> None:
+    given_up = anyio.Event()
+
+    @tool(timeout=0.02)
+    async def slow() -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    @tool_with_ctx(timeout=0.02)
+    def stubborn(context: ToolContext[object]) -> str:
+        while not context.cancelled:
+            pass
+        return ""
+
+    registry = ToolRegistry([slow, stubborn])
+    with anyio.fail_after(5):
+        assert (await registry.execute(call("slow"))).text == "Tool 'slow' timed out after 0.02 s."
+        assert (
+            await registry.execute(call("stubborn"))
+        ).text == "Tool 'stubborn' timed out after 0.02 s. It may still be running and may still take effect."
+    given_up.set()
+
+
+# what must not run together
+
+
+async def test_a_tool_runs_no_more_often_at_once_than_it_allows() -> None:
+    running = most = 0
+
+    @tool(concurrency=2)
+    async def work(n: int) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.wait_all_tasks_blocked()
+        running -= 1
+        return ""
+
+    calls = [call("work", f'{{"n": {n}}}', str(n)) for n in range(10)]
+    await ToolRegistry([work]).execute_all(calls)
+    assert most == 2
+
+
+async def test_calls_that_need_the_same_never_overlap() -> None:
+    running: dict[str, int] = {}
+    overlaps: list[str] = []
+    most = 0
+
+    @tool(lock=lambda arguments: arguments["path"])
+    async def edit(path: str, n: int) -> str:
+        nonlocal most
+        running[path] = running.get(path, 0) + 1
+        if running[path] > 1:
+            overlaps.append(path)
+        most = max(most, sum(running.values()))
+        await anyio.wait_all_tasks_blocked()
+        running[path] -= 1
+        return ""
+
+    calls = [call("edit", f'{{"path": "{"ab"[n % 2]}", "n": {n}}}', str(n)) for n in range(10)]
+    await ToolRegistry([edit]).execute_all(calls)
+    assert overlaps == []
+    assert most == 2
+
+
+async def test_a_usage_limit_holds_under_fifty_calls_at_once() -> None:
+    runs = 0
+
+    @tool(max_usage_count=7)
+    def limited(n: int) -> str:
+        nonlocal runs
+        runs += 1
+        return ""
+
+    calls = [call("limited", f'{{"n": {n}}}', str(n)) for n in range(50)]
+    results = await ToolRegistry([limited]).execute_all(calls)
+    assert runs == limited.current_usage_count == 7
+    assert limited.has_reached_max_usage_count
+    refused = {result.text for result in results if result.is_error}
+    assert refused == {"Tool 'limited' has reached its usage limit of 7 and cannot be used anymore."}
+    with pytest.raises(ToolUsageLimitExceededError):
+        limited.invoke({"n": 1})
+    limited.reset_usage_count()
+    assert limited.invoke({"n": 1}) == ""
+
+
+async def test_a_cache_gives_equal_calls_once_and_keeps_no_error_and_no_nothing() -> None:
+    runs: list[str] = []
+
+    @tool
+    async def get(key: str) -> Any:
+        runs.append(key)
+        if key == "bad":
+            raise ValueError
+        return None if key == "none" else [key]
+
+    @tool(should_cache=lambda arguments, output: "keep" in output.text, max_usage_count=3)
+    async def picky(key: str) -> str:
+        runs.append(key)
+        return key
+
+    def script() -> ScriptedProvider:
+        wanted = [("get", "a"), ("get", "bad"), ("get", "none"), ("picky", "keep"), ("picky", "drop")]
+        return ScriptedProvider(
+            [
+                AssistantMessage([call(name, f'{{"key": "{key}"}}', f"{turn}{key}") for name, key in wanted])
+                for turn in range(2)
+            ]
+            + ["ok"]
+        )
+
+    config: ToolLoopConfig = ToolLoopConfig(cache=MemoryCache())
+    result = await tool_loop(script(), ToolRegistry([get, picky]), "go", config=config)
+    assert sorted(runs) == sorted(["a", "bad", "none", "keep", "drop", "bad", "none", "drop"])
+    texts = [message.text for message in result.messages if isinstance(message, ToolResult)]
+    assert texts[:5] == texts[5:]
+    # A hit is no use: the limit of three was reached by keep, drop, drop.
+    again = await tool_loop(script(), ToolRegistry([get, picky]), "go", config=config)
+    told = {message.call_id: message for message in again.messages if isinstance(message, ToolResult)}
+    assert told["0keep"].text == "keep"
+    assert told["0drop"].is_error
+
+
+# guards
+
+
+@dataclass
+class Guarded:
+    name: str
+    answer: Any
+    text: str
+    runs: bool = False
+
+
+GUARDED = [
+    Guarded("approve", True, "ran a", runs=True),
+    Guarded("deny", False, "Tool call denied."),
+    Guarded("deny with a reason, word for word", Deny("Not on Sundays"), "Not on Sundays"),
+    Guarded("a text denies", "no!", "no!"),
+    Guarded("an empty text denies too", "", "Tool call denied."),
+    Guarded("modify", Modify({"key": "b"}), "ran b", runs=True),
+    Guarded("abort", Abort("stop it"), "stop it"),
+    Guarded("nonsense denies", 7, "Tool call denied: the approval hook answered int, which is no answer."),
+    Guarded("none denies", None, "Tool call denied: the approval hook answered NoneType, which is no answer."),
+    Guarded("put off", Defer(), "The decision on this call was put off, so it was not run."),
+]
+
+
+@pytest.mark.parametrize("case", GUARDED, ids=lambda case: case.name)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_approver_decides(case: Guarded, is_async: bool) -> None:
+    runs: list[str] = []
+
+    @tool
+    async def act(key: str) -> str:
+        runs.append(key)
+        return f"ran {key}"
+
+    async def later(request: object) -> Any:
+        await anyio.lowlevel.checkpoint()
+        return case.answer
+
+    result = await ToolRegistry([act]).execute(
+        call("act", '{"key": "a"}'), approve=later if is_async else lambda request: case.answer
+    )
+    assert (result.text, bool(runs)) == (case.text, case.runs)
+    assert result.is_error is not case.runs
+
+
+async def test_what_an_approver_changes_is_checked_and_never_mended() -> None:
+    @tool
+    async def act(keys: list[str]) -> str:
+        return "ran"
+
+    for wrong in ({"keys": "['a']"}, {"other": 1}, {}):
+        answer = Modify(wrong)
+        result = await ToolRegistry([act]).execute(call("act", '{"keys": []}'), approve=lambda _, answer=answer: answer)
+        assert result.is_error
+        assert result.text.startswith("The approver changed the arguments wrongly.")
+
+
+async def test_what_asks_for_approval_is_denied_where_nobody_is_there() -> None:
+    @tool(requires_approval=True)
+    async def launch() -> str:
+        return "launched"
+
+    registry = ToolRegistry([launch])
+    assert (await registry.execute(call("launch"))).text == (
+        "Tool 'launch' needs approval. Nobody is there to approve it, so it was not run."
+    )
+    assert (await registry.execute(call("launch"), approve=lambda request: True)).text == "launched"
+
+
+Hook = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool]]
+
+
+def raises(name: str, call_id: str, arguments: Mapping[str, Any]) -> bool:
+    raise RuntimeError("boom")
+
+
+async def hangs(name: str, call_id: str, arguments: Mapping[str, Any]) -> bool:
+    await anyio.sleep_forever()
+    return True
+
+
+@pytest.mark.parametrize("hook", [lambda *_: False, raises, hangs], ids=["says no", "raises", "hangs"])
+async def test_a_guard_that_does_not_say_yes_skips_the_call(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "toolkit.tools")
+    events: list[Any] = []
+
+    @tool
+    async def act() -> str:
+        return "ran"
+
+    config: ToolLoopConfig = ToolLoopConfig(before_tool_execution=hook, hook_timeout=0.02, on_event=events.append)
+    with anyio.fail_after(5):
+        result = await tool_loop(ScriptedProvider([call("act"), "ok"]), ToolRegistry([act]), "go", config=config)
+    assert result.messages[2].text == "Tool execution skipped by before_tool_execution hook."
+    assert not [event for event in events if isinstance(event, ToolExecutionStart | ToolExecutionEnd)]
+
+
+async def test_an_observer_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "toolkit")
+
+    @tool
+    async def act() -> str:
+        return "ran"
+
+    def boom(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    config: ToolLoopConfig = ToolLoopConfig(after_tool_execution=boom, on_event=boom)
+    result = await tool_loop(ScriptedProvider([call("act"), "ok"]), ToolRegistry([act]), "go", config=config)
+    assert [message.text for message in result.messages] == ["go", "", "ran", "ok"]
+
+
+async def test_a_long_output_is_cut_and_says_so() -> None:
+    @tool(max_output_chars=10)
+    async def long() -> str:
+        return "0123456789" * 10
+
+    text = (await ToolRegistry([long]).execute(call("long"))).text
+    assert text.startswith("01234\n[... 90 of 100 characters are left out here")
+    assert text.endswith("\n56789")

@@ -1,0 +1,149 @@
+"""Whatever a function returns becomes what a model reads."""
+
+import datetime
+import decimal
+import enum
+import re
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from pydantic import BaseModel, Field, SecretStr
+
+from toolkit import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolOutput
+from toolkit.tools.output import dump_output, load_output, to_output
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Person(BaseModel):
+    full_name: str = Field(alias="fullName")
+    tags: set[str] = set()
+    key: SecretStr = SecretStr("hidden")
+
+
+@dataclass
+class Point:
+    x: float
+    y: float = 0
+    marks: set[int] = field(default_factory=set[int])
+
+
+@dataclass
+class Case:
+    name: str
+    value: Any
+    content: Any
+
+
+NAN_NOTE = "\n(NaN and infinite numbers are shown as null.)"
+IMAGE = ImageBlock(b"png")
+CASES = [
+    Case("text as it is", "hello", "hello"),
+    Case("empty text as it is", "", ""),
+    Case("text that is no ASCII", "grüße 🎈", "grüße 🎈"),
+    Case("a lone surrogate is replaced", "a\ud83d", "a?"),
+    Case("nothing, in words", None, "(no output)"),
+    Case("a number", 42, "42"),
+    Case("a large number", 10**30, "1" + "0" * 30),
+    Case("a truth", True, "true"),
+    Case("a fraction", 1.5, "1.5"),
+    Case("no number", float("nan"), "null" + NAN_NOTE),
+    Case("an infinite number inside", {"a": [float("inf"), 1.0]}, '{"a":[null,1.0]}' + NAN_NOTE),
+    Case("a text that speaks of NaN", {"a": "NaN"}, '{"a":"NaN"}'),
+    Case("a list", [1, "a", None], '[1,"a",null]'),
+    Case("a tuple", (1, 2), "[1,2]"),
+    Case("a set, sorted", {3, 1, 2}, "[1,2,3]"),
+    Case("a set of text, sorted", {"b", "a"}, '["a","b"]'),
+    Case("sets inside", {"a": [frozenset({2, 1})]}, '{"a":[[1,2]]}'),
+    Case("a mixed set", {1, "a"}, '[1,"a"]'),
+    Case("a decimal as text", decimal.Decimal("1.10"), '"1.10"'),
+    Case("a moment", datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.UTC), '"2026-01-02T03:04:00Z"'),
+    Case("a span", datetime.timedelta(hours=1), '"PT1H"'),
+    Case("an id", uuid.UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
+    Case("a path", Path("a/b"), '"a/b"'),
+    Case("an enum by its value", Color.RED, '"red"'),
+    Case("a dataclass", Point(1.0, marks={2, 1}), '{"x":1.0,"y":0,"marks":[1,2]}'),
+    Case(
+        "a model by its aliases",
+        Person(fullName="Ada", tags={"b", "a"}),
+        '{"fullName":"Ada","tags":["a","b"],"key":"**********"}',
+    ),
+    Case("models inside", {"p": [Point(1)]}, '{"p":[{"x":1,"y":0,"marks":[]}]}'),
+    Case("a lone surrogate inside", {"k\ud83d": ["a\ud83d"]}, '{"k?":["a?"]}'),
+    Case("a block", IMAGE, (IMAGE,)),
+    Case("blocks and text", ["see", IMAGE], (TextBlock("see"), IMAGE)),
+    Case("a sound", AudioBlock(b"x"), (AudioBlock(b"x"),)),
+    Case("bytes as a file", b"\x00\xff", (FileBlock(b"\x00\xff"),)),
+    Case("bytes inside as base64", {"a": b"\x00\xff"}, '{"a":"AP8="}'),
+    Case("an output stays", ToolOutput("x", details=1), "x"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_value_becomes_what_a_model_reads(case: Case) -> None:
+    output = to_output(case.value)
+    assert output.content == case.content
+    assert not output.is_error
+
+
+def cyclic() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(object(), "object"), ({"a": object()}, "dict"), (cyclic(), "list"), (lambda: 1, "function")]
+)
+def test_what_json_can_not_say_is_an_error_for_the_author(value: Any, kind: str) -> None:
+    output = to_output(value)
+    assert output.is_error
+    assert output.text.startswith(f"The tool returned a value of type {kind} that can't be written as JSON")
+    assert not re.search("0x[0-9a-f]{6}", output.text)
+
+
+def test_the_text_is_made_when_the_tool_returns() -> None:
+    live = {"a": [1]}
+    output = to_output(live)
+    live["a"].append(2)
+    assert output.content == '{"a":[1]}'
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(codec=None, categories=None))
+    | st.binary()
+    | st.decimals(allow_nan=False)
+    | st.datetimes()
+    | st.sampled_from([Color.RED, Point(1), object(), Path("x"), IMAGE]),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers(), inner)
+        | st.frozensets(st.integers() | st.text())
+    ),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_nothing_that_a_tool_returns_raises_or_shows_an_address(value: Any) -> None:
+    output = to_output(value)
+    text = output.text
+    text.encode()
+    assert not re.search(r" at 0x[0-9a-f]{6}", text)
+
+
+@given(VALUES)
+def test_an_output_goes_through_a_cache_unchanged(value: Any) -> None:
+    output = to_output(value)
+    assert load_output(dump_output(output)).content == output.content
