@@ -105,6 +105,7 @@ class Setting:
         self, function: Callable[..., Any] = forecast, features: Collection[str] = (), *, idle_tools: int = 0
     ) -> None:
         self._features = frozenset(features)
+        self._configs: dict[int, ToolLoopConfig] = {}
         options: dict[str, Any] = {}
         if "retry" in features:
             options["retry"] = ToolRetryConfig()
@@ -115,12 +116,18 @@ class Setting:
         for number in range(idle_tools):
             self.registry.register(tool(name=f"idle_{number}")(forecast))
 
-    def config(self, turns: int) -> ToolLoopConfig:
-        """Return a configuration for one run: a cache must be new, or nothing would run."""
+    def config(self, turns: int) -> ToolLoopConfig | None:
+        """Return the configuration of one run: a new one only for a cache, which must be new, or nothing would run."""
+        if not self._features and turns < 10:
+            return None
+        if turns not in self._configs or "cache" in self._features:
+            self._configs[turns] = self._configured(turns)
+        return self._configs[turns]
+
+    def _configured(self, turns: int) -> ToolLoopConfig:
         has = self._features.__contains__
         return ToolLoopConfig(
             max_iterations=turns + 1,
-            max_output_chars=None,
             on_tool_call=(lambda request: Approve()) if has("approval") else None,
             before_tool_execution=(lambda name, call_id, arguments: True) if has("hooks") else None,
             after_tool_execution=(lambda name, call_id, is_error: None) if has("hooks") else None,
@@ -131,7 +138,7 @@ class Setting:
             cache=MemoryCache() if has("cache") else None,
         )
 
-    async def run(self, provider: Script, config: ToolLoopConfig) -> ToolLoopResult:
+    async def run(self, provider: Script, config: ToolLoopConfig | None) -> ToolLoopResult:
         """Run a loop."""
         return await tool_loop(provider, self.registry, "What is the weather?", config=config)
 
