@@ -37,7 +37,7 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
-from toolkit.testing import ScriptedProvider
+from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
@@ -162,7 +162,7 @@ async def test_arguments_are_mended_where_that_is_no_guess() -> None:
     async def exact(numbers: list[int]) -> str:
         return f"{sum(numbers)}"
 
-    script = [
+    script: list[ScriptedReply] = [
         AssistantMessage(
             [
                 call("add", "{'numbers': [1, 2,],}", "a"),
@@ -453,9 +453,9 @@ async def test_what_an_approver_changes_is_checked_and_never_mended() -> None:
     async def act(keys: list[str]) -> str:
         return "ran"
 
-    for wrong in ({"keys": "['a']"}, {"other": 1}, {}):
-        answer = Modify(wrong)
-        result = await ToolRegistry([act]).execute(call("act", '{"keys": []}'), approve=lambda _, answer=answer: answer)
+    answers = [Modify({"keys": "['a']"}), Modify({"other": 1}), Modify({})]
+    while answers:
+        result = await ToolRegistry([act]).execute(call("act", '{"keys": []}'), approve=lambda _: answers.pop())
         assert result.is_error
         assert result.text.startswith("The approver changed the arguments wrongly.")
 
@@ -484,7 +484,11 @@ async def hangs(name: str, call_id: str, arguments: Mapping[str, Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("hook", [lambda *_: False, raises, hangs], ids=["says no", "raises", "hangs"])
+def says_no(name: str, call_id: str, arguments: Mapping[str, Any]) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("hook", [says_no, raises, hangs], ids=["says no", "raises", "hangs"])
 async def test_a_guard_that_does_not_say_yes_skips_the_call(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "toolkit.tools")
     events: list[Any] = []

@@ -67,7 +67,7 @@ class ToolRegistry(Generic[Ctx]):
     usage counters.
 
     Args:
-        tools: Tools, or plain functions.
+        tools: Tools, or plain functions; None for none yet.
         permissions: Rules on what may be called; kept by every scope made from this registry.
 
     Raises:
@@ -75,11 +75,13 @@ class ToolRegistry(Generic[Ctx]):
         MissingEnvError: A tool needs an environment variable that is not set.
     """
 
-    def __init__(self, tools: Iterable[Registrable[Ctx]] = (), *, permissions: Permissions | None = None) -> None:
+    def __init__(
+        self, tools: Iterable[Registrable[Ctx]] | None = None, *, permissions: Permissions | None = None
+    ) -> None:
         self._registrations: dict[str, Registration[Ctx]] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
         self.permissions = permissions
-        for tool in tools:
+        for tool in tools or ():
             self.register(cast("Tool[Ctx]", tool))
 
     @overload
