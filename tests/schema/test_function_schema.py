@@ -525,7 +525,7 @@ def test_mutable_defaults_are_fresh_for_each_call() -> None:
 def test_a_default_that_json_cannot_say_applies_and_stays_out() -> None:
     unset = object()
 
-    def function(value: int = unset, other: int = 1) -> Any:  # type: ignore[assignment]
+    def function(value: int = unset, other: int = 1) -> Any:  # type: ignore[assignment]  # pyright: ignore[reportArgumentType]
         return value, other
 
     schema = function_schema(function)
@@ -592,7 +592,7 @@ def test_the_source_nearest_to_the_hint_describes_a_parameter() -> None:
 
 
 def test_an_unannotated_parameter_takes_the_type_that_its_docstring_gives() -> None:
-    def function(a, b, c=1):  # type: ignore[no-untyped-def]
+    def function(a, b, c=1):  # type: ignore[no-untyped-def]  # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
         """Do.
 
         Args:
@@ -764,7 +764,7 @@ def test_a_structured_return_hint_gives_an_output_schema() -> None:
     def text() -> str:
         raise NotImplementedError
 
-    def unresolvable() -> Missing: ...  # type: ignore[name-defined]  # noqa: F821
+    def unresolvable() -> Missing: ...  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore[reportUndefinedVariable, reportUnknownParameterType]
 
     output = function_schema(model).output_schema
     assert output is not None
@@ -801,13 +801,13 @@ class Refused:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def only_when_checking(value: OnlyForTheTypeChecker) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def only_when_checking(value: OnlyForTheTypeChecker) -> None: ...  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore[reportUndefinedVariable, reportUnknownParameterType]
 def socket_like(value: Machine[int]) -> None: ...
 def calling(value: Callable[[int], int]) -> None: ...
 def contradicting(value: Annotated[int, Field(ge=1)] = 0) -> None: ...
 def one_alias(a: Annotated[int, Field(alias="x")], b: Annotated[int, Field(alias="x")]) -> None: ...
 def alias_and_name(a: Annotated[int, Field(alias="b")], b: int) -> None: ...
-def untyped_context(ctx, x: int) -> None: ...  # type: ignore[no-untyped-def]
+def untyped_context(ctx, x: int) -> None: ...  # type: ignore[no-untyped-def]  # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
 def any_context(ctx: Any, x: int) -> None: ...
 def keyword_context(*, ctx: Point) -> None: ...
 def no_context() -> None: ...
@@ -830,7 +830,7 @@ REFUSED = [
     Refused(name="Any", function=any_context, says=["'ctx'", "no type"], options={"context": True}),
     Refused(name="keyword", function=keyword_context, says=["'ctx'", "positional"], options={"context": True}),
     Refused(name="none", function=no_context, says=["no parameter for the context"], options={"context": True}),
-    Refused(name="no callable", function=5, says=["can't be called"]),  # type: ignore[arg-type]
+    Refused(name="no callable", function=5, says=["can't be called"]),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Refused(name="illegal name", function=two, says=["'a b'"], options={"name": "a b"}),
 ]
 
@@ -856,7 +856,7 @@ def test_a_schema_is_the_same_text_each_time() -> None:
 def test_a_frozen_schema_has_equal_fields() -> None:
     schema = function_schema(two)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        schema.name = "other"  # type: ignore[misc]
+        schema.name = "other"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Shop:

@@ -340,7 +340,7 @@ def test_a_thread_that_waits_for_a_loop_that_is_closed_is_let_go() -> None:
     loop.close()
     assert ended.wait(5)
     assert len(errors) == 1
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was left pending on purpose
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was left pending on purpose  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.real

@@ -3,8 +3,6 @@
 Each expected error carries an ignore, and both checkers report an ignore that is not needed.
 """
 
-# pyright: enableTypeIgnoreComments=false
-
 from typing import Any, assert_type
 
 from toolkit import (

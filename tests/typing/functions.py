@@ -1,7 +1,5 @@
 """What a decorated function still is: checked by pyright and mypy, never run."""
 
-# pyright: enableTypeIgnoreComments=false
-
 from collections.abc import AsyncIterator, Callable
 from typing import Any, assert_type
 
