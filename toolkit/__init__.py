@@ -143,6 +143,7 @@ from toolkit.tools.events import (
 )
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Tool
+from toolkit.tools.linting import Finding
 from toolkit.tools.options import EnvVar, ToolOptions, ToolRetryConfig
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.permissions import Decision, Permissions, Rule, allow, ask, deny
@@ -181,6 +182,7 @@ __all__ = [
     "EnvVar",
     "Failed",
     "FileBlock",
+    "Finding",
     "FunctionTool",
     "ImageBlock",
     "InjectMessages",

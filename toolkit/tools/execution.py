@@ -334,8 +334,19 @@ async def _answer(value: Any, timeout: float) -> Any:
 # run and finish
 
 
-async def run(ready: Ready[Ctx], state: Ctx, policy: ExecutionPolicy, *, depth: int = 0) -> ToolResult:
-    """Run a call that may run, and give its result; all that a tool raises becomes an error result."""
+async def run(
+    ready: Ready[Ctx],
+    state: Ctx,
+    policy: ExecutionPolicy,
+    *,
+    depth: int = 0,
+    keep: Callable[[str, ToolResult], None] | None = None,
+) -> ToolResult:
+    """Run a call that may run, and give its result; all that a tool raises becomes an error result.
+
+    `keep` is given the call's id and its result the moment that is there: telling of it waits for others, and a
+    cancellation that comes meanwhile must not undo what has been done.
+    """
     call, registration, observer = ready.call, ready.registration, policy.observer
     context = ToolContext(
         state, call_id=call.id, tool_name=call.name, depth=depth, metadata=policy.metadata, observer=observer
@@ -374,6 +385,9 @@ async def run(ready: Ready[Ctx], state: Ctx, policy: ExecutionPolicy, *, depth: 
         child_loop_id=output.child_loop_id,
         details=output.details,
     )
+    limited = _limited(result, registration, policy)
+    if keep is not None:
+        keep(call.id, limited)
     if observer is not None:
         await observer.emit(
             ToolExecutionEnd(
@@ -386,7 +400,7 @@ async def run(ready: Ready[Ctx], state: Ctx, policy: ExecutionPolicy, *, depth: 
         )
     if policy.after is not None:
         await _tell_after(policy.after, call, result, policy.hook_timeout)
-    return _limited(result, registration, policy)
+    return limited
 
 
 def _failure(name: str, error: BaseException) -> ToolOutput:

@@ -26,6 +26,7 @@ from toolkit.tools.execution import (
 )
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
+from toolkit.tools.linting import Finding, lint
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.permissions import Permissions
@@ -163,6 +164,14 @@ class ToolRegistry(Generic[Ctx]):
         if self._definitions is None:
             self._definitions = tuple(registration.definition for registration in self._registrations.values())
         return self._definitions
+
+    def lint(self) -> list[Finding]:
+        """Return what makes models fail although it is legal.
+
+        Missing descriptions, docstrings that name parameters which don't exist, parameters without a type, schemas too
+        large, names that are easily confused.
+        """
+        return lint(self._registrations.values())
 
     # running
 

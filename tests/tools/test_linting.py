@@ -1,0 +1,74 @@
+"""What a registry says about tools that are legal and still make models fail."""
+
+import warnings
+from typing import Any, Literal
+
+from toolkit import Finding, ToolRegistry, tool, tool_from_function
+
+
+@tool
+def good(city: str, days: int = 1) -> str:
+    """Get the weather.
+
+    Args:
+        city: Such as Paris.
+        days: How many.
+    """
+    return ""
+
+
+def test_a_good_tool_has_no_findings() -> None:
+    assert ToolRegistry([good]).lint() == []
+
+
+def test_what_is_missing_is_listed() -> None:
+    @tool
+    def bare(a: int) -> int:
+        return a
+
+    findings = ToolRegistry([good, bare]).lint()
+    assert [(finding.tool, finding.parameter) for finding in findings] == [("bare", None), ("bare", "a")]
+    assert str(findings[1]) == "bare(a): it has no description: say in the docstring what to put there"
+
+
+def test_a_docstring_that_lies_and_a_parameter_without_a_type_are_listed() -> None:
+    def lying(a: int, b=None) -> str:  # type: ignore[no-untyped-def]  # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
+        """Do something.
+
+        Args:
+            a: One thing.
+            b: Another.
+            c: What is not there.
+        """
+        return ""
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = tool_from_function(lying)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    problems = "\n".join(str(finding) for finding in ToolRegistry([made]).lint())  # pyright: ignore[reportUnknownArgumentType]
+    assert "'c'" in problems
+    assert "'b'" in problems
+
+
+def test_what_is_too_large_or_too_alike_is_listed() -> None:
+    choices: Any = Literal[tuple(f"choice number {number}" for number in range(500))]
+
+    def read_files(which: str) -> str:
+        """Read.
+
+        Args:
+            which: Them.
+        """
+        return which
+
+    read_files.__annotations__["which"] = choices
+    read_file = tool(name="read_file", description="x" * 1025)(lambda: "")
+    findings = ToolRegistry([tool_from_function(read_files), read_file]).lint()
+    size, length, alike = findings
+    assert isinstance(size, Finding)
+    assert str(size).startswith("read_files: its schema has")
+    assert length.problem.startswith("its description has 1025 characters, and some providers take 1024")
+    assert (alike.tool, alike.problem) == (
+        "read_file",
+        "its name is easily taken for 'read_files': make them more different",
+    )

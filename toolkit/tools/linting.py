@@ -1,0 +1,76 @@
+"""What is legal about tools and still makes models fail: for the author, not at run time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import combinations
+from typing import Any, cast
+
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.handler import Registration
+
+__all__ = ["Finding", "lint"]
+
+_LONGEST_DESCRIPTION = 1024
+_LONGEST_SCHEMA = 8000
+_ALIKE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to look at.
+
+    Args:
+        tool: The name of the tool.
+        parameter: The parameter it is about, or None.
+        problem: What is wrong, and what would be better.
+    """
+
+    tool: str
+    parameter: str | None
+    problem: str
+
+    def __str__(self) -> str:
+        where = self.tool if self.parameter is None else f"{self.tool}({self.parameter})"
+        return f"{where}: {self.problem}"
+
+
+def lint(registrations: Iterable[Registration[Any]]) -> list[Finding]:
+    """Return what is to be looked at, tool by tool, then what is about several."""
+    known = list(registrations)
+    findings = [finding for registration in known for finding in _of_one(registration)]
+    for one, other in combinations(sorted(registration.name for registration in known), 2):
+        if SequenceMatcher(None, one.lower(), other.lower()).ratio() > _ALIKE:
+            findings.append(Finding(one, None, f"its name is easily taken for '{other}': make them more different"))
+    return findings
+
+
+def _of_one(registration: Registration[Any]) -> Iterable[Finding]:
+    definition, name = registration.definition, registration.name
+    if not definition.description.strip():
+        yield Finding(name, None, "it has no description: write a docstring that says when to use it and what it gives")
+    elif len(definition.description) > _LONGEST_DESCRIPTION:
+        yield Finding(
+            name,
+            None,
+            f"its description has {len(definition.description)} characters, and some providers take "
+            f"{_LONGEST_DESCRIPTION}: shorten it",
+        )
+    properties: Mapping[str, Any] = definition.parameters.get("properties", {})
+    for parameter, schema in properties.items():
+        if isinstance(schema, dict) and "description" not in schema:
+            yield Finding(name, parameter, "it has no description: say in the docstring what to put there")
+    size = len(json.dumps(definition.parameters))
+    if size > _LONGEST_SCHEMA:
+        yield Finding(
+            name,
+            None,
+            f"its schema has {size} characters, which each request pays for: ask for less, or split the tool",
+        )
+    tool: object = registration.tool
+    if isinstance(tool, FunctionTool):
+        for warning in cast("FunctionTool[Any, ..., Any]", tool).schema.warnings:
+            yield Finding(name, None, warning)
