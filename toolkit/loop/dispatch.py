@@ -38,10 +38,15 @@ class Dispatcher(Generic[Ctx]):
         if self._listener is None:
             await self._run(step, ready)
             return
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._listener.pump)
-            await self._run(step, ready)
-            tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._listener.pump)
+                await self._run(step, ready)
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # What no `Exception` is passes out as itself; beside it there can only be cancellations.
+            cancelled = anyio.get_cancelled_exc_class()
+            raise next(error for error in group.exceptions if not isinstance(error, cancelled)) from None
 
     async def _run(self, step: RunTools, ready: Mapping[str, Ready[Ctx]]) -> None:
         if len(step.calls) == 1:
@@ -53,11 +58,9 @@ class Dispatcher(Generic[Ctx]):
         return lambda: self._run_one(ready)
 
     async def _run_one(self, ready: Ready[Ctx]) -> None:
-        call_id = ready.call.id
-        self._state.tool_started(call_id)
+        self._state.tool_started(ready.call.id)
         token = current_frame.set(self._frame)
         try:
-            result = await run(ready, self._ctx, self._policy, depth=self._frame.depth)
+            await run(ready, self._ctx, self._policy, depth=self._frame.depth, keep=self._state.tool_returned)
         finally:
             current_frame.reset(token)
-        self._state.tool_returned(call_id, result)

@@ -285,15 +285,17 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             raise LoopUsageError("next_turn is running already: a handle takes one turn at a time")
         driver = self._started
         self._is_running = True
+        is_through = False
         try:
             await self._turn(driver)
+            is_through = True
         except Exception as error:  # noqa: BLE001 - it is handed to the caller as an outcome
             driver.fail(error)
             self._outcome = Failed(error=error, iterations=driver.state.iterations, usage=driver.state.usage)
             return self._outcome
         finally:
             self._is_running = False
-            if self._outcome is None and not driver.state.is_at_boundary:
+            if self._outcome is None and not is_through:
                 driver.state.cancelled()
             if driver.state.is_finished:
                 await driver.tell_end()

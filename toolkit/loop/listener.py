@@ -100,10 +100,10 @@ class HookListener:
         return None if all(hook is None for hook in hooks) else cls(config)
 
     async def emit(self, event: LoopEvent) -> None:
-        """Call the hooks, after delivering what was offered before."""
+        """Call the hooks, after delivering what was told before; a cancellation leaves the event to the next one."""
+        self._waiting.put(event)
         async with self._turn:
             await self._deliver_waiting()
-            await self.deliver(event)
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         """Keep the report for `pump`."""

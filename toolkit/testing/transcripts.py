@@ -1,0 +1,79 @@
+"""Checks that a transcript is valid, and that it is true to what a loop told while it ran."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from toolkit.chat import AssistantMessage, Message, ToolResult, validate_transcript
+from toolkit.loop.events import LoopEvent
+from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd, ToolExecutionStart
+
+__all__ = ["check_transcript"]
+
+
+def check_transcript(
+    messages: Sequence[Message], events: Iterable[LoopEvent] = (), *, allow_pending: bool = False
+) -> None:
+    """Raise unless a transcript is valid, and true to the events of all runs that made it.
+
+    Valid is what `validate_transcript` takes. True is: each call that started ended, once; none started twice, or after
+    it was refused; and the result of each call in the transcript is the one that its event told, an error where that
+    was one. The text may differ, because the model reads a limited one.
+
+    Args:
+        messages: The transcript.
+        events: What the runs told, in order; with none only validity is checked.
+        allow_pending: Accept calls at the very end that wait for a decision.
+
+    Raises:
+        TranscriptError: It is not valid.
+        AssertionError: It is not true.
+    """
+    validate_transcript(messages, allow_pending=allow_pending)
+    started: Counter[str] = Counter()
+    told: dict[str, ToolResult] = {}
+    for event in events:
+        match event:
+            case ToolExecutionStart(call_id=call_id):
+                started[call_id] += 1
+                _require(started[call_id] == 1, f"call '{call_id}' started twice")
+                _require(call_id not in told, f"call '{call_id}' started after its result was told")
+            case ToolExecutionEnd(call_id=call_id, result=result):
+                _require(started[call_id] == 1, f"call '{call_id}' ended and never started")
+                _require(call_id not in told, f"the result of call '{call_id}' was told twice")
+                told[call_id] = result
+            case ToolCallRefused(call_id=call_id, result=result):
+                _require(started[call_id] == 0, f"call '{call_id}' was refused after it had started")
+                _require(call_id not in told, f"the result of call '{call_id}' was told twice")
+                told[call_id] = result
+            case _:
+                pass
+    for call_id in started:
+        _require(call_id in told, f"call '{call_id}' started and never ended")
+    _check_results(messages, told)
+
+
+def _check_results(messages: Sequence[Message], told: dict[str, ToolResult]) -> None:
+    asked = {
+        call.id: call for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls
+    }
+    for message in messages:
+        if not isinstance(message, ToolResult):
+            continue
+        _require(
+            not message.is_error or bool(message.text.strip()), f"the error result of call '{message.call_id}' is empty"
+        )
+        event = told.get(message.call_id)
+        if event is None:
+            continue
+        _require(
+            event.is_error == message.is_error,
+            f"the result of call '{message.call_id}' and its event differ on whether '{asked[message.call_id].name}' "
+            "failed",
+        )
+
+
+def _require(fact: bool, otherwise: str) -> None:
+    if not fact:
+        raise AssertionError(otherwise)
