@@ -1,4 +1,4 @@
-"""Run the tests on other versions of Python, each in a fresh virtual environment: ``python tests/other_pythons.py 3.12``.
+"""Run the tests on other versions of Python, each in a fresh environment: ``python tests/other_pythons.py 3.12``.
 
 A version that is not on the machine is named and counts as a failure.
 """
