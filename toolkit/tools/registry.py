@@ -55,6 +55,9 @@ Registrable: TypeAlias = Tool[Ctx] | PlainFunction
 """What a registry takes: a tool whose context fits, or a plain function that is made one."""
 
 
+_NOTHING_CONFIGURED = ExecutionPolicy()
+
+
 class ToolRegistry(Generic[Ctx]):
     """Tools by name, in the order of their registration.
 
@@ -187,7 +190,8 @@ class ToolRegistry(Generic[Ctx]):
         The same rules hold as in a loop: repair, validation, permissions, limits. What asks for approval is denied
         unless `approve` is given, which is then asked about every call.
         """
-        return await self._execute(call, ctx, ExecutionPolicy(approve=approve))
+        policy = _NOTHING_CONFIGURED if approve is None else ExecutionPolicy(approve=approve)
+        return await self._execute(call, ctx, policy)
 
     @overload
     async def execute_all(
@@ -231,6 +235,8 @@ class ToolRegistry(Generic[Ctx]):
         prepared = prepare(call, self._registrations, policy, self.permissions)
         if isinstance(prepared, Refused):
             return prepared.result
+        if prepared.asks is None and policy.approve is None:  # nobody to ask: `authorize` would say so later
+            return await run(prepared, ctx, policy)
         verdict = await authorize(prepared, policy, self.permissions)
         if isinstance(verdict, Refused):
             return verdict.result
