@@ -83,18 +83,22 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
-            cache_read_tokens=_sum(self.cache_read_tokens, other.cache_read_tokens),
-            cache_write_tokens=_sum(self.cache_write_tokens, other.cache_write_tokens),
-            cost=_sum(self.cost, other.cost),
+        total = Usage(
+            input_tokens=self.input_tokens + other.input_tokens, output_tokens=self.output_tokens + other.output_tokens
         )
+        is_all = (
+            self.reasoning_tokens is self.cache_read_tokens is self.cache_write_tokens is self.cost is None
+            and other.reasoning_tokens is other.cache_read_tokens is other.cache_write_tokens is other.cost is None
+        )
+        if not is_all:
+            for name in _OPTIONAL:
+                one, more = getattr(self, name), getattr(other, name)
+                if one is not None or more is not None:
+                    setattr(total, name, (one or 0) + (more or 0))
+        return total
 
 
-def _sum(one: Any, other: Any) -> Any:
-    return other if one is None else one if other is None else one + other
+_OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Generic
 
 import anyio
@@ -36,26 +37,26 @@ class Dispatcher(Generic[Ctx]):
     async def run(self, step: RunTools, ready: Mapping[str, Ready[Ctx]]) -> None:
         """Run the calls of one step to their results."""
         if self._listener is None:
-            await self._run(step, ready)
+            if len(step.calls) == 1:
+                await self._run_one(ready[step.calls[0].id])
+            else:
+                await self._run_all(step, ready)
             return
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._listener.pump)
-                await self._run(step, ready)
+                await self._run_all(step, ready)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             # What no `Exception` is passes out as itself; beside it there can only be cancellations.
             cancelled = anyio.get_cancelled_exc_class()
             raise next(error for error in group.exceptions if not isinstance(error, cancelled)) from None
 
-    async def _run(self, step: RunTools, ready: Mapping[str, Ready[Ctx]]) -> None:
+    async def _run_all(self, step: RunTools, ready: Mapping[str, Ready[Ctx]]) -> None:
         if len(step.calls) == 1:
             await self._run_one(ready[step.calls[0].id])
         else:
-            await gather([self._later(ready[call.id]) for call in step.calls], step.limit)
-
-    def _later(self, ready: Ready[Ctx]) -> Callable[[], Awaitable[None]]:
-        return lambda: self._run_one(ready)
+            await gather([partial(self._run_one, ready[call.id]) for call in step.calls], step.limit)
 
     async def _run_one(self, ready: Ready[Ctx]) -> None:
         self._state.tool_started(ready.call.id)

@@ -209,15 +209,20 @@ class Driver(Generic[Ctx, Out]):
     async def turn(self) -> None:
         """Drive the loop to the next boundary between turns, or to its end."""
         state = self.state
-        self.take_steering()
+        if self._steering is not None:
+            self.take_steering()
         while True:
             step = state.next_step()
-            if isinstance(step, Finished):
-                return
             if isinstance(step, CallModel):
                 await self._call_model(step)
+            elif isinstance(step, AskApproval):
+                await self._decide(step.calls)
+            elif isinstance(step, RunTools):
+                await self._run_tools(step)
+            elif isinstance(step, Finished):
+                return
             else:
-                await self.carry_out(step)
+                await self._compact(step)
             if state.is_at_boundary:
                 return
 
@@ -377,8 +382,8 @@ class Driver(Generic[Ctx, Out]):
                     if listener is not None:
                         await listener.emit(event)
             return
-        request, attempt = self._request_for(step), 0
-        while self._reserve(request):
+        request, attempt, has_budget = self._request_for(step), 0, self._budget is not None
+        while not has_budget or self._reserve(request):
             response: ChatResponse | None = None
             try:
                 response = await self._provider.generate(request)
@@ -388,7 +393,8 @@ class Driver(Generic[Ctx, Out]):
                 self._take_reply(response)
                 return
             finally:
-                self._settle(request, response)
+                if has_budget:
+                    self._settle(request, response)
             attempt += 1
             await anyio.sleep(delay)
 
@@ -528,15 +534,24 @@ class Driver(Generic[Ctx, Out]):
             verdict: Verdict[Ctx] = prepared
             if isinstance(prepared, Ready) and (self._guards or prepared.asks is not None):
                 verdict = await authorize(prepared, policy, permissions)
-            await self._apply(verdict)
-            if state.is_finished:
-                return
+            if isinstance(verdict, Ready) and self._budget is None:
+                self._admit(verdict)
+            else:
+                await self._apply(verdict)
+                if state.is_finished:
+                    return
 
     async def _apply(self, verdict: Verdict[Ctx]) -> None:
         """Feed the machine what was decided on a call."""
         match verdict:
             case Ready():
-                await self._admit(verdict)
+                limit = None if self._budget is None else self._budget.reserve_tool_call()
+                if limit is None:
+                    self._admit(verdict)
+                    return
+                self.state.wind_up(limit)
+                why = f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."
+                await self._refuse(Refused(verdict.call, error_result(verdict.call, why)))
             case Refused():
                 await self._refuse(verdict)
             case Deferred(ready):
@@ -545,14 +560,8 @@ class Driver(Generic[Ctx, Out]):
             case Aborted(call, reason):
                 self.state.approval_decided(call.id, EndRun(reason))
 
-    async def _admit(self, ready: Ready[Ctx]) -> None:
+    def _admit(self, ready: Ready[Ctx]) -> None:
         call_id = ready.call.id
-        limit = None if self._budget is None else self._budget.reserve_tool_call()
-        if limit is not None:
-            self.state.wind_up(limit)
-            why = f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."
-            await self._refuse(Refused(ready.call, error_result(ready.call, why)))
-            return
         self._ready[call_id] = ready
         self.state.approval_decided(call_id, _RUN_ALONE if ready.registration.options.sequential else _RUN)
 

@@ -90,7 +90,7 @@ class Compact:
     messages: Sequence[Message]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a step is made in each turn, and that costs half
 class CallModel:
     """Ask the model; without tools for the answer that follows the last allowed turn."""
 
@@ -99,14 +99,14 @@ class CallModel:
     has_tools: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskApproval:
     """Prepare these calls and ask whether they may run."""
 
     calls: tuple[ToolCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunTools:
     """Run these calls, at most `limit` at once."""
 
@@ -241,6 +241,8 @@ class LoopState:
         "_tool_calls_executed",
         "_unanswered",
         "_undecided",
+        "_unit_limit",
+        "_unit_size",
         "_units",
         "_warnings",
         "_wound_up",
@@ -262,6 +264,11 @@ class LoopState:
         self.reason: TerminationReason | None = None
         self._config = config
         self._compacts = compacts
+        execution = config.execution
+        self._unit_size = (
+            1 if isinstance(execution, Sequential) else execution.size if isinstance(execution, Batched) else 0
+        )
+        self._unit_limit = execution.limit if isinstance(execution, Parallel) else None
         self._is_compacted = False
         self._phase: _Phase = "ready"
         self.closed: list[tuple[ToolResult, bool]] = []
@@ -368,18 +375,21 @@ class LoopState:
 
         Missing and repeated call ids are mended first, so that every later feed has one id for one call.
         """
-        self._require("asking", "model_replied")
-        message = mend_call_ids(response.message, self._call_ids, self.iterations)
-        if message is not response.message:
-            response.message = message
+        if self._phase != "asking":
+            self._require("asking", "model_replied")
+        message = response.message
+        calls = message.tool_calls
+        opened = {call.id: _OpenCall(call) for call in calls}
+        if len(opened) != len(calls) or "" in opened or not self._call_ids.isdisjoint(opened):
+            response.message = message = mend_call_ids(message, self._call_ids, self.iterations)
+            calls = message.tool_calls
+            opened = {call.id: _OpenCall(call) for call in calls}
         self.response = response
         self.usage = self.usage + response.usage
         self.messages.append(message)
-        calls = message.tool_calls
-        for call in calls:
-            self._open[call.id] = _OpenCall(call)
+        self._open = opened
         self._unanswered = self._undecided = len(calls)
-        self._call_ids.update(self._open)
+        self._call_ids.update(opened)
         stop_when = self._config.stop_when
         if stop_when is not None:
             decision = stop_when(self._stop_context(response))
@@ -423,7 +433,8 @@ class LoopState:
                     entry = self._open[call_id]
                     self._keep(entry, _repeated(entry.call, found.fact))
                 self._undecided -= len(found.call_ids)
-                self._after_decision()
+                if not self._undecided:
+                    self._after_decision()
             case "warn":
                 pass
         return found.fact
@@ -440,8 +451,8 @@ class LoopState:
         if entry is None or not is_awaited:
             raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
         match decision:
-            case RunCall(alone):
-                entry.status = "alone" if alone else "approved"
+            case RunCall():  # a pattern with what is in it takes four times as long
+                entry.status = "alone" if decision.alone else "approved"
             case Refuse(result):
                 self._keep(entry, result)
             case Postpone():
@@ -451,11 +462,10 @@ class LoopState:
                 return
         if self._phase == "deciding":
             self._undecided -= 1
-        self._after_decision()
+        if not self._undecided:
+            self._after_decision()
 
     def _after_decision(self) -> None:
-        if self._undecided:
-            return
         self.reason = None
         self._phase = "running"
         if self._unanswered:
@@ -465,8 +475,7 @@ class LoopState:
 
     def _plan_units(self) -> None:
         """Cut what may run into units: what stands in one unit runs together, the units run one after the other."""
-        execution = self._config.execution
-        size = 1 if isinstance(execution, Sequential) else execution.size if isinstance(execution, Batched) else 0
+        size = self._unit_size
         unit: list[_OpenCall] = []
         self._units.clear()
         for entry in self._open.values():
@@ -487,8 +496,7 @@ class LoopState:
         while self._units:
             waiting = tuple([entry.call for entry in self._units[0] if entry.status in ("approved", "alone")])
             if waiting:
-                execution = self._config.execution
-                return RunTools(waiting, execution.limit if isinstance(execution, Parallel) else None)
+                return RunTools(waiting, self._unit_limit)
             if any(entry.status == "started" for entry in self._units[0]):
                 raise LoopUsageError("calls are still running: feed their results before asking for the next step")
             self._units.popleft()

@@ -381,10 +381,8 @@ async def run(
         output = _failure(call.name, error)
     if context is not None:
         context.close()
-    if type(output) is not ToolOutput:
-        output = to_output(output)
-    if output.is_error:
-        output = _with_reason(output)
+    if type(output) is not ToolOutput or output.is_error:
+        output = _with_reason(to_output(output))
     result = ToolResult(
         call.id,
         output.content,
@@ -403,8 +401,8 @@ async def run(
 
 
 def _with_reason(output: ToolOutput) -> ToolOutput:
-    """Return an error that says something."""
-    if output.text.strip():
+    """Return an output that, if it is an error, says something."""
+    if not output.is_error or output.text.strip():
         return output
     reason = "The tool failed and gave no reason."
     blocks = () if isinstance(output.content, str) else output.content
