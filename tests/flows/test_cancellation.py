@@ -294,6 +294,27 @@ async def test_on_asyncio_a_cancellation_that_a_tool_raises_by_itself_is_its_err
     assert "CancelledError" in results([*result.messages])["own"]
 
 
+async def test_on_asyncio_a_scope_knows_its_cancellation_although_a_tool_raises_one_by_itself_just_then(
+    anyio_backend_name: str,
+) -> None:
+    if anyio_backend_name != "asyncio":
+        pytest.skip("every trio.Cancelled is real")
+    events, scope = EventCollector(), anyio.CancelScope()
+
+    @tool
+    async def own() -> str:
+        """Have the loop cancelled, and raise before that arrives."""
+        scope.cancel()
+        raise asyncio.CancelledError
+
+    with scope:
+        config = ToolLoopConfig(on_event=events)
+        await tool_loop(ScriptedProvider([calls("own")]), ToolRegistry([own]), "go", config=config)
+    assert scope.cancelled_caught
+    assert events.result.reason == Cancelled()
+    check_transcript(events.result.messages, events.events)
+
+
 async def _cancel_task(loop: Callable[[], asyncio.Task[object]], shop: Workshop) -> None:
     task = loop()
     await shop.all_hang.wait()

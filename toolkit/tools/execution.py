@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import anyio
-from anyio.lowlevel import RunVar
+from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
 from toolkit.errors import (
@@ -377,6 +377,8 @@ async def run(
         if not is_own_cancellation(mark):
             if context is not None:
                 context.abandon()
+            # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
+            await checkpoint_if_cancelled()
             raise
         output = _failure(call.name, error)
     if context is not None:

@@ -1,0 +1,256 @@
+"""Whatever a model asks, whatever tools do and whenever it is cancelled: the transcript is valid and true."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from toolkit import (
+    AssistantMessage,
+    Batched,
+    Cancelled,
+    ChatResponse,
+    LoopEvent,
+    Parallel,
+    Sequential,
+    StopReason,
+    TextBlock,
+    ToolCall,
+    ToolContext,
+    ToolError,
+    ToolExecutionEnd,
+    ToolLoopConfig,
+    ToolRegistry,
+    ToolResult,
+    Usage,
+    tool,
+    tool_loop,
+    tool_with_ctx,
+)
+from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
+
+RUNS: Counter[str] = Counter()
+
+
+@tool_with_ctx
+async def value(context: ToolContext[None], checkpoints: int) -> int:
+    """Give a value after some checkpoints."""
+    RUNS[context.call_id] += 1
+    for _ in range(checkpoints):
+        await anyio.lowlevel.checkpoint()
+    return checkpoints
+
+
+@tool_with_ctx
+async def fail(context: ToolContext[None], message: str = "no") -> str:
+    """Fail in words."""
+    RUNS[context.call_id] += 1
+    raise ToolError(message)
+
+
+@tool_with_ctx
+async def crash(context: ToolContext[None]) -> str:
+    """Crash without a word."""
+    RUNS[context.call_id] += 1
+    await anyio.lowlevel.checkpoint()
+    raise ValueError
+
+
+@tool_with_ctx
+async def hang(context: ToolContext[None]) -> str:
+    """Wait until cancelled, or until nothing else happens."""
+    RUNS[context.call_id] += 1
+    with anyio.move_on_after(0.01):
+        await anyio.sleep_forever()
+    return "woke up"
+
+
+@tool_with_ctx
+async def cancel_self(context: ToolContext[None]) -> str:
+    """Raise asyncio's cancellation where nobody asked for it."""
+    RUNS[context.call_id] += 1
+    if context.metadata["backend"] == "asyncio":
+        raise asyncio.CancelledError
+    return "only on asyncio"
+
+
+@tool_with_ctx
+async def huge(context: ToolContext[None]) -> str:
+    """Say too much."""
+    RUNS[context.call_id] += 1
+    return "x" * 100_000
+
+
+@tool_with_ctx
+async def generate(context: ToolContext[None]) -> AsyncIterator[str]:
+    """Give pieces."""
+    RUNS[context.call_id] += 1
+    for piece in ("one", "two"):
+        await anyio.lowlevel.checkpoint()
+        yield piece
+
+
+@tool_with_ctx
+def in_thread(context: ToolContext[None]) -> str:
+    """Run in a thread."""
+    RUNS[context.call_id] += 1
+    context.report_progress("there")
+    return "back"
+
+
+@tool_with_ctx(sequential=True)
+async def alone(context: ToolContext[None]) -> str:
+    """Run beside no other."""
+    RUNS[context.call_id] += 1
+    await anyio.lowlevel.checkpoint()
+    return "alone"
+
+
+@tool(result_as_answer=True)
+async def answer() -> str:
+    """Be the answer."""
+    return "that's it"
+
+
+TOOLS = ToolRegistry[None]([value, fail, crash, hang, cancel_self, huge, generate, in_thread, alone, answer])
+NAMES = [*(each.definition.name for each in TOOLS), "valeu", "nothing_like_it", ""]
+
+CALLS = st.builds(
+    ToolCall,
+    st.sampled_from(["", "a", "b", "c", "d"]),
+    st.sampled_from(NAMES),
+    st.sampled_from(["{}", "", '{"checkpoints": 2}', '{"checkpoints": ', '{"other": 1}', "[]", "null", "not JSON"]),
+)
+
+
+def reply(content: Sequence[TextBlock | ToolCall], reason: StopReason = "end_turn") -> ChatResponse:
+    return ChatResponse(message=AssistantMessage(content), usage=Usage(), stop_reason=reason, model="scripted")
+
+
+def words(text: str) -> ChatResponse:
+    return reply([TextBlock(text)])
+
+
+def asked(text: list[TextBlock], calls: list[ToolCall], reason: StopReason) -> ChatResponse:
+    return reply([*text, *calls], reason)
+
+
+REASONS: list[StopReason] = ["tool_use", "end_turn", "max_tokens", "content_filter"]
+REPLIES = st.one_of(
+    st.builds(words, st.sampled_from(["", "done"])),
+    st.builds(
+        asked,
+        st.lists(st.just(TextBlock("well")), max_size=1),
+        st.lists(CALLS, min_size=1, max_size=5),
+        st.sampled_from(REASONS),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Cancel after so many events, while an event is told or from beside; or after so many rounds of the loop."""
+
+    kind: str
+    after: int
+
+
+CUTS = st.one_of(
+    st.none(),
+    st.builds(Cut, st.sampled_from(["in hook", "event", "round"]), st.integers(1, 25)),
+)
+EXECUTIONS = st.sampled_from([Parallel(), Parallel(2), Sequential(), Batched(1), Batched(2)])
+
+
+class Scenario:
+    """One run, cancelled or not, with all that it told."""
+
+    def __init__(self, cut: Cut | None) -> None:
+        self.events = EventCollector()
+        self.finished: dict[str, str] = {}
+        self.scope = anyio.CancelScope()
+        self._cut = cut
+
+    async def on_event(self, event: LoopEvent) -> None:
+        self.events(event)
+        cut, count = self._cut, len(self.events.events)
+        if isinstance(event, ToolExecutionEnd) and not self.scope.cancel_called:
+            self.finished[event.call_id] = event.result.text
+        if cut is not None and count >= cut.after and cut.kind != "round":
+            self.scope.cancel()
+            if cut.kind == "in hook":
+                await anyio.lowlevel.checkpoint()
+
+    async def cancel_in_round(self) -> None:
+        assert self._cut is not None
+        for _ in range(self._cut.after):
+            await anyio.lowlevel.checkpoint()
+        self.scope.cancel()
+
+    async def run(self, script: list[ChatResponse], config: ToolLoopConfig) -> None:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                if self._cut is not None and self._cut.kind == "round":
+                    tasks.start_soon(self.cancel_in_round)
+                with self.scope:
+                    await tool_loop(ScriptedProvider([*script, "the end"], repeats=True), TOOLS, "go", config=config)
+
+
+def check(
+    script: list[ChatResponse], execution: Parallel | Sequential | Batched, cut: Cut | None, backend: str
+) -> None:
+    RUNS.clear()
+    scenario: list[Scenario] = []
+
+    async def main() -> None:
+        scenario.append(Scenario(cut))
+        config = ToolLoopConfig(
+            execution=execution,
+            max_iterations=6,
+            on_event=scenario[0].on_event,
+            metadata={"backend": backend},
+        )
+        await scenario[0].run(script, config)
+        if backend == "asyncio":
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            assert not left, f"still running: {left}"
+
+    anyio.run(main, backend=backend)
+    events = scenario[0].events
+    if not events.events:
+        assert scenario[0].scope.cancelled_caught
+        return
+    result = events.result
+    check_transcript(result.messages, events.events)
+    if scenario[0].scope.cancelled_caught:
+        assert isinstance(result.reason, Cancelled) or result.response is not None
+    assert all(count == 1 for count in RUNS.values()), f"run twice: {RUNS}"
+    answers = {message.call_id: message.text for message in result.messages if isinstance(message, ToolResult)}
+    for call_id in RUNS:
+        assert not answers[call_id].startswith("Not started"), f"{call_id} ran and is said not to have started"
+    for call_id, text in scenario[0].finished.items():
+        assert len(text) > 1000 or answers[call_id] == text, f"the result of {call_id} was replaced"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=60, deadline=None)
+@given(st.lists(REPLIES, min_size=1, max_size=4), EXECUTIONS, CUTS)
+def test_every_way_out_leaves_a_valid_and_true_transcript(
+    backend: str, script: list[ChatResponse], execution: Parallel | Sequential | Batched, cut: Cut | None
+) -> None:
+    check(script, execution, cut, backend)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@settings(max_examples=5_000, deadline=None)
+@given(st.lists(REPLIES, min_size=1, max_size=4), EXECUTIONS, CUTS)
+def test_ten_thousand_ways_out_leave_a_valid_and_true_transcript(
+    backend: str, script: list[ChatResponse], execution: Parallel | Sequential | Batched, cut: Cut | None
+) -> None:
+    check(script, execution, cut, backend)
