@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import anyio
 from anyio.abc import TaskStatus
-from anyio.lowlevel import current_token
+from anyio.lowlevel import checkpoint_if_cancelled, current_token
 
 if sys.version_info < (3, 12):
     from asyncio.events import _get_running_loop  # pyright: ignore[reportPrivateUsage]
@@ -133,6 +133,8 @@ async def gather(calls: Sequence[_Call], limit: int | None) -> None:
         limit: How many run at the same time; None for all.
     """
     if _is_on_asyncio():
+        # Calls begin at once on newer Pythons: a caller that is cancelled already must start none.
+        await checkpoint_if_cancelled()
         await _AsyncioGathering(calls, limit).run()
     else:
         await _gather_in_nursery(calls, limit)
