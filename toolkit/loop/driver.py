@@ -87,6 +87,7 @@ _logger = logging.getLogger("toolkit.loop")
 Prompt: TypeAlias = str | Sequence[Message] | ChatRequest
 """What a loop starts from: a question, a transcript, or a request with its settings."""
 
+_DEFAULTS: ToolLoopConfig[Any] = ToolLoopConfig()
 _RUN, _RUN_ALONE = RunCall(), RunCall(alone=True)
 
 
@@ -131,7 +132,7 @@ class Driver(Generic[Ctx, Out]):
         saved: SavedLoop | None = None,
     ) -> None:
         if config is None:
-            config = cast("ToolLoopConfig[Out]", ToolLoopConfig())
+            config = cast("ToolLoopConfig[Out]", _DEFAULTS)
         depth, limit = enter_depth(ctx, config.max_depth)
         self.deadline = math.inf
         self._provider = provider
@@ -144,11 +145,17 @@ class Driver(Generic[Ctx, Out]):
             self.state = LoopState(_transcript_of(prompt), config, compacts=compacts)
         else:
             self.state = LoopState.thaw(saved.state, config, compacts=compacts)
-        request = prompt if isinstance(prompt, ChatRequest) else ChatRequest(messages=())
-        self._request = replace(request, messages=self.state.messages)
         # What the caller fixed stays; otherwise each turn shows what the registry holds then.
-        self._tools = self._request.tools
+        self._tools: Sequence[ToolDefinition] | None = None
         self._shown: Sequence[ToolDefinition] | None = None
+        if isinstance(prompt, ChatRequest):
+            self._request = replace(prompt, messages=self.state.messages)
+            self._tools = prompt.tools
+        elif config.output_type is not None:
+            self._request = ChatRequest(messages=self.state.messages)
+        else:
+            self._shown = registry.definitions()  # in the request at once: to make another takes 4 us
+            self._request = ChatRequest(messages=self.state.messages, tools=self._shown)
         outer = current_frame.get()
         parent = None if outer is None else outer.budget
         self._budget = parent if config.usage_limits is None else Budget(config.usage_limits, parent)
