@@ -16,6 +16,7 @@ To read the code, follow one call: ``tools/decorators`` -> ``schema/function_sch
 ``providers/``. The public thing of each is the input of the next.
 """
 
+
 from toolkit.chat import (
     ArgumentsDelta,
     AssistantContent,
@@ -44,6 +45,7 @@ from toolkit.chat import (
     UserMessage,
     dump_messages,
     load_messages,
+    openai_strict,
     repair_transcript,
     validate_transcript,
 )
@@ -280,6 +282,7 @@ __all__ = [
     "keep_last",
     "load_messages",
     "mask_old_results",
+    "openai_strict",
     "or_",
     "repair_transcript",
     "stop_after",

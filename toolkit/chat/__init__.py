@@ -10,7 +10,7 @@ from toolkit.chat.content import (
     TextBlock,
     ToolCall,
 )
-from toolkit.chat.definition import ToolDefinition
+from toolkit.chat.definition import ToolDefinition, openai_strict
 from toolkit.chat.messages import (
     AssistantMessage,
     Message,
@@ -55,6 +55,7 @@ __all__ = [
     "dump_messages",
     "load_messages",
     "mend_call_ids",
+    "openai_strict",
     "repair_transcript",
     "text_of",
     "validate_transcript",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["ToolDefinition"]
+from toolkit.schema import openai_strict as strict_parameters
+
+__all__ = ["ToolDefinition", "openai_strict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +28,17 @@ class ToolDefinition:
     parameters: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None = None
     strict: bool = False
+
+
+def openai_strict(definition: ToolDefinition) -> ToolDefinition:
+    """Return the definition with the variant of its schema that OpenAI's strict mode accepts.
+
+    Every property becomes required, what could be left out becomes nullable, and keywords that the mode does not know
+    are left out; a null that comes back for such a property is read as left out. The registry still validates against
+    the whole schema.
+
+    Raises:
+        SchemaError: No such variant says the same; names the place and the reason.
+    """
+    parameters = strict_parameters(dict(definition.parameters), subject=f"tool '{definition.name}'")
+    return replace(definition, parameters=parameters, strict=True)
