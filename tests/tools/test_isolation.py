@@ -188,7 +188,7 @@ async def test_what_is_raised_there_is_raised_here(kind: str, error: type[Except
 
 
 async def test_a_value_that_cannot_cross_is_an_error() -> None:
-    with pytest.raises(Exception, match="pickle|local object"):
+    with pytest.raises(Exception, match=r"pickle|local object"):
         await run_isolated(unpicklable, "{}")
 
 
