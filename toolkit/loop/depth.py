@@ -36,13 +36,11 @@ class LoopFrame:
         depth: The depth of a loop started here.
         limit: The smallest ``max_depth`` of the loops round here; None where none has one.
         budget: What the outer loops may still spend.
-        deadline: The time, by ``anyio.current_time()``, at which the outer loops end; None for never.
     """
 
     depth: int
     limit: int | None
     budget: Budget | None = None
-    deadline: float | None = None
 
 
 current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)
