@@ -16,7 +16,6 @@ To read the code, follow one call: ``tools/decorators`` -> ``schema/function_sch
 ``providers/``. The public thing of each is the input of the next.
 """
 
-
 from toolkit.chat import (
     ArgumentsDelta,
     AssistantContent,
