@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import anyio
-from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from toolkit.chat import Provider
 from toolkit.errors import LoopUsageError
@@ -22,6 +20,11 @@ from toolkit.loop.state import CallModel, Finished, RunTools
 from toolkit.tools.events import ToolExecutionUpdate, ToolProgress
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    # anyio gives them at first use; imported here they would be a tenth of what importing toolkit takes.
+    from anyio.abc import TaskGroup
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 __all__ = ["EventChannel", "EventStream", "LoopTask", "tool_loop_channel", "tool_loop_stream"]
 

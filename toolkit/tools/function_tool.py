@@ -21,7 +21,6 @@ from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx_contra
-from toolkit.tools.isolation import check_isolated, run_isolated
 from toolkit.tools.limits import UsageCounter
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptions
@@ -102,6 +101,8 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         if name is not None:
             check_name(name)
         if options.isolation is not None:
+            from toolkit.tools.isolation import check_isolated  # noqa: PLC0415 - it takes subprocesses and sockets
+
             check_isolated(function)
             if context:
                 raise ConfigurationError(
@@ -406,6 +407,8 @@ def _async_streamed(call: _Call) -> _Execute:
 
 
 def _isolated(function: Callable[..., Any], schema: FunctionSchema) -> _Execute:
+    from toolkit.tools.isolation import run_isolated  # noqa: PLC0415
+
     async def execute(arguments: _Arguments, _: ToolContext[Any]) -> ToolOutput:
         return to_output(await run_isolated(function, schema.arguments.dump_json(arguments, reveal_secrets=True)))
 
