@@ -123,11 +123,15 @@ def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
 
 
 def _as_json(value: object) -> str:
+    try:
+        text = to_json(value, inf_nan_mode="constants").decode()
+        if "NaN" not in text and "Infinity" not in text and _is_plain(value):
+            return text
+    except (ValueError, TypeError, RecursionError):
+        pass  # what can be mended is mended below
     notes: list[str] = []
     try:
-        text = _dump(value)
-        if not _is_plain(value):
-            text = _dump(_ordered(value))
+        text = _dump(_ordered(value))
     except PydanticSerializationError:
         # Lone surrogates are the one thing that the fast way refuses and that can be mended.
         text = _dump(_ordered(value, clean=True))

@@ -18,6 +18,7 @@ from toolkit.tools.execution import (
     Aborted,
     Deferred,
     ExecutionPolicy,
+    Ready,
     Refused,
     authorize,
     error_result,
@@ -190,8 +191,11 @@ class ToolRegistry(Generic[Ctx]):
         The same rules hold as in a loop: repair, validation, permissions, limits. What asks for approval is denied
         unless `approve` is given, which is then asked about every call.
         """
-        policy = _NOTHING_CONFIGURED if approve is None else ExecutionPolicy(approve=approve)
-        return await self._execute(call, ctx, policy)
+        if approve is None:
+            prepared = prepare(call, self._registrations, _NOTHING_CONFIGURED, self.permissions)
+            if isinstance(prepared, Ready) and prepared.asks is None:  # nobody is to be asked: a tenth less time
+                return await run(prepared, ctx, _NOTHING_CONFIGURED)
+        return await self._execute(call, ctx, ExecutionPolicy(approve=approve))
 
     @overload
     async def execute_all(
@@ -235,8 +239,6 @@ class ToolRegistry(Generic[Ctx]):
         prepared = prepare(call, self._registrations, policy, self.permissions)
         if isinstance(prepared, Refused):
             return prepared.result
-        if prepared.asks is None and policy.approve is None:  # nobody to ask: `authorize` would say so later
-            return await run(prepared, ctx, policy)
         verdict = await authorize(prepared, policy, self.permissions)
         if isinstance(verdict, Refused):
             return verdict.result
