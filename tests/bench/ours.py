@@ -365,9 +365,9 @@ def trio_calls(features: Collection[str]) -> float:
     return on_trio("calls")
 
 
-def calls_a_turn(turns: int) -> float:
+def calls_a_turn(turns: int, features: Collection[str] = ()) -> float:
     """Return how many Python functions a turn calls, counted by cProfile; built-in functions don't count."""
-    setting, responses = Setting(), responses_of(turns)
+    setting, responses = Setting(forecast, features), responses_of(turns)
     config = setting.config(turns)
 
     async def count() -> int:
@@ -383,4 +383,4 @@ def calls_a_turn(turns: int) -> float:
 
 
 def python_calls(features: Collection[str]) -> float:
-    return calls_a_turn(200)
+    return calls_a_turn(200, features)
