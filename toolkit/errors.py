@@ -271,12 +271,15 @@ class ProviderError(ToolkitError):
         message: What happened and what to do about it. Never holds a key.
         status: The HTTP status, where there was one.
         retry_after: Seconds that the server asked to wait.
-        is_retryable: Whether the same request may work later.
+        is_retryable: Whether the same request may work later; None takes what is usual for the class: a rate limit and
+            a timeout may, the others may not.
         request_id: The server's name for the request.
 
     Attributes:
         messages: The transcript as far as it came, when a loop was running; valid, each call with its result.
     """
+
+    _usually_retryable = False
 
     def __init__(
         self,
@@ -285,14 +288,14 @@ class ProviderError(ToolkitError):
         *,
         status: int | None = None,
         retry_after: float | None = None,
-        is_retryable: bool = False,
+        is_retryable: bool | None = None,
         request_id: str | None = None,
     ) -> None:
         self.provider = provider
         self.message = message
         self.status = status
         self.retry_after = retry_after
-        self.is_retryable = is_retryable
+        self.is_retryable = self._usually_retryable if is_retryable is None else is_retryable
         self.request_id = request_id
         self.messages: tuple[Message, ...] = ()
         facts = ([f"HTTP {status}"] if status is not None else []) + ([f"request {request_id}"] if request_id else [])
@@ -307,9 +310,13 @@ class ProviderAuthError(ProviderError):
 class RateLimitedError(ProviderError):
     """Too many requests; `retry_after` says how long to wait, where the server did."""
 
+    _usually_retryable = True
+
 
 class ProviderTimeoutError(ProviderError):
     """No answer in time, or no connection."""
+
+    _usually_retryable = True
 
 
 class ContextTooLongError(ProviderError):

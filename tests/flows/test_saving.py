@@ -258,3 +258,19 @@ async def test_options_that_are_no_json_can_not_be_saved() -> None:
     handle = ToolLoopHandle(ScriptedProvider(["hi"]), Bank().tools(), request)
     with pytest.raises(LoopUsageError, match="can't be saved"):
         handle.snapshot()
+
+
+async def test_a_late_approval_beyond_the_budget_is_answered_and_ends_the_loop() -> None:
+    bank = Bank()
+    config: ToolLoopConfig = ToolLoopConfig(on_tool_call=defer_payments, usage_limits=UsageLimits(tool_calls=2))
+    handle = ToolLoopHandle(ScriptedProvider([TURN]), bank.tools(), "Pay.", config=config)
+    await handle.next_turn()
+    for approval in handle.pending_approvals:
+        await handle.decide(approval.call_id, True, binding=approval.binding)
+    while isinstance(await handle.next_turn(), Yielded):
+        pass
+    result = handle.into_result()
+    assert result.reason == UsageLimit("tool_calls", 2, 2)
+    assert bank.runs == ["look", "pay 3 rent"]
+    assert result.messages[-1].text == "Not started: the run may make 2 tool calls, and they are used up."
+    validate_transcript(result.messages)

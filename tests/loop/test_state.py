@@ -98,7 +98,7 @@ FEEDS: dict[str, tuple[Feed, set[str]]] = {
     "compacted": (lambda state: state.compacted([UserMessage("go")]), {"compacting"}),
     "limit_reached": (lambda state: state.limit_reached(UsageLimit("requests", 1, 1)), {"asking"}),
     "model_replied": (lambda state: state.model_replied(response("x")), {"asking"}),
-    "wind_up": (lambda state: state.wind_up(UsageLimit("tool_calls", 1, 1)), {"deciding"}),
+    "wind_up": (lambda state: state.wind_up(UsageLimit("tool_calls", 1, 1)), {"deciding", "running", "awaiting"}),
     "run a call": (lambda state: state.approval_decided("b", RunCall()), {"deciding", "awaiting"}),
     "refuse a call": (lambda state: state.approval_decided("b", Refuse(result("b"))), {"deciding", "awaiting"}),
     "refuse with another's result": (lambda state: state.approval_decided("b", Refuse(result("a"))), set()),

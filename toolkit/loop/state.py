@@ -524,7 +524,8 @@ class LoopState:
 
     def wind_up(self, limit: UsageLimit) -> None:
         """End the loop when this turn's results are in: the budget has no more tool calls."""
-        self._require("deciding", "wind_up")
+        if not self._open:
+            raise LoopUsageError("wind_up does not fit here: no call is open")
         self._wound_up = limit
 
     def _keep(self, entry: _OpenCall, result: ToolResult) -> None:

@@ -13,12 +13,12 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import anyio
-from anyio.lowlevel import RunVar, checkpoint_if_cancelled
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
 from toolkit.errors import (
@@ -47,11 +47,11 @@ from toolkit.tools.caching import Cache, cache_key
 from toolkit.tools.context import ToolContext
 from toolkit.tools.events import (
     Observer,
-    ToolCallRefused,
     ToolCallRepaired,
     ToolExecutionEnd,
     ToolExecutionStart,
 )
+from toolkit.tools.gates import keyed_lock, limiter
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
 from toolkit.tools.output import ToolOutput, dump_output, load_output, to_output
@@ -59,8 +59,6 @@ from toolkit.tools.repair import nearest_names, repair_arguments, repair_name
 from toolkit.tools.results import ResultStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from toolkit.tools.options import ToolRetryConfig
     from toolkit.tools.permissions import Permissions
 
@@ -482,16 +480,18 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
         raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
     async with AsyncExitStack() as gates:
         if options.lock is not None:
-            await gates.enter_async_context(_keyed_lock(registration.tool, options.lock(arguments)))
+            await gates.enter_async_context(keyed_lock(registration.tool, options.lock(arguments)))
         if options.concurrency is not None:
-            await gates.enter_async_context(_limiter(registration.tool, options.concurrency))
+            await gates.enter_async_context(limiter(registration.tool, options.concurrency))
         timeout = options.timeout or policy.tool_timeout
         if options.retry is None:
             output = await _timed(registration, arguments, context, timeout)
         else:
             output = await _retried(registration, arguments, context, timeout, options.retry)
     if key is not None and policy.cache is not None and _is_cacheable(output, arguments, options.should_cache):
-        await policy.cache.set(key, dump_output(output))
+        # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
+        with anyio.move_on_after(policy.hook_timeout, shield=True):
+            await policy.cache.set(key, dump_output(output))
     return output, False
 
 
@@ -563,36 +563,3 @@ async def _retried(
             raise
     assert output is not None
     return output
-
-
-_limiters: RunVar[dict[int, tuple[object, anyio.CapacityLimiter]]] = RunVar("toolkit_limiters")
-_locks: RunVar[dict[tuple[int, object], tuple[anyio.Lock, list[None]]]] = RunVar("toolkit_locks")
-
-
-def _limiter(tool: object, concurrency: int) -> anyio.CapacityLimiter:
-    limiters = _limiters.get(None)
-    if limiters is None:
-        _limiters.set(limiters := {})
-    # The tool is kept beside its limiter, so that its id is not given to another.
-    return limiters.setdefault(id(tool), (tool, anyio.CapacityLimiter(concurrency)))[1]
-
-
-@asynccontextmanager
-async def _keyed_lock(tool: object, key: object) -> AsyncGenerator[None]:
-    locks = _locks.get(None)
-    if locks is None:
-        _locks.set(locks := {})
-    lock, users = locks.setdefault((id(tool), key), (anyio.Lock(), []))
-    users.append(None)
-    try:
-        async with lock:
-            yield
-    finally:
-        users.pop()
-        if not users:
-            locks.pop((id(tool), key), None)
-
-
-async def tell_refusal(refused: Refused, observer: Observer) -> None:
-    """Tell that a call will not run."""
-    await observer.emit(ToolCallRefused(call_id=refused.call.id, tool_name=refused.call.name, result=refused.result))

@@ -1,0 +1,209 @@
+"""A loop that is stepped by hand: turns, words in between, and its end."""
+
+import anyio
+import pytest
+
+from toolkit import (
+    AssistantMessage,
+    Cancelled,
+    Complete,
+    Completed,
+    Continue,
+    Failed,
+    InjectMessages,
+    LoopUsageError,
+    MaxDepthExceededError,
+    MaxIterations,
+    ProviderError,
+    Stop,
+    StopCondition,
+    TextBlock,
+    Timeout,
+    ToolCall,
+    ToolLoopConfig,
+    ToolLoopHandle,
+    ToolRegistry,
+    UserMessage,
+    Yielded,
+    tool,
+    tool_loop_resumable,
+    validate_transcript,
+)
+from toolkit.testing import ScriptedProvider, ScriptedReply
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def echo(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+@tool
+async def hang() -> str:
+    """Never end."""
+    await anyio.sleep_forever()
+    return ""
+
+
+TOOLS = ToolRegistry([echo, hang])
+
+
+def say(text: str, call_id: str = "1") -> ToolCall:
+    return ToolCall(call_id, "echo", f'{{"text": "{text}"}}')
+
+
+def stepped(*replies: ScriptedReply, config: ToolLoopConfig | None = None) -> ToolLoopHandle[object]:
+    return ToolLoopHandle(ScriptedProvider(replies), TOOLS, "go", config=config)
+
+
+async def yielded(handle: ToolLoopHandle[object]) -> Yielded:
+    turn = await handle.next_turn()
+    assert isinstance(turn, Yielded)
+    return turn
+
+
+async def test_a_turn_shows_what_happened_in_it() -> None:
+    handle = stepped(AssistantMessage([TextBlock("Well."), say("a"), say("b", "2")]), "done")
+    turn = await yielded(handle)
+    assert [call.id for call in turn.tool_calls] == ["1", "2"]
+    assert [result.text for result in turn.results] == ["a", "b"]
+    assert turn.assistant_content == (TextBlock("Well."),)
+    assert turn.assistant_text == "Well."
+    assert (turn.iteration, turn.usage.total_tokens) == (1, 15)
+    assert turn.messages is handle.messages
+    assert (handle.iterations, handle.is_finished) == (1, False)
+    end = await handle.next_turn()
+    assert isinstance(end, Completed)
+    assert (end.reason, end.result.text, handle.is_finished) == (Complete(), "done", True)
+    assert handle.into_result() is end.result
+
+
+async def test_after_the_end_the_same_outcome_comes_again() -> None:
+    handle = stepped("done")
+    first = await handle.next_turn()
+    handle.resume(Stop("ignored"))
+    assert await handle.next_turn() is first
+
+
+async def test_injected_messages_stand_after_the_results() -> None:
+    handle = stepped(say("a"), "done")
+    (await yielded(handle)).inject_and_continue([UserMessage("And?")])
+    await handle.next_turn()
+    assert [message.text for message in handle.messages] == ["go", "", "a", "And?", "done"]
+
+
+async def test_stopping_makes_no_further_request() -> None:
+    handle = stepped(say("a"))
+    (await yielded(handle)).stop("enough")
+    end = await handle.next_turn()
+    assert isinstance(end, Completed)
+    assert (end.reason, end.result.iterations) == (StopCondition("enough"), 1)
+    assert end.response is not None
+
+
+async def test_the_last_word_counts() -> None:
+    handle = stepped(say("a"), "done")
+    turn = await yielded(handle)
+    turn.stop("no")
+    turn.inject_and_continue([UserMessage("never read")])
+    turn.resume(InjectMessages((UserMessage("nor this"),)))
+    turn.resume(Continue())
+    await handle.next_turn()
+    assert [message.text for message in handle.messages] == ["go", "", "a", "done"]
+
+
+async def test_messages_may_be_edited_between_turns() -> None:
+    handle = stepped(say("a"), say("b", "2"), "done")
+    await handle.next_turn()
+    handle.messages[1:] = [UserMessage("a was said")]
+    await handle.next_turn()
+    await handle.next_turn()
+    assert [message.text for message in handle.messages] == ["go", "a was said", "", "b", "done"]
+    validate_transcript(handle.messages)
+
+
+async def test_a_failure_is_an_outcome_that_stays() -> None:
+    handle = stepped(say("a"), ProviderError("scripted", "broken"))
+    await handle.next_turn()
+    failed = await handle.next_turn()
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, ProviderError)
+    assert [message.text for message in failed.error.messages] == ["go", "", "a"]
+    assert failed.iterations == 2
+    assert await handle.next_turn() is failed
+    with pytest.raises(ProviderError, match="broken"):
+        handle.into_result()
+
+
+async def test_there_is_no_result_before_the_end() -> None:
+    handle = stepped(say("a"), "done")
+    await handle.next_turn()
+    with pytest.raises(LoopUsageError, match="has not ended yet"):
+        handle.into_result()
+
+
+async def test_too_deep_is_told_by_the_first_turn() -> None:
+    handle = stepped("never", config=ToolLoopConfig(max_depth=0))
+    failed = await handle.next_turn()
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, MaxDepthExceededError)
+    with pytest.raises(MaxDepthExceededError):
+        _ = handle.messages
+
+
+async def test_two_turns_at_once_are_refused() -> None:
+    handle = stepped(ToolCall("1", "hang", "{}"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(handle.next_turn)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(LoopUsageError, match="running already"):
+            await handle.next_turn()
+        with pytest.raises(LoopUsageError, match="a turn is running"):
+            handle.snapshot()
+        tasks.cancel_scope.cancel()
+    assert handle.into_result().reason == Cancelled()
+    validate_transcript(handle.messages)
+
+
+async def test_a_cancelled_turn_ends_the_loop_for_good() -> None:
+    handle = stepped(ToolCall("1", "hang", "{}"), "never")
+    with anyio.move_on_after(0.02):
+        await handle.next_turn()
+    end = await handle.next_turn()
+    assert isinstance(end, Completed)
+    assert end.reason == Cancelled()
+    assert end.result.messages[-1].text.startswith("Interrupted")
+
+
+async def test_the_clock_stands_still_while_the_caller_thinks() -> None:
+    handle = stepped(say("a"), ToolCall("2", "hang", "{}"), config=ToolLoopConfig(timeout=0.2))
+    await handle.next_turn()
+    with anyio.move_on_after(0.25):
+        await anyio.sleep_forever()
+    with anyio.fail_after(5):
+        end = await handle.next_turn()
+    assert isinstance(end, Completed)
+    assert end.reason == Timeout(0.2)
+    assert end.result.messages[-1].text.startswith("Interrupted: the run's time was up")
+
+
+async def test_closing_ends_the_loop_between_turns() -> None:
+    handle = stepped(say("a"), "never")
+    await handle.next_turn()
+    await handle.close()
+    await handle.close()
+    assert handle.into_result().reason == Cancelled()
+    validate_transcript(handle.messages)
+
+
+async def test_the_limit_of_iterations_ends_it_after_that_turn() -> None:
+    handle = stepped(say("a"), config=ToolLoopConfig(max_iterations=1))
+    end = await handle.next_turn()
+    assert isinstance(end, Completed)
+    assert (end.reason, end.result.messages[-1].text) == (MaxIterations(1), "a")
+
+
+async def test_it_has_another_name() -> None:
+    assert tool_loop_resumable is ToolLoopHandle
