@@ -36,7 +36,7 @@ class Dispatcher(Generic[Ctx]):
 
     async def run(self, step: RunTools, ready: Mapping[str, Ready[Ctx]]) -> None:
         """Run the calls of one step to their results."""
-        if self._listener is None:
+        if self._listener is None or not self._listener.needs_pump:
             if len(step.calls) == 1:
                 await self._run_one(ready[step.calls[0].id])
             else:

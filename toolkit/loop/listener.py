@@ -25,6 +25,11 @@ _REPORTS_PER_CALL = 64
 class Listener(Protocol):
     """Takes every event of a loop, in order; never raises."""
 
+    @property
+    def needs_pump(self) -> bool:
+        """Whether what was offered waits for `pump`; else `offer` delivers it, or the reader takes it."""
+        ...
+
     async def emit(self, event: LoopEvent) -> None:
         """Deliver an event; returns when it is taken."""
         ...
@@ -79,7 +84,7 @@ def _is_report_of(event: LoopEvent, call_id: str) -> bool:
 class HookListener:
     """Calls ``on_event`` and the update hooks, one event at a time; what they raise is logged and changes nothing."""
 
-    __slots__ = ("_after_update", "_before_update", "_hook", "_offered", "_timeout", "_turn", "_waiting")
+    __slots__ = ("_after_update", "_before_update", "_hook", "_offered", "_timeout", "_turn", "_waiting", "needs_pump")
 
     def __init__(self, config: ToolLoopConfig[Any]) -> None:
         self._hook = config.on_event
@@ -90,6 +95,8 @@ class HookListener:
         self._offered: anyio.Event | None = None
         # Tools of one turn run at once, and an async hook would overtake itself.
         self._turn = anyio.Lock()
+        # Plain functions are called where a report is made. A task beside the tools would cost more than a turn.
+        self.needs_pump = any(map(_may_wait, (self._hook, self._before_update, self._after_update)))
 
     @classmethod
     def of(cls, config: ToolLoopConfig[Any] | None) -> HookListener | None:
@@ -106,7 +113,10 @@ class HookListener:
             await self._deliver_waiting()
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        """Keep the report for `pump`."""
+        """Keep the report for `pump`; where hooks are plain functions, call them now."""
+        if not self.needs_pump and not self._waiting:
+            self._deliver_now(event)
+            return
         self._waiting.offer(event)
         if self._offered is not None:
             self._offered.set()
@@ -122,6 +132,16 @@ class HookListener:
     async def _deliver_waiting(self) -> None:
         while self._waiting:
             await self.deliver(self._waiting.take())
+
+    def _deliver_now(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        delivery = self.deliver(event)
+        try:
+            delivery.send(None)
+        except StopIteration:
+            return
+        delivery.close()
+        self.needs_pump = True
+        _logger.warning("a hook that is a plain function gave an awaitable, and one report was lost: make it async")
 
     async def deliver(self, event: LoopEvent) -> bool:
         """Call the hooks; return whether the event may be shown to others, too."""
@@ -149,3 +169,11 @@ class HookListener:
             _logger.exception("a hook raised; the loop goes on")
             return None
         return value
+
+
+def _may_wait(hook: object) -> bool:
+    """Whether a hook may give something to await: all but plain functions and methods that are not async."""
+    if hook is None or inspect.isbuiltin(hook):
+        return False
+    is_plain = inspect.isfunction(hook) or inspect.ismethod(hook)
+    return not is_plain or inspect.iscoroutinefunction(hook) or getattr(hook, "__name__", "") == "<lambda>"

@@ -39,6 +39,10 @@ class _Inbox:
         self._is_closed = True
         self._wake = anyio.Event()
 
+    @property
+    def needs_pump(self) -> bool:
+        return False
+
     async def emit(self, event: LoopEvent) -> None:
         self._queue.put(event)
         self._wake.set()

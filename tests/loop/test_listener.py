@@ -1,0 +1,174 @@
+"""Hooks are told of everything in order, whether they wait or not."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from toolkit import (
+    LoopEvent,
+    ToolCall,
+    ToolContext,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolLoopConfig,
+    ToolProgress,
+    ToolRegistry,
+    tool_loop,
+    tool_with_ctx,
+)
+from toolkit.testing import ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+Hook = Callable[[LoopEvent], Awaitable[None] | None]
+
+
+@tool_with_ctx
+async def work(context: ToolContext[object], steps: int) -> str:
+    """Work."""
+    for step in range(steps):
+        context.report_update(step)
+        context.report_progress(f"{step}")
+    await anyio.lowlevel.checkpoint()
+    context.report_progress("last")
+    return "done"
+
+
+@tool_with_ctx
+def work_in_a_thread(context: ToolContext[object], steps: int) -> str:
+    """Work."""
+    for step in range(steps):
+        context.report_update(step)
+    return "done"
+
+
+TOOLS = ToolRegistry([work, work_in_a_thread])
+
+
+def told(events: list[LoopEvent]) -> list[str]:
+    kinds = (ToolExecutionStart, ToolExecutionUpdate, ToolProgress, ToolExecutionEnd)
+    return [
+        type(event).__name__.removeprefix("Tool").removeprefix("Execution")
+        for event in events
+        if isinstance(event, kinds)
+    ]
+
+
+async def run(hook: Hook, name: str = "work", steps: int = 2, **more: Any) -> None:
+    provider = ScriptedProvider([ToolCall("1", name, f'{{"steps": {steps}}}'), "ok"])
+    with anyio.fail_after(10):
+        await tool_loop(provider, TOOLS, "go", config=ToolLoopConfig(on_event=hook, **more))
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[LoopEvent] = []
+
+    def plain(self, event: LoopEvent) -> None:
+        self.events.append(event)
+
+    async def waiting(self, event: LoopEvent) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.events.append(event)
+
+    async def __call__(self, event: LoopEvent) -> None:
+        await self.waiting(event)
+
+
+HOOKS: dict[str, Callable[[Recorder], Hook]] = {
+    "a method": lambda recorder: recorder.plain,
+    "a built-in": lambda recorder: recorder.events.append,
+    "an async method": lambda recorder: recorder.waiting,
+    "an object": lambda recorder: recorder,
+    "a lambda": lambda recorder: lambda event: recorder.plain(event),  # noqa: PLW0108
+    "a lambda that gives an awaitable": lambda recorder: lambda event: recorder.waiting(event),  # noqa: PLW0108
+    "a partial": lambda recorder: partial(recorder.waiting),
+}
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+async def test_every_kind_of_hook_is_told_of_everything_in_order(kind: str) -> None:
+    recorder = Recorder()
+    await run(HOOKS[kind](recorder))
+    assert told(recorder.events) == ["Start", "Update", "Progress", "Update", "Progress", "Progress", "End"]
+
+
+@pytest.mark.parametrize("kind", ["a method", "an async method"])
+async def test_reports_from_a_thread_wait_until_they_are_taken(kind: str) -> None:
+    recorder = Recorder()
+    await run(HOOKS[kind](recorder), "work_in_a_thread", 200)
+    assert told(recorder.events) == ["Start", *["Update"] * 200, "End"]
+    assert [event.output.text for event in recorder.events if isinstance(event, ToolExecutionUpdate)] == [
+        str(number) for number in range(200)
+    ]
+
+
+async def test_a_slow_hook_loses_old_reports_and_is_told_how_many() -> None:
+    recorder = Recorder()
+    await run(recorder.waiting, steps=500)
+    names = told(recorder.events)
+    assert names[0] == "Start"
+    assert names[-1] == "End"
+    reports = [event for event in recorder.events if isinstance(event, ToolExecutionUpdate | ToolProgress)]
+    assert len(reports) < 200
+    assert len(reports) + sum(report.dropped for report in reports) == 1001
+    assert isinstance(reports[-1], ToolProgress)
+    assert reports[-1].text == "last"
+
+
+async def test_a_plain_function_that_gives_an_awaitable_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder()
+
+    def hook(event: LoopEvent) -> Awaitable[None]:
+        return recorder.waiting(event)
+
+    with caplog.at_level(logging.WARNING, "toolkit.loop"):
+        await run(hook)
+    assert [record.message for record in caplog.records] == [
+        "a hook that is a plain function gave an awaitable, and one report was lost: make it async"
+    ]
+    assert told(recorder.events)[0] == "Start"
+    assert told(recorder.events)[-1] == "End"
+
+
+async def test_update_hooks_suppress_and_follow_updates_alone() -> None:
+    recorder = Recorder()
+    asked: list[str] = []
+    followed: list[str] = []
+
+    def before(name: str, call_id: str, text: str) -> bool:
+        asked.append(f"{name} {call_id} {text}")
+        return text != "0"
+
+    async def after(name: str, call_id: str, text: str) -> None:
+        followed.append(text)
+
+    await run(recorder.plain, steps=3, before_tool_execution_update=before, after_tool_execution_update=after)
+    assert asked == ["work 1 0", "work 1 1", "work 1 2"]
+    assert followed == ["1", "2"]
+    updates = [event.output.text for event in recorder.events if isinstance(event, ToolExecutionUpdate)]
+    assert updates == ["1", "2"]
+    assert len([event for event in recorder.events if isinstance(event, ToolProgress)]) == 4
+
+
+async def test_nobody_listening_is_told_to_the_tool() -> None:
+    seen: list[bool] = []
+
+    @tool_with_ctx
+    async def look(context: ToolContext[object]) -> str:
+        """Look."""
+        seen.append(context.is_observed)
+        context.report_update("nobody")
+        return ""
+
+    registry = ToolRegistry([look])
+    call = ToolCall("1", "look", "{}")
+    await tool_loop(ScriptedProvider([call, "ok"]), registry, "go")
+    await tool_loop(ScriptedProvider([call, "ok"]), registry, "go", config=ToolLoopConfig(on_event=lambda event: None))
+    assert seen == [False, True]
