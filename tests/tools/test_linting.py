@@ -1,7 +1,8 @@
 """What a registry says about tools that are legal and still make models fail."""
 
-import warnings
 from typing import Any, Literal
+
+import pytest
 
 from toolkit import Finding, ToolRegistry, tool, tool_from_function
 
@@ -42,10 +43,10 @@ def test_a_docstring_that_lies_and_a_parameter_without_a_type_are_listed() -> No
         """
         return ""
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with pytest.warns(UserWarning, match=r"lying'.*'c', which is no parameter") as told:
         made = tool_from_function(lying)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     problems = "\n".join(str(finding) for finding in ToolRegistry([made]).lint())  # pyright: ignore[reportUnknownArgumentType]
+    assert told[0].filename == __file__
     assert "'c'" in problems
     assert "'b'" in problems
 

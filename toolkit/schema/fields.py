@@ -49,7 +49,7 @@ class Fields:
 
     __slots__ = (
         "_aliases", "_defaults", "_extra", "_hints", "_is_plain", "_optional", "_plain", "_serializer", "_signature",
-        "core_schema", "opaque_defaults", "schema", "validator", "warnings",
+        "core_schema", "docstring_errors", "opaque_defaults", "schema", "validator", "warnings",
     )  # fmt: skip
 
     core_schema: core_schema.CoreSchema
@@ -68,6 +68,7 @@ class Fields:
         self._extra: Any = NOTHING
         self.opaque_defaults: dict[str, Any] = {}
         self.warnings: list[str] = []
+        self.docstring_errors: list[str] = []
 
     def add(self, parameter: Parameter, documentation: Documentation) -> None:
         """Add what one parameter takes: a property, or for ``**keywords`` what else is allowed."""
@@ -138,11 +139,12 @@ class Fields:
         if self._extra is not NOTHING:
             return
         known = self._hints.keys() | self._signature.hidden | {p.name for p in self._signature.parameters}
-        self.warnings += [
+        self.docstring_errors = [
             f"the docstring describes '{name}', which is no parameter"
             for name in documentation.parameters
             if name not in known
         ]
+        self.warnings += self.docstring_errors
 
     def compile(self, *, strict: bool) -> None:
         """Make `validator` and `schema` of what was added.

@@ -49,6 +49,7 @@ class FunctionSchema:
             still be awaitable.
         bind: Turns arguments into ``(args, kwargs)``; None where ``function(**arguments)`` is right as it stands.
         warnings: What its author should look at.
+        docstring_errors: Those of the warnings that say what the docstring tells wrongly.
     """
 
     name: str
@@ -61,6 +62,7 @@ class FunctionSchema:
     bind: Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None
     warnings: tuple[str, ...]
     make_output_schema: Callable[[], dict[str, Any] | None] = field(repr=False, compare=False)
+    docstring_errors: tuple[str, ...] = ()
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
@@ -111,6 +113,7 @@ def function_schema(
         kind=signature.kind,
         bind=_binder(signature),
         warnings=tuple(fields.warnings),
+        docstring_errors=tuple(fields.docstring_errors),
         make_output_schema=functools.cache(lambda: _output_schema(_output_hint(signature))),
     )
 

@@ -80,6 +80,8 @@ def tool(
         description: What the model reads; None takes the docstring without its sections.
         options: See `ToolOptions`.
 
+    A docstring that describes a parameter which is not there gives a `UserWarning`; `ToolRegistry.lint` lists it too.
+
     Raises:
         SchemaError: The function can't be a tool; names the function, the parameter and the reason. For a method it
             comes at the first use, when the class is complete.

@@ -7,6 +7,7 @@ finished; no call asks again.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, update_wrapper
@@ -276,6 +277,8 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             localns=self._localns,
         )
         check_name(schema.name)
+        for problem in schema.docstring_errors:
+            _warn(function, problem)
         bound = MethodType(function, self._receiver) if is_bound else function
         call = _compose_call(bound, schema, takes_envelope=_wants_envelope(schema) if self._takes_context else None)
         execute = _compose_execute(call, schema, self.options, function)
@@ -285,6 +288,13 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         self._finished = _Finished(schema, call, execute)
         self._localns = None
         return self._finished
+
+
+def _warn(function: Any, problem: str) -> None:
+    """Warn where the function stands: that is what has to be mended."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    place = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)
+    warnings.warn_explicit(f"{_described(function)}: {problem}", UserWarning, *place)
 
 
 def _described(function: Any) -> str:
