@@ -1,6 +1,7 @@
 """Whatever a model asks, whatever tools do and whenever it is cancelled: the transcript is valid and true."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -11,15 +12,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from toolkit import (
+    ApprovalRequest,
+    Approve,
     AssistantMessage,
     Batched,
     Cancelled,
     ChatResponse,
+    Deny,
     LoopEvent,
+    Modify,
     Parallel,
     Sequential,
     StopReason,
     TextBlock,
+    Timeout,
     ToolCall,
     ToolContext,
     ToolError,
@@ -33,6 +39,7 @@ from toolkit import (
     tool_with_ctx,
 )
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
+from toolkit.tools.workers import abandoned_count
 
 RUNS: Counter[str] = Counter()
 
@@ -103,6 +110,16 @@ def in_thread(context: ToolContext[None]) -> str:
     return "back"
 
 
+@tool_with_ctx
+def watch(context: ToolContext[None]) -> str:
+    """Hang in a thread that looks whether it should stop."""
+    RUNS[context.call_id] += 1
+    until = time.monotonic() + 0.01
+    while not context.cancelled and time.monotonic() < until:
+        pass
+    return "gave up" if context.cancelled else "woke up"
+
+
 @tool_with_ctx(sequential=True)
 async def alone(context: ToolContext[None]) -> str:
     """Run beside no other."""
@@ -117,7 +134,7 @@ async def answer() -> str:
     return "that's it"
 
 
-TOOLS = ToolRegistry[None]([value, fail, crash, hang, cancel_self, huge, generate, in_thread, alone, answer])
+TOOLS = ToolRegistry[None]([value, fail, crash, hang, cancel_self, huge, generate, in_thread, watch, alone, answer])
 NAMES = [*(each.definition.name for each in TOOLS), "valeu", "nothing_like_it", ""]
 
 CALLS = st.builds(
@@ -154,7 +171,7 @@ REPLIES = st.one_of(
 
 @dataclass(frozen=True)
 class Cut:
-    """Cancel after so many events, while an event is told or from beside; or after so many rounds of the loop."""
+    """Cancel after so many events, while an event is told or from beside; after so many rounds; or by the clock."""
 
     kind: str
     after: int
@@ -162,7 +179,7 @@ class Cut:
 
 CUTS = st.one_of(
     st.none(),
-    st.builds(Cut, st.sampled_from(["in hook", "event", "round"]), st.integers(1, 25)),
+    st.builds(Cut, st.sampled_from(["in hook", "event", "round", "timeout"]), st.integers(1, 25)),
 )
 EXECUTIONS = st.sampled_from([Parallel(), Parallel(2), Sequential(), Batched(1), Batched(2)])
 
@@ -181,7 +198,7 @@ class Scenario:
         cut, count = self._cut, len(self.events.events)
         if isinstance(event, ToolExecutionEnd) and not self.scope.cancel_called:
             self.finished[event.call_id] = event.result.text
-        if cut is not None and count >= cut.after and cut.kind != "round":
+        if cut is not None and count >= cut.after and cut.kind in ("in hook", "event"):
             self.scope.cancel()
             if cut.kind == "in hook":
                 await anyio.lowlevel.checkpoint()
@@ -201,8 +218,23 @@ class Scenario:
                     await tool_loop(ScriptedProvider([*script, "the end"], repeats=True), TOOLS, "go", config=config)
 
 
+def decide(request: ApprovalRequest) -> Approve | Deny | Modify:
+    """Decide by the call's id, the same each time."""
+    match sum(request.call_id.encode()) % 4:
+        case 0:
+            return Deny("not this one")
+        case 1 if request.tool_name == "value":
+            return Modify({"checkpoints": 1})
+        case _:
+            return Approve()
+
+
 def check(
-    script: list[ChatResponse], execution: Parallel | Sequential | Batched, cut: Cut | None, backend: str
+    script: list[ChatResponse],
+    execution: Parallel | Sequential | Batched,
+    cut: Cut | None,
+    is_guarded: bool,
+    backend: str,
 ) -> None:
     RUNS.clear()
     scenario: list[Scenario] = []
@@ -214,11 +246,17 @@ def check(
             max_iterations=6,
             on_event=scenario[0].on_event,
             metadata={"backend": backend},
+            on_tool_call=decide if is_guarded else None,
+            timeout=cut.after / 2000 if cut is not None and cut.kind == "timeout" else None,
         )
         await scenario[0].run(script, config)
         if backend == "asyncio":
             left = asyncio.all_tasks() - {asyncio.current_task()}
             assert not left, f"still running: {left}"
+        with anyio.fail_after(5):
+            # A thread that looks at `cancelled` ends soon after; none is left.
+            while abandoned_count():
+                await anyio.lowlevel.checkpoint()
 
     anyio.run(main, backend=backend)
     events = scenario[0].events
@@ -228,7 +266,7 @@ def check(
     result = events.result
     check_transcript(result.messages, events.events)
     if scenario[0].scope.cancelled_caught:
-        assert isinstance(result.reason, Cancelled) or result.response is not None
+        assert isinstance(result.reason, Cancelled | Timeout) or result.response is not None
     assert all(count == 1 for count in RUNS.values()), f"run twice: {RUNS}"
     answers = {message.call_id: message.text for message in result.messages if isinstance(message, ToolResult)}
     for call_id in RUNS:
@@ -239,18 +277,26 @@ def check(
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @settings(max_examples=300, deadline=None)
-@given(st.lists(REPLIES, min_size=1, max_size=4), EXECUTIONS, CUTS)
+@given(st.lists(REPLIES, min_size=1, max_size=4), EXECUTIONS, CUTS, st.booleans())
 def test_every_way_out_leaves_a_valid_and_true_transcript(
-    backend: str, script: list[ChatResponse], execution: Parallel | Sequential | Batched, cut: Cut | None
+    backend: str,
+    script: list[ChatResponse],
+    execution: Parallel | Sequential | Batched,
+    cut: Cut | None,
+    is_guarded: bool,
 ) -> None:
-    check(script, execution, cut, backend)
+    check(script, execution, cut, is_guarded, backend)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @settings(max_examples=5_000, deadline=None)
-@given(st.lists(REPLIES, min_size=1, max_size=4), EXECUTIONS, CUTS)
+@given(st.lists(REPLIES, min_size=1, max_size=4), EXECUTIONS, CUTS, st.booleans())
 def test_ten_thousand_ways_out_leave_a_valid_and_true_transcript(
-    backend: str, script: list[ChatResponse], execution: Parallel | Sequential | Batched, cut: Cut | None
+    backend: str,
+    script: list[ChatResponse],
+    execution: Parallel | Sequential | Batched,
+    cut: Cut | None,
+    is_guarded: bool,
 ) -> None:
-    check(script, execution, cut, backend)
+    check(script, execution, cut, is_guarded, backend)
