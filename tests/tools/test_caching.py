@@ -205,7 +205,7 @@ async def test_a_cache_that_is_dropped_closes_its_file(tmp_path: Path) -> None:
     del cache
     with anyio.fail_after(5):
         # The thread that worked for it lets go of it a moment later.
-        while os.listdir(tmp_path) != ["cache.db"]:  # noqa: ASYNC110, PTH208 - nothing announces it
+        while os.listdir(tmp_path) != ["cache.db"]:  # noqa: PTH208 - nothing announces it
             gc.collect()
             await anyio.sleep(0.001)
 

@@ -55,6 +55,11 @@ class Case:
     text: str
 
 
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
 CASES = [
     Case("a tool error is told as written", ToolError("no luck"), "no luck"),
     Case("one without a message tells its name", ToolError(), "ToolError"),
@@ -69,6 +74,9 @@ CASES = [
         ExceptionGroup("many", [ValueError("a"), ToolError("b"), ExceptionGroup("in", [KeyError("c")])]),
         "ExceptionGroup: ValueError: a; b; ExceptionGroup: KeyError: 'c'",
     ),
+    Case("an error that can't be told", UnspeakableError(), "UnspeakableError (it gave no message)"),
+    Case("what no wire can carry", ValueError("a\ud83d"), "ValueError: a?"),
+    Case("that in a tool error", ToolError("a\ud83d"), "a?"),
     Case("a timeout of its own", TimeoutError(), "TimeoutError (it gave no message)"),
 ]
 
@@ -130,6 +138,7 @@ async def test_an_unknown_tool_is_told_with_what_there_is() -> None:
     result = await ToolRegistry([search]).execute(call("research_all"))
     assert result.text == "Unknown tool: research_all. Did you mean search? Available tools: search."
     assert (await ToolRegistry().execute(call("x"))).text == "Unknown tool: x. No tools are available."
+    (await ToolRegistry([search]).execute(call("a\ud83d"))).text.encode()
 
 
 async def test_a_near_miss_of_a_name_is_taken_unless_that_is_off_and_never_outside_the_scope() -> None:

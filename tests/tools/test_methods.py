@@ -1,13 +1,14 @@
 """Methods as tools: bound to their instance, finished when the class is."""
 
 import inspect
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Generic, TypeVar
 
 import anyio
 import pytest
 
-from toolkit import SchemaError, ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx, tools_of
+from toolkit import ConfigurationError, SchemaError, ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx, tools_of
 
 pytestmark = pytest.mark.anyio
 
@@ -179,6 +180,33 @@ async def test_errors_of_a_method_come_at_its_first_use() -> None:
         _ = wrong.act.definition
 
 
+class Wing:
+    @classmethod
+    @tool
+    def flap(cls, times: int) -> str:
+        """Flap."""
+        return cls.__name__ * times
+
+
+async def test_a_class_method_over_a_tool_works_or_says_what_to_do() -> None:
+    flap: Any = Wing.flap
+    assert flap(2) == "WingWing"
+    for registry in (ToolRegistry([flap]), ToolRegistry(tools_of(Wing()))):
+        assert list(registry.definitions()[0].parameters["properties"]) == ["times"]
+        assert (await registry.execute(ToolCall("1", "flap", '{"times": 2}'))).text == "WingWing"
+    if sys.version_info < (3, 13):
+        assert flap.invoke({"times": 1}) == "Wing"
+    else:
+        with pytest.raises(SchemaError, match="put @tool over @classmethod, or use tools_of"):
+            flap.invoke({"times": 1})
+
+
+async def test_an_async_tool_is_not_invoked_where_a_loop_runs() -> None:
+    with pytest.raises(ConfigurationError, match=r"Shelf\.find' is async: in async code, await ainvoke"):
+        await SHELF.find.invoke({"title": "Emma"})
+    assert await SHELF.find.ainvoke({"title": "Emma"}) == "Emma in oak"
+
+
 async def test_tools_bound_from_one_method_share_its_usage_limit() -> None:
     class Once:
         @tool(max_usage_count=1)
@@ -193,6 +221,8 @@ async def test_tools_bound_from_one_method_share_its_usage_limit() -> None:
 
 async def test_a_signature_is_kept() -> None:
     assert list(inspect.signature(Shelf.find).parameters) == ["self", "title"]
+    assert str(inspect.signature(SHELF.find)) == "(title: str) -> str"
+    assert SHELF.put.__wrapped__(Book("Emma")) == "Emma on oak"
 
     @tool
     def local(a: int, *, b: str = "x") -> str:

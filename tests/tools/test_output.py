@@ -5,13 +5,14 @@ import decimal
 import enum
 import re
 import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr, computed_field
 
 from toolkit import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolOutput
 from toolkit.tools.output import dump_output, load_output, to_output
@@ -81,6 +82,12 @@ CASES = [
     Case("a sound", AudioBlock(b"x"), (AudioBlock(b"x"),)),
     Case("bytes as a file", b"\x00\xff", (FileBlock(b"\x00\xff"),)),
     Case("bytes inside as base64", {"a": b"\x00\xff"}, '{"a":"AP8="}'),
+    Case("an iterator is read to its end", iter([1, {2}]), "[1,[2]]"),
+    Case("text in a block is sent", TextBlock("a\ud83d"), (TextBlock("a?"),)),
+    Case("text in an output is sent", ToolOutput("a\ud83d"), "a?"),
+    Case("text in the block of an output is sent", ToolOutput((TextBlock("a\ud83d"), IMAGE)), (TextBlock("a?"), IMAGE)),
+    Case("no blocks stay none", ToolOutput(()), ()),
+    Case("data in an output becomes text", ToolOutput({"a": 1}), '{"a":1}'),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Case("an output stays", ToolOutput("x", details=1), "x"),
 ]
 
@@ -106,6 +113,49 @@ def test_what_json_can_not_say_is_an_error_for_the_author(value: Any, kind: str)
     assert output.is_error
     assert output.text.startswith(f"The tool returned a value of type {kind} that can't be written as JSON")
     assert not re.search("0x[0-9a-f]{6}", output.text)
+
+
+class Unreadable(Mapping[str, int]):
+    def __getitem__(self, key: str) -> int:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError(f"no keys in {object()!r}")
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Unsure(BaseModel):
+    @computed_field
+    def sure(self) -> int:
+        raise AttributeError("not sure")
+
+
+class Unspeakable(BaseModel):
+    @computed_field
+    def word(self) -> int:
+        raise UnspeakableError
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (Unreadable(), "no keys in <object object>"),
+        ([Unsure()], "not sure"),
+        (Unspeakable(), "UnspeakableError"),
+        ({"a": iter([1])}, "an iterator inside a value can be read only once, so it should be made a list first"),
+    ],
+)
+def test_an_object_that_can_not_be_read_is_an_error_and_loses_nothing_silently(value: Any, reason: str) -> None:
+    output = to_output(value)
+    assert output.is_error
+    assert f"can't be written as JSON: {reason}. Its author should" in output.text
 
 
 def test_the_text_is_made_when_the_tool_returns() -> None:

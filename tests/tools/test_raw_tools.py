@@ -57,6 +57,9 @@ async def test_a_broken_schema_is_refused_at_once() -> None:
         tool_from_schema(
             "weather", "Get the weather.", {"type": "object", "properties": {"x": {"type": "text"}}}, weather
         )
+    no_schema: Any = "a schema"
+    with pytest.raises(SchemaError, match="tool 'weather': its parameters must be a JSON Schema, not str"):
+        tool_from_schema("weather", "Get the weather.", no_schema, weather)
 
 
 class Dice:

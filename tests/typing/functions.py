@@ -86,3 +86,30 @@ class Counter:
 counter = Counter()
 assert_type(counter.bump(1), int)
 assert_type(counter.bump_for(App(), 1), str)
+
+
+# A context without a type is a `SchemaError` at decoration. Checkers see one that is missing, and none that is Any.
+@tool_with_ctx
+def without_type(app, by: int) -> int:  # type: ignore[no-untyped-def]  # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
+    return by
+
+
+@tool_with_ctx
+def with_any(app: Any, by: int) -> int:
+    return by
+
+
+class Stair:
+    @classmethod
+    @tool
+    def up(cls, steps: int) -> str:
+        return cls.__name__ * steps
+
+    @tool
+    @classmethod
+    def down(cls, steps: int) -> str:
+        return cls.__name__ * steps
+
+
+assert_type(Stair().up(1), str)
+assert_type(Stair().down(1), str)

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from toolkit.errors import SchemaError
 from toolkit.schema import FunctionSchema, kind_of, raw_arguments
 from toolkit.tools.context import ToolContext
 from toolkit.tools.function_tool import FunctionTool
@@ -62,12 +63,7 @@ def tool(
 
         @tool
         def add(a: int, b: int = 0) -> int:
-            '''Add two numbers.
-
-    Args:
-                a: The first one.
-                b: The second one.
-            '''
+            '''Add two numbers.'''
             return a + b
 
         add(1, 2)                    # 3
@@ -194,6 +190,10 @@ def _from_schema(
     options: ToolOptionKeywords,
 ) -> Any:
     settings = ToolOptions(**cast("Any", options))
+    if not isinstance(cast("object", parameters), Mapping):
+        raise SchemaError(
+            f"tool '{name}'", f"its parameters must be a JSON Schema, not {type(parameters).__qualname__}"
+        )
     schema = FunctionSchema(
         name=name,
         description=description,

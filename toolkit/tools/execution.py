@@ -54,7 +54,7 @@ from toolkit.tools.events import (
 from toolkit.tools.gates import keyed_lock, limiter
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
-from toolkit.tools.output import ToolOutput, dump_output, load_output, to_output
+from toolkit.tools.output import ToolOutput, dump_output, encodable, load_output, to_output, words_of
 from toolkit.tools.repair import nearest_names, repair_arguments, repair_name
 from toolkit.tools.results import ResultStore
 
@@ -175,19 +175,19 @@ Verdict: TypeAlias = Ready[Ctx] | Refused | Deferred[Ctx] | Aborted
 
 def error_result(call: ToolCall, message: str) -> ToolResult:
     """Return the error result of `call`."""
-    return ToolResult(call.id, message, tool_name=call.name, is_error=True)
+    return ToolResult(call.id, encodable(message), tool_name=call.name, is_error=True)
 
 
 def describe_error(error: BaseException) -> str:
     """Return what a model reads of an error: a `ToolError` as written, another as ``Type: message``; never empty."""
     if isinstance(error, ToolError):
-        return error.message
+        return encodable(error.message)
     name = type(error).__name__
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return f"{name}: " + "; ".join(describe_error(inner) for inner in group.exceptions)
-    text = str(error).strip()
-    return f"{name}: {text}" if text else f"{name} (it gave no message)"
+    text = words_of(error)
+    return f"{name}: {text}" if text and text != name else f"{name} (it gave no message)"
 
 
 # prepare

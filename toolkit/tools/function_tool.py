@@ -20,6 +20,7 @@ from typing_extensions import ParamSpec, TypeVar
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolDefinition
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
+from toolkit.tools.backend import is_in_event_loop
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx_contra
 from toolkit.tools.limits import UsageCounter
@@ -98,7 +99,8 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         self._schema = schema
         self._finished: _Finished | None = None
         self._definition: ToolDefinition | None = None
-        update_wrapper(cast("Any", self), function)
+        wrapped: Any = function if receiver is _NOT_BOUND else MethodType(function, receiver)
+        update_wrapper(cast("Any", self), wrapped)
         if name is not None:
             check_name(name)
         if options.isolation is not None:
@@ -227,9 +229,12 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         A coroutine function runs in an event loop of its own: in async code use `ainvoke`.
 
         Raises:
+            ConfigurationError: An event loop is running here already, and a coroutine function needs its own.
             InvalidArgumentsError: The arguments don't fit.
             ToolUsageLimitExceededError: The tool has been used as often as it may be.
         """
+        if self._ready.schema.kind == "coroutine" and is_in_event_loop():
+            raise ConfigurationError(f"{_described(self.function)} is async: in async code, await ainvoke(...)")
         value: Any = self._called(arguments, ctx)
         if inspect.isawaitable(value):
 
@@ -266,6 +271,12 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         if self._is_method and not is_bound:
             raise SchemaError(
                 _described(function), "it is a method: take it from an instance, or use tools_of(instance)"
+            )
+        if not is_bound and self._schema is None and _is_class_method(function):
+            raise SchemaError(
+                _described(function),
+                "it is a class method, and @classmethod over @tool hands on no class from Python 3.13 on: "
+                "put @tool over @classmethod, or use tools_of(instance)",
             )
         schema = self._schema or function_schema(
             function,
@@ -315,6 +326,14 @@ def _is_in_class_body(function: Any) -> bool:
         return False
     outer, _, _ = function.__qualname__.rpartition(".")
     return outer != "" and not outer.endswith("<locals>")
+
+
+def _is_class_method(function: Any) -> bool:
+    """Whether a function in a class body asks for the class first: a static method would give its parameter a type."""
+    if not _is_in_class_body(function):
+        return False
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    return first is not None and first.name == "cls" and first.annotation is inspect.Parameter.empty
 
 
 def _wants_envelope(schema: FunctionSchema) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from gc import get_referents
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
@@ -17,12 +18,13 @@ from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBl
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["ToolOutput", "dump_output", "load_output", "to_output"]
+__all__ = ["ToolOutput", "dump_output", "encodable", "load_output", "to_output", "words_of"]
 
 _BLOCKS = (TextBlock, ImageBlock, AudioBlock, FileBlock)
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _PLAIN = _SCALARS | {list, tuple, dict}
 _NOTHING = "(no output)"
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 _NOT_A_NUMBER_NOTE = "\n(NaN and infinite numbers are shown as null.)"
 
 
@@ -66,25 +68,27 @@ def to_output(value: object) -> ToolOutput:
 
     A string stays as it is; None is said in words; content blocks stay blocks; bytes become a file block; everything
     else becomes JSON by Pydantic's rules, with sets sorted, bytes as base64, Decimal as a string, and NaN as null with
-    a note. Lone surrogates are replaced. A value that JSON can't say is an error that names its type for the author.
+    a note. Lone surrogates are replaced. A value that JSON can't say is an error that names its type for the author;
+    so is an iterator inside a value, while one that is the value itself is read to its end.
     The text is made here and now: a live object that changes later changes nothing.
     """
     if isinstance(value, str):
-        return ToolOutput(value if value.isascii() else _encodable(value))
+        return ToolOutput(encodable(value))
     if isinstance(value, ToolOutput):
-        return value
+        return _checked(value)
     if value is None:
         return ToolOutput(_NOTHING)
     kind: Any = type(value)
-    if kind is not dict:
-        blocks = _as_blocks(value)
-        if blocks is not None:
-            return ToolOutput(blocks)
     try:
+        if kind is not dict:
+            blocks = _as_blocks(value)
+            if blocks is not None:
+                return ToolOutput(blocks)
         return ToolOutput(_as_json(value))
-    except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+    except Exception as error:  # noqa: BLE001 - what the author's object raises when it is read is no less its answer
         return ToolOutput.error(
-            f"The tool returned a value of type {type(value).__qualname__} that can't be written as JSON: {error}. "
+            f"The tool returned a value of type {kind.__qualname__} that can't be written as JSON: "
+            f"{_ADDRESS.sub('', words_of(error))}. "
             "Its author should return text, plain data, a dataclass or a Pydantic model."
         )
 
@@ -101,13 +105,43 @@ def load_output(text: str) -> ToolOutput:
     return output
 
 
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+def encodable(text: str) -> str:
+    """Return `text` with each lone surrogate, which no wire can carry, as a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def words_of(error: BaseException) -> str:
+    """Return the message of an error, also of one that can't tell it: then its type."""
+    try:
+        return encodable(str(error)).strip()
+    except Exception:  # noqa: BLE001 - its own __str__ raised
+        return type(error).__name__
+
+
+def _checked(output: ToolOutput) -> ToolOutput:
+    """Return an output that can be sent: its author made it, and nobody has looked at its content."""
+    content = output.content
+    if isinstance(content, str) and content.isascii():
+        return output
+    if content == ():
+        return output
+    made = to_output(content)
+    if made.content == content:
+        return output
+    return replace(output, content=made.content, is_error=output.is_error or made.is_error)
+
+
+def _as_block(item: object) -> ContentBlock:
+    if isinstance(item, str):
+        return TextBlock(encodable(item))
+    if isinstance(item, TextBlock) and not item.text.isascii():
+        return replace(item, text=encodable(item.text))
+    return cast("ContentBlock", item)
 
 
 def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
     if isinstance(value, _BLOCKS):
-        return (value,)
+        return (_as_block(value),)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return (FileBlock(bytes(cast("bytes", value))),)
     if not isinstance(value, (list, tuple)):
@@ -119,10 +153,12 @@ def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
         return None
     if not all(isinstance(item, (str, *_BLOCKS)) for item in items):
         return None
-    return tuple(TextBlock(_encodable(item)) if isinstance(item, str) else cast("ContentBlock", item) for item in items)
+    return tuple(_as_block(item) for item in items)
 
 
 def _as_json(value: object) -> str:
+    if isinstance(value, Iterator):
+        value = list(cast("Iterator[object]", value))  # it can be read once, and is written twice
     try:
         text = to_json(value, inf_nan_mode="constants").decode()
         if "NaN" not in text and "Infinity" not in text and _is_plain(value):
@@ -173,7 +209,7 @@ def _ordered(value: object, *, clean: bool = False, finite: list[str] | None = N
     if kind is int or kind is bool or value is None:
         return value
     if isinstance(value, str):
-        return _encodable(value) if clean else value
+        return encodable(value) if clean else value
     if isinstance(value, float):
         if finite is not None and not math.isfinite(value):
             finite.append("null")
@@ -184,6 +220,8 @@ def _ordered(value: object, *, clean: bool = False, finite: list[str] | None = N
             _ordered(key, clean=clean) if clean else key: _ordered(item, clean=clean, finite=finite)
             for key, item in value.items()
         }
+    if isinstance(value, Iterator):
+        raise TypeError("an iterator inside a value can be read only once, so it should be made a list first")
     if isinstance(value, (list, tuple)):
         return [_ordered(item, clean=clean, finite=finite) for item in cast("list[Any]", value)]
     if isinstance(value, (set, frozenset)):

@@ -1,0 +1,137 @@
+"""What a running tool is told about its call, and how it reports back."""
+
+from collections.abc import AsyncIterator, Generator, Iterator
+
+import anyio
+import pytest
+
+from toolkit import (
+    AssistantMessage,
+    LoopEvent,
+    ToolCall,
+    ToolContext,
+    ToolExecutionUpdate,
+    ToolLoopConfig,
+    ToolProgress,
+    ToolRegistry,
+    ToolRetryConfig,
+    tool,
+    tool_loop,
+    tool_with_ctx,
+)
+from toolkit.testing import ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+
+@tool_with_ctx
+async def count(context: ToolContext[None], to: int) -> str:
+    """Count on the event loop."""
+    for number in range(to):
+        context.report_update(number)
+        await anyio.lowlevel.checkpoint()
+    context.report_progress("all counted")
+    return "counted"
+
+
+@tool_with_ctx
+def count_in_thread(context: ToolContext[None], to: int) -> str:
+    """Count in a worker thread."""
+    for number in range(to):
+        context.report_update(number)
+    context.report_progress("all counted")
+    return "counted"
+
+
+@tool
+def tick(to: int) -> Iterator[int]:
+    """Tick."""
+    yield from range(to)
+
+
+@tool
+async def tock(to: int) -> AsyncIterator[int]:
+    """Tock."""
+    for number in range(to):
+        yield number
+        await anyio.lowlevel.checkpoint()
+
+
+@tool
+def tick_and_tell(to: int) -> Generator[int, None, str]:
+    """Tick, and say how it was."""
+    yield from range(to)
+    return "ticked"
+
+
+async def seen_of(name: str) -> tuple[list[str], list[str], str]:
+    """Return the updates, the progress and the result of one call in a loop."""
+    events: list[LoopEvent] = []
+    script = ScriptedProvider([AssistantMessage([ToolCall("1", name, '{"to": 3}')]), "done"])
+    registry = ToolRegistry[None]([count, count_in_thread, tick, tock, tick_and_tell])
+    with anyio.fail_after(20):
+        result = await tool_loop(script, registry, "go", ctx=None, config=ToolLoopConfig(on_event=events.append))
+    return (
+        [event.output.text for event in events if isinstance(event, ToolExecutionUpdate)],
+        [event.text for event in events if isinstance(event, ToolProgress)],
+        result.messages[2].text,
+    )
+
+
+@pytest.mark.parametrize("name", ["count", "count_in_thread"])
+async def test_reports_arrive_in_order_from_the_event_loop_and_from_a_thread(name: str) -> None:
+    assert await seen_of(name) == (["0", "1", "2"], ["all counted"], "counted")
+
+
+@pytest.mark.parametrize(("name", "output"), [("tick", "2"), ("tock", "2"), ("tick_and_tell", "ticked")])
+async def test_a_generator_streams_what_it_yields_and_gives_the_last_of_it(name: str, output: str) -> None:
+    assert await seen_of(name) == (["0", "1", "2"], [], output)
+
+
+async def test_the_envelope_tells_of_the_call() -> None:
+    told: list[tuple[object, ...]] = []
+
+    @tool_with_ctx(retry=ToolRetryConfig(max_retries=1, initial_backoff=0))
+    async def look(context: ToolContext[str]) -> str:
+        """Look."""
+        told.append((context.state, context.call_id, context.tool_name, context.attempt, context.depth))
+        assert not context.cancelled
+        if context.attempt == 1:
+            raise ValueError("again")
+        return "seen"
+
+    registry = ToolRegistry[str]([look]).renamed({"look": "peek"})
+    assert (await registry.execute(ToolCall("c1", "peek", "{}"), "ada")).text == "seen"
+    assert told == [("ada", "c1", "peek", 1, 0), ("ada", "c1", "peek", 2, 0)]
+
+
+async def test_without_a_listener_reports_cost_nothing_and_are_taken() -> None:
+    @tool_with_ctx
+    async def look(context: ToolContext[None]) -> bool:
+        """Look."""
+        context.report_update("x")
+        context.report_progress("y")
+        return context.is_observed
+
+    assert (await ToolRegistry[None]([look]).execute(ToolCall("1", "look", "{}"), None)).text == "false"
+
+
+async def test_reports_after_the_end_are_dropped() -> None:
+    kept: list[ToolContext[None]] = []
+    events: list[LoopEvent] = []
+
+    @tool_with_ctx
+    async def leak(context: ToolContext[None]) -> str:
+        """Keep the envelope."""
+        kept.append(context)
+        return "kept"
+
+    def listen(event: LoopEvent) -> None:
+        events.append(event)
+        for context in kept:
+            context.report_update("too late")
+
+    script = ScriptedProvider([AssistantMessage([ToolCall("1", "leak", "{}")]), "done"])
+    await tool_loop(script, ToolRegistry[None]([leak]), "go", ctx=None, config=ToolLoopConfig(on_event=listen))
+    assert not kept[0].is_observed
+    assert not [event for event in events if isinstance(event, ToolExecutionUpdate)]
