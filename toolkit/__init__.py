@@ -51,6 +51,7 @@ from toolkit.chat import (
 from toolkit.errors import (
     BadResponseError,
     ConfigurationError,
+    ContentFilteredError,
     ContextTooLongError,
     DuplicateToolError,
     InvalidArgumentsError,
@@ -173,6 +174,7 @@ __all__ = [
     "Completed",
     "ConfigurationError",
     "ContentBlock",
+    "ContentFilteredError",
     "ContextTooLongError",
     "Continue",
     "Decision",

@@ -26,6 +26,7 @@
         RateLimitedError
         ProviderTimeoutError
         ContextTooLongError
+        ContentFilteredError
         BadResponseError
       SourceError                   tools from elsewhere
         McpError
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadResponseError",
     "ConfigurationError",
+    "ContentFilteredError",
     "ContextTooLongError",
     "DuplicateToolError",
     "InvalidArgumentsError",
@@ -321,6 +323,10 @@ class ProviderTimeoutError(ProviderError):
 
 class ContextTooLongError(ProviderError):
     """The conversation is longer than the model can read: shorten it, or set a compaction."""
+
+
+class ContentFilteredError(ProviderError):
+    """The provider's content filter refused the request before a model read it: the same one is refused again."""
 
 
 class BadResponseError(ProviderError):

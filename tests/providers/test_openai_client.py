@@ -42,8 +42,8 @@ from toolkit import (
     Usage,
     UserMessage,
 )
+from toolkit.providers.event_stream import EventReader
 from toolkit.providers.openai import OpenAIProvider
-from toolkit.providers.openai.decode import EventReader
 
 pytestmark = pytest.mark.anyio
 
@@ -519,8 +519,8 @@ def test_the_key_is_not_in_the_repr() -> None:
 )
 def test_the_limit_goes_where_the_server_reads_it(base_url: str, field_name: str) -> None:
     provider = OpenAIProvider("gpt-5-mini", api_key=SECRET, base_url=base_url)
-    body = provider._encode(ChatRequest(messages=[], max_tokens=5), stream=False)  # pyright: ignore[reportPrivateUsage]
-    assert body[field_name] == 5
+    encoder = provider._encoder  # pyright: ignore[reportPrivateUsage]
+    assert json.loads(encoder.encode(ChatRequest(messages=[], max_tokens=5), streams=False))[field_name] == 5
 
 
 def test_one_provider_serves_one_event_loop_after_another(server: Server) -> None:

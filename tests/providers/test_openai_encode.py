@@ -1,5 +1,6 @@
 """Messages and requests as chat completions say them; the SDK's own types judge the result."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +26,7 @@ from toolkit import (
     ToolResult,
     UserMessage,
 )
-from toolkit.providers.openai.encode import encode_message, encode_messages, encode_request, encode_tool
+from toolkit.providers.openai.chat.encode import ChatEncoder, encode_message, encode_tool
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -37,15 +38,17 @@ WEATHER = ToolDefinition(name="get_weather", description="Get the weather.", par
 TIME = ToolDefinition(name="get_time", description="Get the time.", parameters=PARAMETERS)
 
 
-def encoded(request: ChatRequest, *, stream: bool = False, defaults: dict[str, Any] | None = None) -> dict[str, Any]:
-    return encode_request(
-        request,
-        model="test-1",
-        defaults=defaults or {},
-        max_tokens_field="max_tokens",
-        reasoning_field="reasoning_content",
-        stream=stream,
-    )
+def encoded(request: ChatRequest, *, streams: bool = False, defaults: dict[str, Any] | None = None) -> dict[str, Any]:
+    encoder = ChatEncoder(model="test-1", defaults=defaults or {}, reasoning_field="reasoning_content")
+    body = encoder.encode(request, streams=streams)
+    assert encoder.encode(request, streams=streams) == body, "what is kept is the same"
+    decoded: dict[str, Any] = json.loads(body)
+    return decoded
+
+
+def encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    wire: list[dict[str, Any]] = encoded(ChatRequest(messages=messages))["messages"]
+    return wire
 
 
 def is_what_the_sdk_takes(wire: Sequence[dict[str, Any]]) -> bool:
@@ -232,7 +235,7 @@ def test_a_request_with_every_setting() -> None:
         reasoning_effort="low",
         options={"top_k": 3},
     )
-    assert encoded(request, stream=True) == {
+    assert encoded(request, streams=True) == {
         "model": "test-1",
         "messages": [{"role": "user", "content": "Hi"}],
         "tools": [encode_tool(WEATHER)],
@@ -259,7 +262,7 @@ def test_a_bare_request_says_nothing_that_was_not_asked() -> None:
 
 def test_options_go_over_the_request_and_the_request_over_the_defaults() -> None:
     request = ChatRequest(messages=[], temperature=1, options={"stream_options": None, "seed": 3})
-    body = encoded(request, stream=True, defaults={"temperature": 0, "top_p": 0.5})
+    body = encoded(request, streams=True, defaults={"temperature": 0, "top_p": 0.5})
     assert body == {"model": "test-1", "messages": [], "stream": True, "temperature": 1, "top_p": 0.5, "seed": 3}
 
 

@@ -1,7 +1,7 @@
 """OpenAI's chat completions, on the official SDK, for every server that speaks them."""
 
 try:
-    from toolkit.providers.openai.client import OpenAIProvider
+    from toolkit.providers.openai.chat import OpenAIProvider
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("toolkit"):
         raise

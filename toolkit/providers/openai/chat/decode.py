@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from pydantic_core import from_json
 
@@ -29,12 +29,10 @@ from toolkit.chat import (
     ToolCall,
     Usage,
 )
-from toolkit.errors import BadResponseError, ProviderError
+from toolkit.providers.failures import Failures
+from toolkit.providers.openai.chat.encode import Reading
 
-if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletion
-
-__all__ = ["EventReader", "StreamDecoder", "decode_completion", "decode_usage"]
+__all__ = ["StreamDecoder", "decode_completion", "decode_usage"]
 
 _STOP_REASONS: Mapping[str, StopReason] = {
     "length": "max_tokens",
@@ -43,72 +41,54 @@ _STOP_REASONS: Mapping[str, StopReason] = {
     "function_call": "tool_use",
 }
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
+_SPOKEN_DETAILS = ("text", "summary", "data")
 _CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
 
 
 def decode_completion(
-    completion: ChatCompletion, *, provider: str, request_id: str | None = None, audio_format: str = "wav"
+    answer: Mapping[str, Any],
+    failures: Callable[[], Failures],
+    reading: Reading,
+    *,
+    request_id: str | None = None,
 ) -> ChatResponse:
     """Return the first choice as an answer.
 
     Args:
-        completion: What the server sent.
-        provider: The name for errors.
+        answer: What the server sent.
+        failures: Makes errors.
+        reading: What of the request the answer is read by.
         request_id: From the headers; else the completion's own id is taken.
-        audio_format: What sound was asked for, where it was.
 
     Raises:
         BadResponseError: There is no answer in it.
         ProviderError: It is an error dressed as a success.
     """
-    answer = completion.model_dump(warnings=False)
+    if error := answer.get("error"):
+        raise failures().reported(error, request_id=request_id)
     choice = _first_choice(answer)
     message = _mapping(choice.get("message"))
-    if not choice or not message:
-        raise _no_answer(answer, provider, request_id)
-    reply = _Reply(audio_format)
+    if not message:
+        raise failures().empty("choices", request_id=request_id)
+    reply = _Reply(reading)
     for _ in reply.read(message):
         pass
     return reply.finish(answer, choice, request_id)
 
 
-class EventReader:
-    """Cuts the bytes of an event stream into the data of its events.
+class StreamDecoder:
+    """Puts an answer together from its pieces: `feed` each one, then `finish`.
 
-    Attributes:
-        is_done: Whether the server has said that it is done; what follows is ignored.
+    Args:
+        failures: Makes errors.
+        reading: What of the request the answer is read by.
+        request_id: From the headers; else the completion's own id is taken.
     """
 
-    def __init__(self) -> None:
-        self.is_done = False
-        self._rest = b""
-        self._data: list[bytes] = []
-
-    def feed(self, received: bytes) -> list[bytes]:
-        """Return the data of the events that are now complete."""
-        *lines, self._rest = (self._rest + received).split(b"\n")
-        complete: list[bytes] = []
-        for line in lines:
-            text = line.removesuffix(b"\r")
-            if text.startswith(b"data:"):
-                self._data.append(text[5:].removeprefix(b" "))
-            elif not text and self._data and not self.is_done:
-                data = b"\n".join(self._data)
-                self._data.clear()
-                if data.startswith(b"[DONE]"):
-                    self.is_done = True
-                else:
-                    complete.append(data)
-        return complete
-
-
-class StreamDecoder:
-    """Puts an answer together from its pieces: `feed` each one, then `finish`."""
-
-    def __init__(self, *, provider: str, request_id: str | None = None, audio_format: str = "wav") -> None:
-        self._provider = provider
+    def __init__(self, failures: Callable[[], Failures], reading: Reading, *, request_id: str | None = None) -> None:
+        self._failures = failures
         self._request_id = request_id
-        self._reply = _Reply(audio_format)
+        self._reply = _Reply(reading)
         self._choice: dict[str, Any] = {}
         self._answer: dict[str, Any] = {}
 
@@ -120,8 +100,8 @@ class StreamDecoder:
             ValueError: It is not JSON.
         """
         piece = _mapping(from_json(data))
-        if piece.get("error"):
-            raise _no_answer(piece, self._provider, self._request_id)
+        if error := piece.get("error"):
+            raise self._failures().reported(error, request_id=self._request_id)
         choice = _first_choice(piece)
         self._answer |= {name: value for name, value in piece.items() if name != "choices" and value is not None}
         self._choice |= {name: value for name, value in choice.items() if name != "delta" and value is not None}
@@ -134,12 +114,7 @@ class StreamDecoder:
             ProviderError: The stream ended before the answer did; the same request may work.
         """
         if not self._choice.get("finish_reason"):
-            raise ProviderError(
-                self._provider,
-                "the stream ended before the answer was complete: the connection was cut, or the server stopped",
-                is_retryable=True,
-                request_id=self._request_id,
-            )
+            raise self._failures().cut_off(request_id=self._request_id)
         return self._reply.finish(self._answer, self._choice, self._request_id)
 
 
@@ -173,9 +148,10 @@ class _Call:
 class _Reply:
     """What has been said so far. A whole message is read as one large piece."""
 
-    def __init__(self, audio_format: str) -> None:
-        self._audio_format = audio_format
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
         self._reasoning: list[str] = []
+        self._details: dict[Any, dict[str, Any]] = {}
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._transcript: list[str] = []
@@ -190,6 +166,8 @@ class _Reply:
                 self._reasoning.append(_text(thought))
                 yield ReasoningDelta(self._reasoning[-1])
                 break
+        for position, detail in enumerate(_items(piece.get("reasoning_details"))):
+            self._read_detail(detail, position)
         audio = _mapping(piece.get("audio"))
         if data := audio.get("data"):
             self._audio.append(_text(data))
@@ -207,6 +185,17 @@ class _Reply:
         for position, call in enumerate(_items(piece.get("tool_calls"))):
             yield self._read_call(call, position)
 
+    def _read_detail(self, piece: Mapping[str, Any], position: int) -> None:
+        """Put an item that the server wants back together from its pieces."""
+        kind = _text(piece.get("type"))
+        if kind.startswith("reasoning."):
+            detail = self._details.setdefault((piece.get("index", position), kind), {})
+            for name, value in piece.items():
+                if name in _SPOKEN_DETAILS and isinstance(value, str):
+                    detail[name] = detail.get(name, "") + value
+                elif value is not None:
+                    detail[name] = value
+
     def _read_call(self, piece: Mapping[str, Any], position: int) -> ArgumentsDelta:
         # Some servers leave the index out, others give each call index 0 and an id of its own.
         key: Any = piece.get("index")
@@ -219,7 +208,9 @@ class _Reply:
         call = self._calls[known]
         function = _mapping(piece.get("function")) or _mapping(piece.get("custom"))
         call.id = call.id or call_id
-        call.name = call.name or _text(function.get("name"))
+        if not call.name:
+            name = _text(function.get("name"))
+            call.name = self._reading.names.get(name, name)
         arguments = function.get("arguments", function.get("input"))
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
         call.arguments.append(text)
@@ -227,13 +218,11 @@ class _Reply:
         return ArgumentsDelta(known, call.id, call.name, text)
 
     def finish(self, answer: Mapping[str, Any], choice: Mapping[str, Any], request_id: str | None) -> ChatResponse:
-        content: list[AssistantContent] = []
-        if self._reasoning:
-            content.append(ReasoningBlock(text="".join(self._reasoning)))
+        content: list[AssistantContent] = list(self._thoughts())
         spoken = (self._text, self._refusal, self._transcript)
         content.extend([TextBlock("".join(pieces)) for pieces in spoken if pieces])
         if self._audio:
-            content.append(AudioBlock(_bytes("".join(self._audio)), media_type=f"audio/{self._audio_format}"))
+            content.append(AudioBlock(_bytes("".join(self._audio)), media_type=f"audio/{self._reading.audio_format}"))
         content.extend(self._images)
         content.extend(
             [ToolCall(call.id, call.name, "".join(call.arguments), extra=call.extra or None) for call in self._calls]
@@ -247,6 +236,19 @@ class _Reply:
             request_id=request_id or _text(answer.get("id")) or None,
             metadata=told,
         )
+
+    def _thoughts(self) -> Iterator[ReasoningBlock]:
+        text = "".join(self._reasoning)
+        for detail in self._details.values():
+            yield ReasoningBlock(
+                text=text,
+                signature=_text(detail.get("signature")) or None,
+                encrypted=json.dumps(detail, ensure_ascii=False),
+                id=_text(detail.get("id")) or None,
+            )
+            text = ""
+        if text:
+            yield ReasoningBlock(text=text)
 
     def _stop_reason(self, choice: Mapping[str, Any]) -> StopReason:
         reason = _STOP_REASONS.get(_text(choice.get("finish_reason")))
@@ -295,25 +297,3 @@ def _image(url: str) -> ImageBlock:
     if comma and head.startswith("data:") and head.endswith(";base64"):
         return ImageBlock(_bytes(data), media_type=head.removeprefix("data:").removesuffix(";base64") or "image/png")
     return ImageBlock(url=url)
-
-
-def _no_answer(answer: Mapping[str, Any], provider: str, request_id: str | None) -> ProviderError:
-    error = answer.get("error")
-    if not error:
-        return BadResponseError(
-            provider,
-            "the answer has no choices: is this a server for chat completions?",
-            is_retryable=True,
-            request_id=request_id,
-        )
-    facts = _mapping(error)
-    code = facts.get("code")
-    status = code if isinstance(code, int) and 400 <= code < 600 else None
-    message = _text(facts.get("message")) or str(error)
-    return ProviderError(
-        provider,
-        message,
-        status=status,
-        is_retryable=status is None or status == 429 or status >= 500,
-        request_id=request_id,
-    )

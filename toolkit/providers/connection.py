@@ -1,0 +1,232 @@
+"""One request over HTTP: sent by an SDK's client, read here, within its deadline, closed however it ends.
+
+The SDKs build the request, sign it and hold the connections. What comes back is read here, because their parsers
+fail on what compatible servers leave out or add, and because their streams are not closed on every way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Generic, Protocol, TypeVar, cast
+from urllib.parse import urlsplit, urlunsplit
+
+import anyio
+import httpx2
+from anyio.lowlevel import RunVar
+from pydantic_core import from_json
+
+from toolkit.providers.event_stream import EventReader
+from toolkit.providers.failures import Failures, request_id_of
+
+__all__ = ["Answer", "ClientOfLoop", "EventStream", "Exchange", "Send", "is_loopback", "without_credentials"]
+
+ClientT = TypeVar("ClientT")
+
+_PATIENCE_AFTER_DONE = 0.2
+
+
+class ClientOfLoop(Generic[ClientT]):
+    """A client for each event loop, made at its first use: connections belong to the loop that opened them.
+
+    Args:
+        make: Makes one; nothing is opened yet.
+        close: Closes one, and may be called again.
+        is_closed: Whether one is closed; the next use makes another.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], ClientT],
+        *,
+        close: Callable[[ClientT], Awaitable[None]],
+        is_closed: Callable[[ClientT], bool],
+    ) -> None:
+        self._make = make
+        self._close = close
+        self._is_closed = is_closed
+        self._of_run: RunVar[ClientT] = RunVar("client")
+
+    def get(self) -> ClientT:
+        """Return the client of the running event loop."""
+        client = self._of_run.get(None)
+        if client is None or self._is_closed(client):
+            client = self._make()
+            self._of_run.set(client)
+        return client
+
+    async def aclose(self) -> None:
+        """Close the client of the running event loop, if there is one; cancellation waits for it."""
+        client = self._of_run.get(None)
+        if client is not None:
+            with anyio.CancelScope(shield=True):
+                await self._close(client)
+
+
+class Send(Protocol):
+    """What posts a body through an SDK's client."""
+
+    def __call__(self, body: bytes, *, streams: bool, timeout: float | None) -> Awaitable[httpx2.Response]:
+        """Return the response; with `streams` its body is not read yet.
+
+        Raises what the SDK raises for what goes wrong, a status of 400 or above too.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole answer: the JSON object in it, and the server's name for the request."""
+
+    json: dict[str, Any]
+    request_id: str | None = None
+
+
+class EventStream:
+    """An answer in pieces: iterate it once, for the data of the events that came together.
+
+    Attributes:
+        request_id: The server's name for the request.
+    """
+
+    def __init__(self, pieces: AsyncIterator[bytes], *, request_id: str | None, deadline: float | None) -> None:
+        self.request_id = request_id
+        self._pieces = pieces
+        self._deadline = deadline
+        self._reader = EventReader()
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        while not self._reader.is_done:
+            received = await self._next(self._deadline)
+            if not received:
+                break
+            events = self._reader.feed(received)
+            await self._read_end()
+            if events:
+                return events
+        raise StopAsyncIteration
+
+    async def _next(self, deadline: float | None) -> bytes:
+        if deadline is None:
+            return await anext(self._pieces, b"")
+        # A scope may not stay open over a yield, so each piece has one of its own.
+        with anyio.fail_after(deadline - anyio.current_time()):
+            return await anext(self._pieces, b"")
+
+    async def _read_end(self) -> None:
+        # Most servers end where they are done; reading the end keeps the connection for the next request.
+        if not self._reader.is_done:
+            return
+        with anyio.move_on_after(_PATIENCE_AFTER_DONE):
+            while await self._next(None):
+                pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Sends bodies and gives answers, with whatever goes wrong as one of our errors.
+
+    Args:
+        send: Posts a body.
+        failures: Makes the errors.
+        raised: The root of what the SDK raises, beside the errors of the HTTP client.
+    """
+
+    send: Send
+    failures: Callable[[], Failures]
+    raised: type[Exception]
+
+    async def ask(self, body: bytes, *, timeout: float | None) -> Answer:
+        """Return the whole answer.
+
+        Args:
+            body: The JSON of the request.
+            timeout: Seconds for all of it; None leaves it to the client.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+        """
+        async with self._translated(timeout):
+            with anyio.fail_after(timeout):
+                response = await self.send(body, streams=False, timeout=timeout)
+            request_id = request_id_of(response.headers)
+            try:
+                found: object = from_json(response.content)
+            except ValueError as error:
+                raise self._not_an_answer(response) from error
+            if not isinstance(found, dict):
+                raise self._not_an_answer(response)
+            return Answer(json=cast("dict[str, Any]", found), request_id=request_id)
+
+    @asynccontextmanager
+    async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[EventStream]:
+        """Give the answer in pieces; leaving the block closes the connection.
+
+        What the block raises as `ValueError`, reading a piece that is no JSON, is told as a bad answer.
+
+        Args:
+            body: The JSON of the request.
+            timeout: Seconds from here to the end of the answer; None leaves it to the client.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+        """
+        deadline = None if timeout is None else anyio.current_time() + timeout
+        async with self._translated(timeout):
+            with anyio.fail_after(timeout):
+                response = await self.send(body, streams=True, timeout=timeout)
+            async with _closed_with(response) as pieces:
+                if "html" in response.headers.get("content-type", ""):
+                    raise self._not_an_answer(response)
+                yield EventStream(pieces, request_id=request_id_of(response.headers), deadline=deadline)
+
+    @asynccontextmanager
+    async def _translated(self, timeout: float | None) -> AsyncGenerator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise self.failures().late(timeout or 0) from error
+        except (httpx2.HTTPError, ValueError, self.raised) as error:
+            failures = self.failures()
+            raise failures.of(error) from failures.cause_of(error)
+
+    def _not_an_answer(self, response: httpx2.Response) -> Exception:
+        found = response.headers.get("content-type", "no content type")
+        return self.failures().not_an_answer(found, request_id=request_id_of(response.headers))
+
+
+@asynccontextmanager
+async def _closed_with(response: httpx2.Response) -> AsyncGenerator[AsyncIterator[bytes]]:
+    """The pieces of the response, with the connection and every generator between closed at the end."""
+    pieces = response.aiter_bytes()
+    try:
+        yield pieces
+    finally:
+        with anyio.CancelScope(shield=True):
+            await response.aclose()
+            # Generators of the HTTP client are still suspended inside one another, and nothing but an error from
+            # the closed connection ends them all; trio warns of those that are left to the garbage collector.
+            with suppress(Exception):
+                await anext(pieces)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the URL is of this machine."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def without_credentials(url: str) -> str:
+    """Return the URL as errors may show it: no user, password, query or fragment."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))

@@ -1,0 +1,259 @@
+"""What a provider can't say is decided here, once for all of them.
+
+- Call ids and tool names of the wrong letters or lengths become others: the same one gives the same other one, in the
+  definition, in the call, in the result and in the next process; `Dialect.names_back` gives the tools' own again.
+- A result whose images, sounds or files don't fit into a tool's message goes as text that says where they are; they
+  follow in a user message.
+- A failed call says so in its text where there is no field for it.
+- Arguments that are not a JSON object are wrapped in one: servers parse the history, and fail on them.
+- A system message in the middle goes as marked text of the user where only the beginning may have one.
+- Neighbours of one role become one message where roles must take turns, and empty messages are left out there.
+- A schema is only called strict where strict mode accepts it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias, cast
+
+from pydantic_core import from_json
+
+from toolkit.chat import (
+    AssistantMessage,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    Message,
+    SystemMessage,
+    TextBlock,
+    ToolDefinition,
+    ToolResult,
+    UserMessage,
+)
+from toolkit.errors import ConfigurationError
+
+__all__ = [
+    "Choice",
+    "Dialect",
+    "ResultText",
+    "arguments_object",
+    "arguments_text",
+    "as_user_text",
+    "checked_choice",
+    "error_text",
+    "file_text",
+    "in_turns",
+    "is_strict",
+    "result_text",
+    "source_of",
+    "split_system",
+    "url_of",
+]
+
+Choice: TypeAlias = Literal["auto", "none", "required", "one"]
+"""What `ChatRequest.tool_choice` asks for; with ``one`` it names the tool."""
+
+_TEXT_MEDIA_TYPES = ("application/json", "application/xml", "application/yaml", "application/javascript")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The letters and lengths that one wire format allows.
+
+    Args:
+        call_id: Matches a whole call id.
+        longest_call_id: In characters.
+        tool_name: Matches a whole tool name.
+        longest_tool_name: In characters.
+    """
+
+    call_id: re.Pattern[str] = re.compile(r"[\x21-\x7e]+")
+    longest_call_id: int = 64
+    tool_name: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")
+    longest_tool_name: int = 64
+
+    def call_id_of(self, call_id: str) -> str:
+        """Return the id as the wire may have it: the same where it fits, else a hash of it."""
+        if len(call_id) <= self.longest_call_id and self.call_id.fullmatch(call_id):
+            return call_id
+        return ("call_" + _hash(call_id, 32))[: self.longest_call_id]
+
+    def tool_name_of(self, name: str) -> str:
+        """Return the name as the wire may have it: the same where it fits, else what fits of it and a hash."""
+        if len(name) <= self.longest_tool_name and self.tool_name.fullmatch(name):
+            return name
+        readable = re.sub(r"[^A-Za-z0-9_]+", "_", name)
+        if not readable[:1].isalpha():
+            readable = f"tool_{readable}"
+        return f"{readable[: self.longest_tool_name - 9]}_{_hash(name, 8)}"
+
+    def names_back(self, tools: Iterable[ToolDefinition] | None) -> Mapping[str, str]:
+        """Return the tools' own names by those on the wire, where they differ; mostly empty."""
+        return {wire: tool.name for tool in tools or () if (wire := self.tool_name_of(tool.name)) != tool.name}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultText:
+    """A result as text, and the blocks that no text can hold, for a user message after the turn's last result."""
+
+    text: str
+    attachments: tuple[ContentBlock, ...] = ()
+
+
+def result_text(result: ToolResult, *, name: str = "", call_id: str = "") -> ResultText:
+    """Return a result for a format whose tool messages are text; a failed one says so.
+
+    Args:
+        result: The result.
+        name: The tool as the wire has it, for the text before the attachments.
+        call_id: The call as the wire has it.
+    """
+    texts: list[str] = []
+    attachments: list[ContentBlock] = []
+    if isinstance(result.content, str):
+        texts.append(result.content)
+    else:
+        for block in result.content:
+            text = file_text(block) if isinstance(block, FileBlock) else None
+            if isinstance(block, TextBlock):
+                text = block.text
+            if text is None:
+                attachments.append(block)
+                text = f"[{block.type} {len(attachments)}: in the next user message]"
+            texts.append(text)
+    if attachments:
+        attachments.insert(0, TextBlock(f"Attached to the result of {name or 'the call'} ({call_id}):"))
+    text = "\n".join(texts)
+    return ResultText(error_text(text) if result.is_error else text, tuple(attachments))
+
+
+def error_text(text: str) -> str:
+    """Return the text of a failed call so that it says that it failed."""
+    return text if text.lower().startswith("error") else f"Error: {text}"
+
+
+def file_text(block: FileBlock) -> str | None:
+    """Return what stands for a file in text: its content where that is text, its address; None for other bytes."""
+    if block.data is None:
+        return f"[file {block.name}: {url_of(block)}]"
+    if block.media_type.startswith("text/") or block.media_type.partition(";")[0] in _TEXT_MEDIA_TYPES:
+        return f"[file {block.name}]\n{block.data.decode('utf-8', 'replace')}"
+    return None
+
+
+def source_of(block: ImageBlock | FileBlock) -> bytes | str:
+    """Return the bytes of a block, else its URL.
+
+    Raises:
+        ConfigurationError: It has neither.
+    """
+    return url_of(block) if block.data is None else block.data
+
+
+def url_of(block: ImageBlock | FileBlock) -> str:
+    """Return the URL of a block that has no bytes.
+
+    Raises:
+        ConfigurationError: It has none either.
+    """
+    if block.url is None:
+        raise ConfigurationError(f"this {type(block).__name__} has neither data nor url: give it one of them")
+    return block.url
+
+
+def arguments_text(arguments: str) -> str:
+    """Return the arguments of an earlier call as the JSON text of an object."""
+    if not arguments.strip():
+        return "{}"
+    try:
+        is_object = isinstance(from_json(arguments), dict)
+    except ValueError:
+        is_object = False
+    return arguments if is_object else json.dumps({"malformed_arguments": arguments}, ensure_ascii=False)
+
+
+def arguments_object(arguments: str) -> dict[str, Any]:
+    """Return the arguments of an earlier call as an object."""
+    return cast("dict[str, Any]", json.loads(arguments_text(arguments)))
+
+
+def split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
+    """Return the system messages at the beginning as one text, and the messages after them."""
+    first = next((index for index, message in enumerate(messages) if not isinstance(message, SystemMessage)), None)
+    leading = messages if first is None else messages[:first]
+    text = "\n\n".join([message.text for message in leading if message.text])
+    return text, () if first is None else messages[first:]
+
+
+def as_user_text(message: SystemMessage) -> str:
+    """Return a system message in the middle as text of the user, marked as what it is."""
+    return f"<system>\n{message.content}\n</system>"
+
+
+def in_turns(messages: Sequence[Message]) -> Iterator[tuple[Literal["user", "assistant"], list[Message]]]:
+    """Yield the messages grouped by who speaks, for formats where roles take turns.
+
+    Results and system messages are the user's side. Assistant messages with nothing in them are left out.
+    """
+    role: Literal["user", "assistant"] | None = None
+    group: list[Message] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            if not message.content:
+                continue
+            speaker: Literal["user", "assistant"] = "assistant"
+        else:
+            if isinstance(message, UserMessage) and not message.content:
+                continue
+            speaker = "user"
+        if speaker != role and role is not None:
+            yield role, group
+            group = []
+        role = speaker
+        group.append(message)
+    if role is not None:
+        yield role, group
+
+
+def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
+    """Return what the choice asks for.
+
+    Raises:
+        ConfigurationError: It names a tool that the request doesn't have, or must call and has none.
+    """
+    match choice:
+        case "auto" | "none":
+            return choice
+        case "required" if tools:
+            return "required"
+        case _ if not tools:
+            raise ConfigurationError(f"tool_choice is '{choice}', but the request has no tools")
+        case _:
+            names = [tool.name for tool in tools]
+    if choice not in names:
+        raise ConfigurationError(
+            f"tool_choice is '{choice}', which is not 'auto', 'none', 'required' or one of: {', '.join(names)}"
+        )
+    return "one"
+
+
+def is_strict(schema: Any) -> bool:
+    """Whether a schema keeps the rules of strict mode as it is: each object closed, each property required."""
+    if isinstance(schema, Mapping):
+        node = cast("Mapping[str, Any]", schema)
+        if node.get("type") == "object" or "properties" in node:
+            properties: Mapping[str, Any] = node.get("properties", {})
+            if node.get("additionalProperties") is not False or set(node.get("required", ())) != set(properties):
+                return False
+        return all(is_strict(value) for value in node.values())
+    if isinstance(schema, (list, tuple)):
+        return all(is_strict(item) for item in cast("Sequence[Any]", schema))
+    return True
+
+
+def _hash(text: str, length: int) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]

@@ -1,0 +1,103 @@
+"""JSON for the wire, made once for each message and each tool, however often they are sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from toolkit.errors import ConfigurationError
+
+__all__ = ["EncodedOnce", "joined", "to_bytes", "with_members"]
+
+ItemT = TypeVar("ItemT")
+EncodedT = TypeVar("EncodedT")
+
+_MOST_BYTES = 32 * 2**20
+
+
+class EncodedOnce(Generic[ItemT, EncodedT]):
+    """Keeps what items were encoded as, by identity: messages and definitions are not changed once they are made.
+
+    An item is kept alive with its encoding. What was not used lately goes when it becomes too much; nothing is lost
+    by that but the time to encode it again.
+
+    Args:
+        encode: Encodes an item; must give the same for the same item.
+        size_of: The bytes that an encoding holds.
+        most_bytes: How many may be kept; half of them go at once.
+    """
+
+    def __init__(
+        self,
+        encode: Callable[[ItemT], EncodedT],
+        *,
+        size_of: Callable[[EncodedT], int],
+        most_bytes: int = _MOST_BYTES,
+    ) -> None:
+        self._encode = encode
+        self._size_of = size_of
+        self._most_bytes = most_bytes
+        # Two generations: what is used moves to the young one; when that is full it becomes the old one. Each entry
+        # holds its item, so that no other object can have its identity.
+        self._young: dict[int, tuple[ItemT, EncodedT]] = {}
+        self._old: dict[int, tuple[ItemT, EncodedT]] = {}
+        self._size = 0
+
+    def all_of(self, items: Sequence[ItemT]) -> list[EncodedT]:
+        """Return the encodings in order."""
+        young = self._young
+        try:
+            return [young[id(item)][1] for item in items]
+        except KeyError:
+            return [self._one(item) for item in items]
+
+    def _one(self, item: ItemT) -> EncodedT:
+        key = id(item)
+        entry = self._young.get(key)
+        if entry is None:
+            entry = self._old.get(key) or (item, self._encode(item))
+            if self._size > self._most_bytes / 2:
+                self._old, self._young, self._size = self._young, {}, 0
+            self._young[key] = entry
+            self._size += self._size_of(entry[1])
+        return entry[1]
+
+
+def to_bytes(value: object, subject: str) -> bytes:
+    """Return JSON; lone surrogates become question marks, which no encoding can carry.
+
+    Args:
+        value: What to encode.
+        subject: What it is, for the error.
+
+    Raises:
+        ConfigurationError: JSON can't say it.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{subject} can't be said in JSON: {error}") from error
+    return text.encode("utf-8", "replace")
+
+
+def joined(encodings: Iterable[bytes]) -> bytes:
+    """Return a JSON list of what is JSON already."""
+    return b"[" + b",".join(encodings) + b"]"
+
+
+def with_members(encoded: bytes, members: Mapping[str, bytes]) -> bytes:
+    """Return a JSON object with more members, whose values are JSON already."""
+    pieces = [to_bytes(name, "a name") + b":" + value for name, value in members.items()]
+    if not pieces:
+        return encoded
+    inner = [encoded[1:-1]] if encoded != b"{}" else []
+    return b"{" + b",".join([*inner, *pieces]) + b"}"
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    raise TypeError(f"a {type(value).__name__} is no JSON value")

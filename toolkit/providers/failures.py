@@ -1,0 +1,262 @@
+"""What goes wrong with a request, as our errors say it: what happened, what to do, whether to try again.
+
+Nothing of an SDK is imported. OpenAI's and Anthropic's come from one generator: their exceptions have the same names
+and attributes, and so have those of the HTTP clients, so they are told apart by name.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+from toolkit.errors import (
+    BadResponseError,
+    ContentFilteredError,
+    ContextTooLongError,
+    ProviderAuthError,
+    ProviderError,
+    ProviderTimeoutError,
+    RateLimitedError,
+)
+
+__all__ = ["Failures", "request_id_of", "retry_after_of", "secrets_of"]
+
+_CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
+_CONTEXT_PHRASES = (
+    "maximum context length",
+    "context size",
+    "context window",
+    "context length",
+    "context limit",
+    "prompt is too long",
+    "input token count",
+)
+_FILTER_CODES = {"content_filter", "content_policy_violation", "responsibleaipolicyviolation"}
+_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached"}
+_CUT_OFF = {"ReadError", "WriteError", "RemoteProtocolError"}
+_REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-goog-request-id")
+_SECRET_HEADERS = ("key", "authorization", "token", "secret", "cookie")
+_LONGEST_MESSAGE = 500
+_SHORTEST_SECRET = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Makes the errors of one provider.
+
+    Args:
+        provider: What errors call it.
+        url: Where requests go, without credentials.
+        model: The model that is asked for.
+        key_advice: What to check when the key is refused.
+        protocol: What the server should speak, for the error of one that doesn't.
+        url_advice: What a right URL looks like.
+        secrets: What is struck out of whatever a server repeats.
+    """
+
+    provider: str
+    url: str
+    model: str
+    key_advice: str
+    protocol: str
+    url_advice: str = "check base_url"
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def of(self, error: Exception) -> ProviderError:
+        """Return our error for one of an SDK's or of the HTTP client's; ours come back as they are.
+
+        Raise it from `cause_of` that error.
+        """
+        if isinstance(error, ProviderError):
+            return error
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if kinds & {"APITimeoutError", "TimeoutException"}:
+            return self.late(None)
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int) and "APIStatusError" in kinds:
+            headers: Mapping[str, str] = cast("Any", error).response.headers
+            return self.refused(status, headers, getattr(error, "body", None))
+        if kinds & {"APIConnectionError", "HTTPError"}:
+            return self.unreachable(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+        if isinstance(error, ValueError):
+            return self.not_an_answer(str(error) or type(error).__name__)
+        return ProviderError(self.provider, self._without_secrets(_short(str(error))) or type(error).__name__)
+
+    def cause_of(self, error: Exception) -> Exception | None:
+        """Return what to raise ``from``: the error, unless it repeats a secret, which a traceback would show."""
+        shown = f"{error!s} {error!r} {error.__cause__!r}"
+        return None if self._without_secrets(shown) != shown else error
+
+    def late(self, seconds: float | None) -> ProviderTimeoutError:
+        """Return the error of a request that took too long."""
+        if seconds is None:
+            message = f"no answer from {self.url} in time: is the server busy? Or set a longer timeout"
+        else:
+            message = f"no complete answer from {self.url} within {seconds:g} s"
+        return ProviderTimeoutError(self.provider, message, is_retryable=True)
+
+    def unreachable(self, cause: Exception) -> ProviderError:
+        """Return the error of a connection that could not be made, or was cut."""
+        said = self._without_secrets(str(cause)) or type(cause).__name__
+        kinds = {kind.__name__ for kind in type(cause).__mro__}
+        if kinds & _CUT_OFF:
+            message = f"the connection to {self.url} was cut before the answer was complete: {said}"
+        elif "ProxyError" in kinds:
+            message = f"the proxy between here and {self.url} refused: {said}; check HTTPS_PROXY and NO_PROXY"
+        elif "CERTIFICATE" in said.upper() or "SSL" in said.upper():
+            message = f"no trusted connection to {self.url}: {said}; check the certificate, or the proxy between"
+        else:
+            message = f"no connection to {self.url}: {said}; is the server running, and is base_url right?"
+        return ProviderError(self.provider, message, is_retryable=True)
+
+    def refused(self, status: int, headers: Mapping[str, str], body: object) -> ProviderError:
+        """Return the error of a status of 400 or above.
+
+        Args:
+            status: The HTTP status.
+            headers: Of the answer; names in lower case must be found.
+            body: The answer: parsed JSON, else its text.
+        """
+        details = _details(body)
+        said = self._said(details or body) or f"the server answered {status} and said no more"
+        codes = _codes(details)
+        facts: dict[str, Any] = {
+            "status": status,
+            "retry_after": retry_after_of(headers),
+            "request_id": request_id_of(headers),
+        }
+        if status in (401, 403):
+            return ProviderAuthError(self.provider, f"{self.url} refused the key: {said}; {self.key_advice}", **facts)
+        if status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, said)):
+            return ContextTooLongError(self.provider, f"{said}; shorten the conversation or set a compaction", **facts)
+        if status < 500 and codes & _FILTER_CODES:
+            return ContentFilteredError(
+                self.provider, f"the content filter refused the request: {said}; change what is asked", **facts
+            )
+        if status == 404:
+            advice = f"check the model '{self.model}' and base_url: nothing was found at {self.url}"
+            return ProviderError(self.provider, f"{said}; {advice}", **facts)
+        retryable = status in (408, 409, 429) or status >= 500
+        if codes & _QUOTA_CODES or headers.get("x-should-retry") == "false":
+            retryable = False
+        kind = RateLimitedError if status == 429 else ProviderTimeoutError if status in (408, 504) else ProviderError
+        return kind(self.provider, said, is_retryable=retryable, **facts)
+
+    def not_an_answer(self, found: str, *, request_id: str | None = None) -> BadResponseError:
+        """Return the error of an answer that is nothing of the protocol: HTML, or no JSON."""
+        return BadResponseError(
+            self.provider,
+            f"{self.url} did not answer with {self.protocol} ({self._without_secrets(_short(found))}): "
+            f"{self.url_advice}",
+            request_id=request_id,
+        )
+
+    def empty(self, what: str, *, request_id: str | None = None) -> BadResponseError:
+        """Return the error of an answer that is of the protocol and has nothing in it; the same request may work."""
+        return BadResponseError(
+            self.provider,
+            f"the answer has no {what}: does this server speak {self.protocol}?",
+            is_retryable=True,
+            request_id=request_id,
+        )
+
+    def cut_off(self, *, request_id: str | None = None) -> ProviderError:
+        """Return the error of a stream that ended before the answer did; the same request may work."""
+        return ProviderError(
+            self.provider,
+            "the stream ended before the answer was complete: the connection was cut, or the server stopped",
+            is_retryable=True,
+            request_id=request_id,
+        )
+
+    def reported(self, error: object, *, request_id: str | None = None) -> ProviderError:
+        """Return the error that a server tells of inside a stream, or inside an answer of status 200."""
+        details = _details({"error": error})
+        said = self._said(details or error) or str(error)
+        codes = _codes(details)
+        status = next((int(code) for code in codes if code.isdecimal() and 400 <= int(code) < 600), None)
+        facts: dict[str, Any] = {"status": status, "request_id": request_id}
+        if codes & _CONTEXT_CODES or _is_about_context(status or 400, said):
+            return ContextTooLongError(self.provider, f"{said}; shorten the conversation or set a compaction", **facts)
+        if codes & _FILTER_CODES:
+            return ContentFilteredError(self.provider, f"the content filter refused: {said}", **facts)
+        if status == 429 or codes & {"rate_limit_exceeded", "rate_limit_error", "resource_exhausted"}:
+            return RateLimitedError(self.provider, said, **facts)
+        refused = codes & {"invalid_request_error", "invalid_prompt", "invalid_argument"}
+        retryable = status in (408, 409) or status >= 500 if status is not None else not refused
+        return ProviderError(self.provider, said, is_retryable=retryable, **facts)
+
+    def _said(self, body: object) -> str:
+        if isinstance(body, Mapping):
+            told = cast("Mapping[str, object]", body)
+            text = str(told.get("message") or told.get("detail") or told.get("error") or dict(told))
+        elif isinstance(body, str) and "<html" not in body.lower():
+            text = body
+        else:
+            text = ""
+        return self._without_secrets(_short(text))
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self.secrets:
+            if len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, "[key]")
+        return text
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that the server asks to wait, from milliseconds, seconds or a date; None where it doesn't."""
+    for header, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(header, "")) / unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    try:
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def request_id_of(headers: Mapping[str, str]) -> str | None:
+    """Return the server's name for the request, where it gave one."""
+    return next((headers[name] for name in _REQUEST_ID_HEADERS if headers.get(name)), None)
+
+
+def secrets_of(headers: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Return the values of the headers that carry secrets."""
+    return tuple(
+        [value for name, value in (headers or {}).items() if any(part in name.lower() for part in _SECRET_HEADERS)]
+    )
+
+
+def _details(body: object) -> Mapping[str, Any]:
+    """Return the part of an error's body that tells of it: servers put it under ``error``, in a list, or nowhere."""
+    if isinstance(body, list) and body:
+        body = cast("list[object]", body)[0]
+    if not isinstance(body, Mapping):
+        return {}
+    told = cast("Mapping[str, Any]", body)
+    inner: object = told.get("error")
+    return cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else told
+
+
+def _codes(details: Mapping[str, Any]) -> set[str]:
+    inner = details.get("innererror")  # Azure tells there what its filter is called
+    found = [details.get(name) for name in ("code", "type", "status")]
+    if isinstance(inner, Mapping):
+        found.append(cast("Mapping[str, Any]", inner).get("code"))
+    return {str(code).lower() for code in found if code}
+
+
+def _is_about_context(status: int, said: str) -> bool:
+    return status in (400, 413, 422) and any(phrase in said.lower() for phrase in _CONTEXT_PHRASES)
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."

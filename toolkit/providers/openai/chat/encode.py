@@ -1,0 +1,317 @@
+"""Requests as chat completions say them.
+
+Of what differs between formats (`toolkit.providers.dialect`) this one has:
+
+- A tool's message is text. Images, sounds and files of a result go into one user message after the last result of the
+  turn, and the result says so. There is no field for a failed call: the text begins with "Error".
+- What a model drew or spoke can't be sent back to it: a word in brackets stands for it.
+- A file that is text goes as text; one that is only a URL goes as its address.
+- Reasoning goes back where the server wants it: as text in a field, and sealed items in ``reasoning_details``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, assert_never, cast
+
+from toolkit.chat import (
+    AssistantMessage,
+    AudioBlock,
+    ChatRequest,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    Message,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    UserMessage,
+)
+from toolkit.providers.dialect import (
+    Dialect,
+    arguments_text,
+    checked_choice,
+    file_text,
+    is_strict,
+    result_text,
+    source_of,
+)
+from toolkit.providers.encoding import EncodedOnce, joined, to_bytes, with_members
+from toolkit.schema import openai_strict
+
+__all__ = ["ChatEncoder", "EncodedMessage", "Reading", "encode_message", "encode_tool"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+DIALECT = Dialect(call_id=re.compile(r"[\x21-\x7e]+"), longest_call_id=40)
+
+_AUDIO_FORMATS = {"mpeg": "mp3", "wave": "wav", "vnd.wave": "wav"}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedMessage:
+    """One message as the wire has it.
+
+    Args:
+        wire: The message.
+        attachments: Parts of a tool's result that its own message can't hold; they go to the user's side.
+    """
+
+    wire: JsonObject
+    attachments: tuple[JsonObject, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What of a request its answer is read by.
+
+    Args:
+        names: The tools' own names by those on the wire, where they differ.
+        audio_format: What sound was asked for.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    audio_format: str = "wav"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    wire: bytes
+    attachments: bytes
+    is_result: bool
+
+
+class ChatEncoder:
+    """Encodes the requests of one provider, each message and each tool once.
+
+    Args:
+        model: The model's name.
+        defaults: Fields that the request may overwrite.
+        max_tokens_field: Where the limit goes.
+        reasoning_field: Where reasoning goes back; None leaves it out.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        defaults: Mapping[str, Any],
+        max_tokens_field: str = "max_tokens",
+        reasoning_field: str | None = None,
+    ) -> None:
+        self._model = model
+        self._defaults = dict(defaults)
+        self._max_tokens_field = max_tokens_field
+        self._reasoning_field = reasoning_field
+        self._messages = EncodedOnce(self._keep, size_of=lambda kept: len(kept.wire) + len(kept.attachments))
+        self._tools = EncodedOnce(_tool_bytes, size_of=len)
+
+    def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
+        """Return the body of the request: its `options` over everything, one of None takes the field away.
+
+        Raises:
+            ConfigurationError: The request asks for what can't be said.
+        """
+        body: JsonObject = {**self._defaults, "model": self._model}
+        tools = request.tools or ()
+        choice = checked_choice(request.tool_choice, tools)
+        if tools:
+            if choice == "one":
+                name = DIALECT.tool_name_of(request.tool_choice)
+                body["tool_choice"] = {"type": "function", "function": {"name": name}}
+            elif choice != "auto":
+                body["tool_choice"] = choice
+            body["parallel_tool_calls"] = request.parallel_tool_calls
+        if request.response_format is not None:
+            schema = request.response_format.schema
+            name = DIALECT.tool_name_of(request.response_format.name)
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": name, "schema": schema, "strict": is_strict(schema)},
+            }
+        settings: JsonObject = {
+            "temperature": request.temperature,
+            self._max_tokens_field: request.max_tokens,
+            "seed": request.seed,
+            "stop": list(request.stop) or None,
+            "reasoning_effort": request.reasoning_effort,
+        }
+        body |= {name: value for name, value in settings.items() if value is not None}
+        if streams:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        body |= request.options
+        members = {"messages": self._joined_messages(request.messages)}
+        if tools:
+            members["tools"] = joined(self._tools.all_of(tools))
+        body = {name: value for name, value in body.items() if value is not None}
+        members = {name: value for name, value in members.items() if name not in request.options}
+        return with_members(to_bytes(body, "the request"), members)
+
+    def reading_of(self, request: ChatRequest) -> Reading:
+        """Return what the answer to a request is read by."""
+        audio = request.options.get("audio", self._defaults.get("audio"))
+        audio_format = str(cast("JsonObject", audio).get("format", "wav")) if isinstance(audio, Mapping) else "wav"
+        return Reading(DIALECT.names_back(request.tools), audio_format)
+
+    def _joined_messages(self, messages: Sequence[Message]) -> bytes:
+        """Join the messages; what results could not hold follows the last result of each turn."""
+        wire: list[bytes] = []
+        waiting: list[bytes] = []
+        for kept in self._messages.all_of(messages):
+            if waiting and not kept.is_result:
+                wire.append(_user_message(waiting))
+                waiting = []
+            wire.append(kept.wire)
+            if kept.attachments:
+                waiting.append(kept.attachments)
+        if waiting:
+            wire.append(_user_message(waiting))
+        return joined(wire)
+
+    def _keep(self, message: Message) -> _Kept:
+        encoded = encode_message(message, reasoning_field=self._reasoning_field)
+        attachments = to_bytes(encoded.attachments, "a result")[1:-1]
+        return _Kept(to_bytes(encoded.wire, f"a {message.role} message"), attachments, isinstance(message, ToolResult))
+
+
+def encode_message(message: Message, *, reasoning_field: str | None = None) -> EncodedMessage:
+    """Return one message as the wire has it. Pure: the same message gives the same value, which may be kept.
+
+    Args:
+        message: What to encode.
+        reasoning_field: The field in which the server wants its reasoning back; None leaves it out.
+    """
+    match message:
+        case SystemMessage():
+            return EncodedMessage({"role": "system", "content": message.content})
+        case UserMessage():
+            return EncodedMessage({"role": "user", "content": _encode_user_content(message.content)})
+        case AssistantMessage():
+            return EncodedMessage(_encode_assistant(message, reasoning_field))
+        case ToolResult():
+            return _encode_result(message)
+        case _:
+            assert_never(message)
+
+
+def encode_tool(definition: ToolDefinition) -> JsonObject:
+    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
+
+    Raises:
+        SchemaError: The tool is strict and strict mode can't say its schema.
+    """
+    function: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
+    if definition.strict:
+        function |= {"parameters": openai_strict(definition.parameters), "strict": True}
+    else:
+        function["parameters"] = definition.parameters
+    return {"type": "function", "function": function}
+
+
+def _tool_bytes(tool: ToolDefinition) -> bytes:
+    return to_bytes(encode_tool(tool), f"tool '{tool.name}'")
+
+
+def _user_message(parts: list[bytes]) -> bytes:
+    return b'{"role":"user","content":' + joined(parts) + b"}"
+
+
+def _encode_user_content(content: str | Sequence[ContentBlock]) -> str | list[JsonObject]:
+    if isinstance(content, str):
+        return content
+    if all(isinstance(block, TextBlock) for block in content):
+        # Plain text is understood by small servers too, lists of parts are not.
+        return "\n".join(block.text for block in content if isinstance(block, TextBlock))
+    return [_encode_part(block) for block in content]
+
+
+def _encode_part(block: ContentBlock) -> JsonObject:
+    match block:
+        case TextBlock():
+            return _text_part(block.text)
+        case ImageBlock():
+            return {"type": "image_url", "image_url": {"url": _address_of(block)}}
+        case AudioBlock():
+            subtype = block.media_type.partition("/")[2].partition(";")[0].removeprefix("x-")
+            return {
+                "type": "input_audio",
+                "input_audio": {"data": b64encode(block.data).decode(), "format": _AUDIO_FORMATS.get(subtype, subtype)},
+            }
+        case FileBlock():
+            return _encode_file(block)
+        case _:
+            assert_never(block)
+
+
+def _encode_file(block: FileBlock) -> JsonObject:
+    text = file_text(block)
+    if text is not None:
+        return _text_part(text)
+    return {"type": "file", "file": {"filename": block.name, "file_data": _address_of(block)}}
+
+
+def _address_of(block: ImageBlock | FileBlock) -> str:
+    source = source_of(block)
+    return source if isinstance(source, str) else f"data:{block.media_type};base64,{b64encode(source).decode()}"
+
+
+def _text_part(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _encode_assistant(message: AssistantMessage, reasoning_field: str | None) -> JsonObject:
+    texts: list[str] = []
+    calls: list[JsonObject] = []
+    reasoning: list[ReasoningBlock] = []
+    for block in message.content:
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+            case ToolCall():
+                calls.append(_encode_call(block))
+            case ReasoningBlock():
+                reasoning.append(block)
+            case ImageBlock() | AudioBlock() | FileBlock():
+                texts.append(f"[{block.type}]")
+            case _:
+                assert_never(block)
+    wire: JsonObject = {"role": "assistant", "content": "\n".join(texts) if texts or not calls else None}
+    if reasoning_field is not None:
+        if thoughts := [block.text for block in reasoning if block.text]:
+            wire[reasoning_field] = "\n".join(thoughts)
+        if details := [detail for block in reasoning if (detail := _reasoning_detail(block))]:
+            wire["reasoning_details"] = details
+    if calls:
+        wire["tool_calls"] = calls
+    return wire
+
+
+def _reasoning_detail(block: ReasoningBlock) -> JsonObject | None:
+    """Return the item that a server sealed, as the decoder kept it; None for what another provider sealed."""
+    if not (block.encrypted or "").startswith("{"):
+        return None
+    try:
+        detail = json.loads(block.encrypted or "")
+    except ValueError:
+        return None
+    return detail if str(detail.get("type", "")).startswith("reasoning.") else None
+
+
+def _encode_call(call: ToolCall) -> JsonObject:
+    function = {"name": DIALECT.tool_name_of(call.name), "arguments": arguments_text(call.arguments)}
+    return {**(call.extra or {}), "id": DIALECT.call_id_of(call.id), "type": "function", "function": function}
+
+
+def _encode_result(result: ToolResult) -> EncodedMessage:
+    call_id = DIALECT.call_id_of(result.call_id)
+    name = DIALECT.tool_name_of(result.tool_name) if result.tool_name else ""
+    said = result_text(result, name=name, call_id=call_id)
+    attachments = tuple([_encode_part(block) for block in said.attachments])
+    return EncodedMessage({"role": "tool", "tool_call_id": call_id, "content": said.text}, attachments)
