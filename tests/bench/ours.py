@@ -138,9 +138,9 @@ class Setting:
             cache=MemoryCache() if has("cache") else None,
         )
 
-    async def run(self, provider: Script, config: ToolLoopConfig | None) -> ToolLoopResult:
-        """Run a loop."""
-        return await tool_loop(provider, self.registry, "What is the weather?", config=config)
+    def run(self, provider: Script, config: ToolLoopConfig | None) -> Coroutine[Any, Any, ToolLoopResult]:
+        """Return a loop to run."""
+        return tool_loop(provider, self.registry, "What is the weather?", config=config)
 
 
 def _made(function: Callable[..., Any], options: dict[str, Any]) -> FunctionTool[object, ..., Any]:

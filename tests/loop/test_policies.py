@@ -221,17 +221,15 @@ class Deep:
 @pytest.mark.parametrize(
     ("inherited", "own", "expected"),
     [
-        (None, None, (0, None)),
-        (None, 1, (0, 1)),
-        (LoopFrame(1, 3), 3, (1, 3)),
-        (LoopFrame(1, 3), None, (1, 3)),
-        (LoopFrame(1, 3), 9, (1, 3)),
-        (LoopFrame(1, None), 2, (1, 2)),
+        (None, None, LoopFrame(1, None)),
+        (None, 1, LoopFrame(1, 1)),
+        (LoopFrame(1, 3), 3, LoopFrame(2, 3)),
+        (LoopFrame(1, 3), None, LoopFrame(2, 3)),
+        (LoopFrame(1, 3), 9, LoopFrame(2, 3)),
+        (LoopFrame(1, None), 2, LoopFrame(2, 2)),
     ],
 )
-def test_the_smaller_limit_holds(
-    inherited: LoopFrame | None, own: int | None, expected: tuple[int, int | None]
-) -> None:
+def test_the_smaller_limit_holds(inherited: LoopFrame | None, own: int | None, expected: LoopFrame) -> None:
     token = current_frame.set(inherited)
     try:
         assert enter_depth(object(), own) == expected
@@ -253,9 +251,9 @@ def test_too_deep_is_refused(inherited: LoopFrame | None, own: int, limit: int) 
 
 
 def test_a_context_can_carry_the_depth_itself() -> None:
-    assert enter_depth(Deep(2), 3) == (2, 3)
+    assert enter_depth(Deep(2), 3) == LoopFrame(3, 3)
     with pytest.raises(MaxDepthExceededError):
         enter_depth(Deep(3), 3)
-    assert nested_context(Deep(0), 1) == Deep(2)
+    assert nested_context(Deep(0), LoopFrame(2, 3)) == Deep(2)
     plain = object()
-    assert nested_context(plain, 1) is plain
+    assert nested_context(plain, LoopFrame(2, 3)) is plain

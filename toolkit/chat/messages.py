@@ -29,7 +29,7 @@ def text_of(content: str | Sequence[Any]) -> str:
     """Return the text in a content: all of it where it is a string, else its text blocks, one a line."""
     if isinstance(content, str):
         return content
-    return "\n".join(block.text for block in content if isinstance(block, TextBlock))
+    return "\n".join([block.text for block in content if isinstance(block, TextBlock)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SystemMessage:
         return self.content
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UserMessage:
     """What the user said: text, or blocks."""
 

@@ -16,6 +16,10 @@ StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequ
 """Why the model stopped. With ``max_tokens`` the last call may be cut off."""
 
 
+def _nothing() -> dict[str, Any]:
+    return {}  # as a function it takes a fifth of the time of dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
     """A JSON Schema that the whole answer must follow.
@@ -29,9 +33,9 @@ class ResponseFormat:
     name: str = "answer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: each loop makes one, and that would take three times as long
 class ChatRequest:
-    """Everything that one request to a model says.
+    """Everything that one request to a model says. It is not changed once it is made.
 
     Args:
         messages: The transcript. It may be a live list: read it during the call, keep no reference to it.
@@ -59,7 +63,7 @@ class ChatRequest:
     response_format: ResponseFormat | None = None
     reasoning_effort: str | None = None
     timeout: float | None = None
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = field(default_factory=_nothing)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,19 +87,21 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        total = Usage(
-            input_tokens=self.input_tokens + other.input_tokens, output_tokens=self.output_tokens + other.output_tokens
-        )
-        is_all = (
-            self.reasoning_tokens is self.cache_read_tokens is self.cache_write_tokens is self.cost is None
-            and other.reasoning_tokens is other.cache_read_tokens is other.cache_write_tokens is other.cost is None
-        )
-        if not is_all:
-            for name in _OPTIONAL:
-                one, more = getattr(self, name), getattr(other, name)
-                if one is not None or more is not None:
-                    setattr(total, name, (one or 0) + (more or 0))
+        total = Usage()
+        total.add(self)
+        total.add(other)
         return total
+
+    def add(self, other: Usage) -> None:
+        """Add another to this one, in place."""
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        if other.reasoning_tokens is other.cache_read_tokens is other.cache_write_tokens is other.cost is None:
+            return
+        for name in _OPTIONAL:
+            more = getattr(other, name)
+            if more is not None:
+                setattr(self, name, (getattr(self, name) or 0) + more)
 
 
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
@@ -119,7 +125,7 @@ class ChatResponse:
     stop_reason: StopReason = "end_turn"
     model: str = ""
     request_id: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metadata: Mapping[str, Any] = field(default_factory=_nothing)
 
     @property
     def text(self) -> str:

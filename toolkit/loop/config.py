@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, TypeAlias
 
 from toolkit.chat import Message
 from toolkit.errors import ConfigurationError
@@ -16,7 +16,7 @@ from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
 from toolkit.tools.approval import ApprovalHook
 from toolkit.tools.caching import Cache
-from toolkit.tools.execution import AfterToolExecution, BeforeToolExecution
+from toolkit.tools.execution import AfterToolExecution, BeforeToolExecution, ExecutionPolicy
 from toolkit.tools.options import to_seconds
 from toolkit.tools.results import ResultStore
 
@@ -38,11 +38,15 @@ __all__ = [
 class Sequential:
     """One call after the other, in call order."""
 
+    unit_size: ClassVar[int] = 1
+    limit: ClassVar[None] = None
+
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
     """All calls of a turn at once, or at most `limit` of them."""
 
+    unit_size: ClassVar[int] = 0
     limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -54,7 +58,13 @@ class Parallel:
 class Batched:
     """Groups of `size` calls; a group starts when the one before has ended."""
 
+    limit: ClassVar[None] = None
     size: int
+
+    @property
+    def unit_size(self) -> int:
+        """How many calls are begun together; 0 for all."""
+        return self.size
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -152,6 +162,10 @@ class ToolLoopConfig(Generic[Out]):
             `response_format`.
         max_output_retries: How often the model is asked again after an answer that is not of the type; then the loop
             ends without an `output`.
+
+    Attributes:
+        policy: What of this holds for every call; made here, once for all runs.
+        is_plain: Whether nobody watches, guards, limits or steers such a loop; worked out here, once for all runs.
     """
 
     max_iterations: int = 10
@@ -184,6 +198,8 @@ class ToolLoopConfig(Generic[Out]):
     output_type: type[Out] | None = None
     output_mode: Literal["tool", "native"] = "tool"
     max_output_retries: int = 2
+    policy: ExecutionPolicy = field(init=False, repr=False, compare=False)
+    is_plain: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -202,3 +218,22 @@ class ToolLoopConfig(Generic[Out]):
         # A timedelta is taken too; seconds are kept.
         for name in ("timeout", "tool_timeout", "hook_timeout"):
             object.__setattr__(self, name, to_seconds(getattr(self, name), name))
+        policy = ExecutionPolicy(
+            tool_timeout=self.tool_timeout,
+            max_output_chars=self.max_output_chars,
+            keep_output=self.keep_output,
+            results=self.result_store,
+            name_repair=self.name_repair,
+            argument_repair=self.argument_repair,
+            cache=self.cache,
+            before=self.before_tool_execution,
+            after=self.after_tool_execution,
+            approve=self.on_tool_call,
+            hook_timeout=self.hook_timeout,
+            metadata=self.metadata,
+        )
+        object.__setattr__(self, "policy", policy)
+        watches = (self.on_event, self.before_tool_execution_update, self.after_tool_execution_update)
+        guards = (self.before_tool_execution, self.on_tool_call, self.usage_limits)
+        others = (*watches, *guards, self.steering, self.compaction, self.output_type)
+        object.__setattr__(self, "is_plain", not self.stream and all(other is None for other in others))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, TypeGuard, TypeVar, cast, runtime_checkable
 
 from toolkit.errors import MaxDepthExceededError
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from toolkit.loop.budget import Budget
 
 __all__ = ["LoopDepth", "LoopFrame", "current_frame", "enter_depth", "nested_context"]
+
+Context = TypeVar("Context")
 
 
 @runtime_checkable
@@ -28,7 +30,7 @@ class LoopDepth(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each loop makes one
 class LoopFrame:
     """What the tools of a loop, and so the loops inside them, run under.
 
@@ -46,31 +48,33 @@ class LoopFrame:
 current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)
 
 
-def enter_depth(ctx: object, max_depth: int | None) -> tuple[int, int | None]:
-    """Return the depth of a loop that starts now, and the limit that it passes on.
+def enter_depth(ctx: object, max_depth: int | None) -> LoopFrame:
+    """Return what the tools of a loop that starts now run under, with the budget of the loop round it.
 
     Raises:
         MaxDepthExceededError: It would be too deep.
     """
-    frame = current_frame.get()
-    depth, limit = (0, max_depth) if frame is None else (frame.depth, _smaller(max_depth, frame.limit))
+    outer = current_frame.get()
+    depth, limit, budget = 0, max_depth, None
+    if outer is not None:
+        depth, limit, budget = outer.depth, _smaller(max_depth, outer.limit), outer.budget
     if _carries_depth(ctx):
         depth = max(depth, ctx.loop_depth)
     if limit is not None and depth >= limit:
         raise MaxDepthExceededError(depth, limit)
-    return depth, limit
+    return LoopFrame(depth + 1, limit, budget)
 
 
-def nested_context(ctx: object, depth: int) -> object:
-    """Return the context for the tools of a loop at `depth`."""
+def nested_context(ctx: Context, frame: LoopFrame) -> Context:
+    """Return the context for the tools that run under `frame`."""
     if _carries_depth(ctx):
-        return ctx.with_depth(depth + 1)
+        return cast("Context", ctx.with_depth(frame.depth))
     return ctx
 
 
 def _carries_depth(ctx: object) -> TypeGuard[LoopDepth]:
     # Asked first, since the check of a protocol takes 10 us and a run without tools not much more.
-    return hasattr(ctx, "loop_depth") and isinstance(ctx, LoopDepth)
+    return ctx is not None and hasattr(ctx, "loop_depth") and isinstance(ctx, LoopDepth)
 
 
 def _smaller(one: int | None, other: int | None) -> int | None:

@@ -29,6 +29,7 @@ from toolkit.chat import (
     ToolResult,
     UserMessage,
     repair_transcript,
+    text_of,
     validate_transcript,
 )
 from toolkit.errors import BadResponseError, LoopError, LoopUsageError, ProviderError, TranscriptError
@@ -36,8 +37,8 @@ from toolkit.loop.answer import ANSWER_TOOL, TypedAnswer
 from toolkit.loop.approval import PendingApproval, pending_approval
 from toolkit.loop.budget import Budget
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.depth import LoopFrame, current_frame, enter_depth, nested_context
-from toolkit.loop.dispatch import Dispatcher
+from toolkit.loop.depth import current_frame, enter_depth, nested_context
+from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import (
     Compacted,
     Done,
@@ -66,7 +67,6 @@ from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.tools.execution import (
     Aborted,
     Deferred,
-    ExecutionPolicy,
     Ready,
     Refused,
     Verdict,
@@ -74,6 +74,7 @@ from toolkit.tools.execution import (
     decided,
     error_result,
     prepare,
+    run,
 )
 from toolkit.tools.handler import Ctx, Registration
 
@@ -103,9 +104,8 @@ class Driver(Generic[Ctx, Out]):
         "_answer_retries",
         "_budget",
         "_config",
-        "_dispatcher",
-        "_guards",
-        "_is_native",
+        "_ctx",
+        "_frame",
         "_listener",
         "_policy",
         "_provider",
@@ -113,7 +113,6 @@ class Driver(Generic[Ctx, Out]):
         "_registry",
         "_request",
         "_shown",
-        "_steering",
         "_streams",
         "_tools",
         "deadline",
@@ -133,13 +132,15 @@ class Driver(Generic[Ctx, Out]):
     ) -> None:
         if config is None:
             config = cast("ToolLoopConfig[Out]", _DEFAULTS)
-        depth, limit = enter_depth(ctx, config.max_depth)
+        frame = enter_depth(ctx, config.max_depth)
         self.deadline = math.inf
         self._provider = provider
         self._registry = registry
         self._config = config
-        self._listener = listener or HookListener.of(config)
-        self._streams = config.stream if config.stream is not None else self._listener is not None
+        if listener is None and not config.is_plain:
+            listener = HookListener.of(config)
+        self._listener = listener
+        self._streams = config.stream if config.stream is not None else listener is not None
         compacts = config.compaction is not None
         if saved is None:
             self.state = LoopState(_transcript_of(prompt), config, compacts=compacts)
@@ -156,53 +157,31 @@ class Driver(Generic[Ctx, Out]):
         else:
             self._shown = registry.definitions()  # in the request at once: to make another takes 4 us
             self._request = ChatRequest(messages=self.state.messages, tools=self._shown)
-        outer = current_frame.get()
-        parent = None if outer is None else outer.budget
-        self._budget = parent if config.usage_limits is None else Budget(config.usage_limits, parent)
+        if config.usage_limits is not None:
+            frame.budget = Budget(config.usage_limits, frame.budget)
+        self._frame = frame
+        self._ctx = nested_context(ctx, frame)
+        self._budget = frame.budget
         if saved is not None and config.usage_limits is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
-        self._policy = ExecutionPolicy(
-            tool_timeout=config.tool_timeout,
-            max_output_chars=config.max_output_chars,
-            keep_output=config.keep_output,
-            results=config.result_store,
-            name_repair=config.name_repair,
-            argument_repair=config.argument_repair,
-            cache=config.cache,
-            before=config.before_tool_execution,
-            after=config.after_tool_execution,
-            approve=config.on_tool_call,
-            hook_timeout=config.hook_timeout,
-            observer=self._listener,
-            metadata=config.metadata,
-        )
-        self._guards = config.before_tool_execution is not None or config.on_tool_call is not None
-        self._steering = config.steering
+        self._policy = config.policy if listener is None else replace(config.policy, observer=listener)
         self._answer = None if config.output_type is None else TypedAnswer(config.output_type)
         self._answer_retries = config.max_output_retries
-        self._is_native = self._answer is not None and config.output_mode == "native"
         self._ready: dict[str, Ready[Ctx]] = {}
-        self._dispatcher = Dispatcher(
-            self.state,
-            cast("Ctx", nested_context(ctx, depth)),
-            self._policy,
-            LoopFrame(depth + 1, limit, self._budget),
-            self._listener,
-        )
         if saved is not None:
             self._take_up(saved)
 
     async def run(self) -> ToolLoopResult[Out]:
         """Drive the loop to its end and return what it leaves."""
         state, timeout = self.state, self._config.timeout
+        is_plain = self._config.is_plain and self._listener is None and self._budget is None
+        turns = self._plain_turns if is_plain else self._turns
         try:
             if timeout is None:
-                while not state.is_finished:
-                    await self.turn()
+                await turns()
             else:
                 with anyio.move_on_after(timeout):
-                    while not state.is_finished:
-                        await self.turn()
+                    await turns()
                 state.timed_out(timeout)
         except Exception as error:
             self.fail(error)
@@ -210,20 +189,24 @@ class Driver(Generic[Ctx, Out]):
         finally:
             # Reached unfinished only when cancelled, or when something no `Exception` passes through.
             state.cancelled()
-            await self.tell_end()
+            if self._listener is not None:
+                await self.tell_end()
         return self.result()
+
+    async def _turns(self) -> None:
+        while not self.state.is_finished:
+            await self.turn()
 
     async def turn(self) -> None:
         """Drive the loop to the next boundary between turns, or to its end."""
         state = self.state
-        if self._steering is not None:
-            self.take_steering()
+        self.take_steering()
         while True:
             step = state.next_step()
             if isinstance(step, CallModel):
                 await self._call_model(step)
             elif isinstance(step, AskApproval):
-                await self._decide(step.calls)
+                await self._decide(self._prepared(step.calls))
             elif isinstance(step, RunTools):
                 await self._run_tools(step)
             elif isinstance(step, Finished):
@@ -235,14 +218,14 @@ class Driver(Generic[Ctx, Out]):
 
     def take_steering(self) -> None:
         """Feed what others have steered since the last turn."""
-        if self._steering is not None:
-            self.state.steered(self._steering.take_steered())
+        if self._config.steering is not None:
+            self.state.steered(self._config.steering.take_steered())
 
     async def carry_out(self, step: AskApproval | RunTools | Compact) -> None:
         """Do one step that is not a request."""
         match step:
             case AskApproval():
-                await self._decide(step.calls)
+                await self._decide(self._prepared(step.calls))
             case RunTools():
                 await self._run_tools(step)
             case Compact():
@@ -294,7 +277,7 @@ class Driver(Generic[Ctx, Out]):
         state = self.state
         if state.reason is None:
             raise LoopUsageError("the loop has not ended yet")
-        text = "" if state.response is None else state.response.text
+        text = "" if state.response is None else text_of(state.response.message.content)
         if isinstance(state.reason, ResultAsAnswer):
             answer = state.reason.call_id
             text = next(result.text for result in state.last_results if result.call_id == answer)
@@ -405,6 +388,52 @@ class Driver(Generic[Ctx, Out]):
             attempt += 1
             await anyio.sleep(delay)
 
+    async def _plain_turns(self) -> None:
+        """Do what `_turns` does, for a loop that nobody watches, guards, limits or steers.
+
+        The same feeds, without asking what is known to be so, which takes a third off a turn; what is not plain in a
+        turn is left to `turn`.
+        """
+        state, registry, policy = self.state, self._registry, self._policy
+        registrations = registry.registrations
+        while not state.is_finished:
+            step = state.next_step()
+            if not isinstance(step, CallModel):
+                await self.turn()
+                continue
+            request = self._request_for(step)
+            try:
+                response = await self._provider.generate(request)
+            except ProviderError as error:
+                response = await self._asked_again(request, error)
+            state.model_replied(response)
+            calls = state.undecided_calls
+            if not calls:
+                continue
+            prepared = [prepare(call, registrations, policy, registry.permissions) for call in calls]
+            for one in prepared:
+                if isinstance(one, Refused) or one.asks is not None or one.registration.options.sequential:
+                    await self._decide(prepared)
+                    break
+            else:
+                ready = cast("list[Ready[Ctx]]", prepared)
+                state.all_approved()
+                if len(ready) == 1:
+                    await self._run_call(ready[0])
+                else:
+                    self._ready = {one.call.id: one for one in ready}
+
+    async def _asked_again(self, request: ChatRequest, error: ProviderError) -> ChatResponse:
+        """Make a request again that failed, as often as it may be."""
+        attempt = 0
+        while True:
+            await anyio.sleep(self._retry_delay(error, attempt))
+            attempt += 1
+            try:
+                return await self._provider.generate(request)
+            except ProviderError as another:
+                error = another
+
     async def model_events(self, step: CallModel) -> AsyncGenerator[LoopEvent]:
         """Ask the model, telling all that happens; the machine is fed when this ends."""
         yield IterationStart(iteration=step.iteration, message_count=len(self.state.messages))
@@ -475,7 +504,7 @@ class Driver(Generic[Ctx, Out]):
         return self._request
 
     def _ask_for_type(self, answer: TypedAnswer[Out], tools: Sequence[ToolDefinition]) -> None:
-        if self._is_native:
+        if self._config.output_mode == "native":
             self._request = replace(self._request, response_format=answer.format)
         else:
             answer.beside(self._registry)
@@ -486,13 +515,14 @@ class Driver(Generic[Ctx, Out]):
         detected = state.model_replied(response)
         if self._answer is not None and isinstance(state.reason, Complete):
             self._check_answer(self._answer, response)
-        if self._steering is not None and isinstance(state.reason, Complete):
-            state.steered(self._steering.take_steered() or self._steering.take_follow_up())
+        steering = self._config.steering
+        if steering is not None and isinstance(state.reason, Complete):
+            state.steered(steering.take_steered() or steering.take_follow_up())
         return detected
 
     def _check_answer(self, answer: TypedAnswer[Out], response: ChatResponse) -> None:
         """See whether a reply without calls is the answer; else ask again, as often as allowed."""
-        if self._is_native:
+        if self._config.output_mode == "native":
             problem = answer.read(response.text)
             if problem is None:
                 return
@@ -505,7 +535,7 @@ class Driver(Generic[Ctx, Out]):
 
     def _registrations(self) -> Mapping[str, Registration[Ctx]]:
         registrations = self._registry.registrations
-        if self._answer is None or self._is_native:
+        if self._answer is None or self._config.output_mode == "native":
             return registrations
         return {**registrations, ANSWER_TOOL: self._answer.registration}
 
@@ -529,17 +559,22 @@ class Driver(Generic[Ctx, Out]):
             raise error
         return max(retry.pause(attempt, random.random()), asked)  # noqa: S311 - jitter is no secret
 
-    async def _decide(self, calls: Sequence[ToolCall]) -> None:
-        """Prepare all calls of the turn, then ask the guards about each, in call order."""
-        policy, state = self._policy, self.state
-        registrations, permissions = self._registrations(), self._registry.permissions
+    def _prepared(self, calls: Sequence[ToolCall]) -> list[Ready[Ctx] | Refused]:
+        """Prepare all calls of the turn, before anybody is asked about any and any runs."""
+        policy, registrations, permissions = self._policy, self._registrations(), self._registry.permissions
+        return [prepare(call, registrations, policy, permissions) for call in calls]
+
+    async def _decide(self, calls: Sequence[Ready[Ctx] | Refused]) -> None:
+        """Ask the guards about each call, in call order."""
+        policy, state, permissions = self._policy, self.state, self._registry.permissions
         self._ready = {}
-        for prepared in [prepare(call, registrations, policy, permissions) for call in calls]:
+        for prepared in calls:
             if self._listener is not None:
                 for repair in prepared.repairs:
                     await self._listener.emit(repair)
             verdict: Verdict[Ctx] = prepared
-            if isinstance(prepared, Ready) and (self._guards or prepared.asks is not None):
+            is_guarded = policy.before is not None or policy.approve is not None
+            if isinstance(prepared, Ready) and (is_guarded or prepared.asks is not None):
                 verdict = await authorize(prepared, policy, permissions)
             if isinstance(verdict, Ready) and self._budget is None:
                 self._admit(verdict)
@@ -581,12 +616,23 @@ class Driver(Generic[Ctx, Out]):
             )
 
     async def _run_tools(self, step: RunTools) -> None:
-        if self._steering is not None:
-            steered = self._steering.take_steered()
+        if self._config.steering is not None:
+            steered = self._config.steering.take_steered()
             if steered:
                 self.state.steered(steered)
                 return
-        await self._dispatcher.run(step, self._ready)
+        ready = self._ready
+        await run_unit(self._run_call, [ready[call.id] for call in step.calls], step.limit, self._listener)
+
+    async def _run_call(self, ready: Ready[Ctx]) -> None:
+        """Run one call under the frame that loops inside it inherit, telling the machine that it started and ended."""
+        state, frame = self.state, self._frame
+        state.tool_started(ready.call.id)
+        token = current_frame.set(frame)
+        try:
+            await run(ready, self._ctx, self._policy, depth=frame.depth, keep=state.tool_returned)
+        finally:
+            current_frame.reset(token)
 
     async def _compact(self, step: Compact) -> None:
         compaction = self._config.compaction

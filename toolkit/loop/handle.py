@@ -305,7 +305,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             return self._outcome
         response = driver.state.response
         assert response is not None
-        return Yielded(self, response, driver.state.last_results)
+        return Yielded(self, response, tuple(driver.state.last_results))
 
     async def _turn(self, driver: Driver[Ctx, Out]) -> None:
         if self._seconds_left is None:

@@ -103,8 +103,8 @@ class HookListener:
         """Return a listener for the hooks of `config`, or None where it has none."""
         if config is None:
             return None
-        hooks = (config.on_event, config.before_tool_execution_update, config.after_tool_execution_update)
-        return None if all(hook is None for hook in hooks) else cls(config)
+        has_update_hooks = config.before_tool_execution_update or config.after_tool_execution_update
+        return None if config.on_event is None and not has_update_hooks else cls(config)
 
     async def emit(self, event: LoopEvent) -> None:
         """Call the hooks, after delivering what was told before; a cancellation leaves the event to the next one."""

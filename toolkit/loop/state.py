@@ -46,7 +46,7 @@ from toolkit.chat import (
     mend_call_ids,
 )
 from toolkit.errors import LoopUsageError
-from toolkit.loop.config import Batched, Parallel, Sequential, ToolLoopConfig
+from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.detection import LoopDetector, warning_text
 from toolkit.loop.events import LoopDetected
 from toolkit.loop.outcome import (
@@ -103,14 +103,14 @@ class CallModel:
 class AskApproval:
     """Prepare these calls and ask whether they may run."""
 
-    calls: tuple[ToolCall, ...]
+    calls: Sequence[ToolCall]
 
 
 @dataclass(slots=True)
 class RunTools:
     """Run these calls, at most `limit` at once."""
 
-    calls: tuple[ToolCall, ...]
+    calls: Sequence[ToolCall]
     limit: int | None = None
 
 
@@ -218,7 +218,6 @@ class LoopState:
 
     Attributes:
         messages: The transcript so far.
-        usage: The sum over all responses.
         iterations: How many requests were made.
         tool_rounds: How many turns ran to their results.
         response: The last response.
@@ -228,6 +227,7 @@ class LoopState:
 
     __slots__ = (
         "_call_ids",
+        "_calls",
         "_command",
         "_compacts",
         "_config",
@@ -238,11 +238,10 @@ class LoopState:
         "_open",
         "_phase",
         "_results",
+        "_spent",
         "_tool_calls_executed",
         "_unanswered",
         "_undecided",
-        "_unit_limit",
-        "_unit_size",
         "_units",
         "_warnings",
         "_wound_up",
@@ -252,29 +251,24 @@ class LoopState:
         "reason",
         "response",
         "tool_rounds",
-        "usage",
     )
 
     def __init__(self, messages: list[Message], config: ToolLoopConfig[Any], *, compacts: bool = False) -> None:
         self.messages = messages
-        self.usage = Usage()
+        self._spent: list[Usage] = []  # summed when somebody asks
         self.iterations = 0
         self.tool_rounds = 0
         self.response: ChatResponse | None = None
         self.reason: TerminationReason | None = None
         self._config = config
         self._compacts = compacts
-        execution = config.execution
-        self._unit_size = (
-            1 if isinstance(execution, Sequential) else execution.size if isinstance(execution, Batched) else 0
-        )
-        self._unit_limit = execution.limit if isinstance(execution, Parallel) else None
         self._is_compacted = False
         self._phase: _Phase = "ready"
         self.closed: list[tuple[ToolResult, bool]] = []
+        self._calls: Sequence[ToolCall] = ()
         self._open: dict[str, _OpenCall] = {}
         self._units: deque[tuple[_OpenCall, ...]] = deque()
-        self._results: tuple[ToolResult, ...] = ()
+        self._results: Sequence[ToolResult] = ()
         self._incoming: list[Message] = []
         self._warnings: list[Message] = []
         self._unanswered = self._undecided = 0
@@ -283,11 +277,22 @@ class LoopState:
         self._is_last = False
         self._tool_calls_executed = 0
         self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
-        self._call_ids = {
-            call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls
-        }
+        self._call_ids: set[str] = set()
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                self._call_ids.update([call.id for call in message.tool_calls])
 
     # what may be asked at any time
+
+    @property
+    def usage(self) -> Usage:
+        """The sum over all responses so far; it stays what it is when more come."""
+        if len(self._spent) != 1:
+            total = Usage()
+            for usage in self._spent:
+                total.add(usage)
+            self._spent = [total]
+        return self._spent[0]
 
     @property
     def is_finished(self) -> bool:
@@ -300,6 +305,11 @@ class LoopState:
         return self._phase == "ready" and not self._is_compacted
 
     @property
+    def undecided_calls(self) -> Sequence[ToolCall]:
+        """The calls of a turn that await their decisions, where none was made yet; else none."""
+        return self._calls if self._phase == "deciding" and self._undecided == len(self._calls) else ()
+
+    @property
     def deferred_ids(self) -> tuple[str, ...]:
         """The ids of the calls that await a decision, in call order."""
         return tuple([entry.call.id for entry in self._open.values() if entry.status == "deferred"])
@@ -310,7 +320,7 @@ class LoopState:
         return tuple([entry.call for entry in self._open.values() if entry.result is None])
 
     @property
-    def last_results(self) -> tuple[ToolResult, ...]:
+    def last_results(self) -> Sequence[ToolResult]:
         """The results of the turn that was finished last."""
         return self._results
 
@@ -334,23 +344,26 @@ class LoopState:
     # the beginning of a turn
 
     def _begin_turn(self) -> Step:
-        command, self._command = self._command, None
-        if isinstance(command, Stop):
-            self._end(StopCondition(command.reason))
-            return self.next_step()
-        if isinstance(command, InjectMessages):
-            self.messages.extend(command.messages)
+        if self._command is not None:
+            command, self._command = self._command, None
+            if isinstance(command, Stop):
+                self._end(StopCondition(command.reason))
+                return self.next_step()
+            if isinstance(command, InjectMessages):
+                self.messages.extend(command.messages)
         if self._incoming:
             self.messages.extend(self._incoming)
             self._incoming = []
-        if self._is_last or (self._config.max_iterations == 0 and self._config.on_max_iterations == "stop"):
-            self._end(MaxIterations(self._config.max_iterations))
+        most = self._config.max_iterations
+        if self._is_last or (most == 0 and self._config.on_max_iterations == "stop"):
+            self._end(MaxIterations(most))
             return self.next_step()
-        if self._compacts and not self._is_compacted:
-            self._phase = "compacting"
-            return Compact(self.messages)
-        self._is_compacted = False
-        self._is_last = self.tool_rounds >= self._config.max_iterations
+        if self._compacts:
+            if not self._is_compacted:
+                self._phase = "compacting"
+                return Compact(self.messages)
+            self._is_compacted = False
+        self._is_last = self.tool_rounds >= most
         self._phase = "asking"
         self.iterations += 1
         return CallModel(self.iterations, has_tools=not self._is_last)
@@ -378,18 +391,23 @@ class LoopState:
         if self._phase != "asking":
             self._require("asking", "model_replied")
         message = response.message
-        calls = message.tool_calls
-        opened = {call.id: _OpenCall(call) for call in calls}
+        calls: list[ToolCall] = []
+        opened: dict[str, _OpenCall] = {}
+        for block in message.content:
+            if isinstance(block, ToolCall):
+                calls.append(block)
+                opened[block.id] = _OpenCall(block)
         if len(opened) != len(calls) or "" in opened or not self._call_ids.isdisjoint(opened):
             response.message = message = mend_call_ids(message, self._call_ids, self.iterations)
-            calls = message.tool_calls
+            calls = list(message.tool_calls)
             opened = {call.id: _OpenCall(call) for call in calls}
         self.response = response
-        self.usage = self.usage + response.usage
+        self._spent.append(response.usage)
         self.messages.append(message)
+        self._calls = calls
         self._open = opened
-        self._unanswered = self._undecided = len(calls)
         self._call_ids.update(opened)
+        self._unanswered = self._undecided = len(opened)
         stop_when = self._config.stop_when
         if stop_when is not None:
             decision = stop_when(self._stop_context(response))
@@ -397,7 +415,7 @@ class LoopState:
                 self._end(StopCondition(decision.reason))
                 return None
         if not calls:
-            self._end(MaxIterations(self._config.max_iterations) if self._is_last else Complete())
+            self._end(MaxIterations(self._config.max_iterations) if self._is_last else _COMPLETE)
             return None
         if self._is_last:
             self._end(MaxIterations(self._config.max_iterations))
@@ -415,7 +433,7 @@ class LoopState:
             response=response,
             usage=self.usage,
             tool_calls_executed=self._tool_calls_executed,
-            last_tool_results=self._results,
+            last_tool_results=tuple(self._results),
         )
 
     def _detect(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
@@ -465,6 +483,23 @@ class LoopState:
         if not self._undecided:
             self._after_decision()
 
+    def all_approved(self) -> None:
+        """Take it that every call of the turn may run, none of them alone.
+
+        One feed for what most turns need; to decide on each call takes four times as long.
+        """
+        if self._phase != "deciding" or self._undecided != len(self._calls):
+            raise LoopUsageError("all_approved does not fit here: no turn awaits its first decision")
+        entries = tuple(self._open.values())
+        for entry in entries:
+            entry.status = "approved"
+        self._undecided = 0
+        self._phase = "running"
+        if self._config.execution.unit_size:
+            self._plan_units()
+        else:
+            self._units.append(entries)
+
     def _after_decision(self) -> None:
         self.reason = None
         self._phase = "running"
@@ -475,7 +510,7 @@ class LoopState:
 
     def _plan_units(self) -> None:
         """Cut what may run into units: what stands in one unit runs together, the units run one after the other."""
-        size = self._unit_size
+        size = self._config.execution.unit_size
         unit: list[_OpenCall] = []
         self._units.clear()
         for entry in self._open.values():
@@ -496,7 +531,7 @@ class LoopState:
         while self._units:
             waiting = tuple([entry.call for entry in self._units[0] if entry.status in ("approved", "alone")])
             if waiting:
-                return RunTools(waiting, self._unit_limit)
+                return RunTools(waiting, self._config.execution.limit)
             if any(entry.status == "started" for entry in self._units[0]):
                 raise LoopUsageError("calls are still running: feed their results before asking for the next step")
             self._units.popleft()
@@ -537,15 +572,15 @@ class LoopState:
 
     def _close_turn(self) -> None:
         """Append the results in call order, then the warnings, and see whether the loop goes on."""
-        self._append_results()
+        results = self._append_results()
         self.tool_rounds += 1
         if self._warnings:
             self.messages.extend(self._warnings)
             self._warnings = []
         if self._detector is not None:
-            self._detector.saw_results(self._results)
+            self._detector.saw_results(results)
         self._phase = "ready"
-        for result in self._results:
+        for result in results:
             if result.result_as_answer and not result.is_error:
                 self._end(ResultAsAnswer(result.call_id, result.tool_name))
                 return
@@ -554,14 +589,17 @@ class LoopState:
         elif self.tool_rounds >= self._config.max_iterations and self._config.on_max_iterations == "stop":
             self._end(MaxIterations(self._config.max_iterations))
 
-    def _append_results(self) -> None:
-        results = tuple([entry.result for entry in self._open.values() if entry.result is not None])
-        assert len(results) == len(self._open), "a turn is closed only when each call has its result"
+    def _append_results(self) -> Sequence[ToolResult]:
+        results: list[ToolResult] = []
+        for entry in self._open.values():
+            assert entry.result is not None, "a turn is closed only when each call has its result"
+            results.append(entry.result)
         self.messages.extend(results)
         self._tool_calls_executed += len(results)
         self._results = results
         self._open = {}
         self._units.clear()
+        return results
 
     # saving
 
@@ -596,11 +634,11 @@ class LoopState:
     def thaw(cls, frozen: FrozenState, config: ToolLoopConfig[Any], *, compacts: bool = False) -> LoopState:
         """Return a machine that goes on where the frozen one stood."""
         state = cls(list(frozen.messages), config, compacts=compacts)
-        state.usage = frozen.usage
+        state._spent.append(frozen.usage)
         state.iterations = frozen.iterations
         state.tool_rounds = frozen.tool_rounds
         state.response = frozen.response
-        state._results = tuple(frozen.results)
+        state._results = frozen.results
         state._incoming = list(frozen.incoming)
         state._warnings = list(frozen.warnings)
         state._command = frozen.command
@@ -697,6 +735,7 @@ class LoopState:
             raise LoopUsageError(f"{feed} does not fit here: the loop is {self._phase}, not {phase}")
 
 
+_COMPLETE = Complete()
 _WHY: dict[type[Any], str] = {
     StopCondition: "the run was stopped",
     MaxIterations: "no more tool turns are allowed",

@@ -42,7 +42,12 @@ from toolkit.tools.approval import (
     Modify,
     to_approval,
 )
-from toolkit.tools.backend import AsyncioCancelledError, cancellation_mark, is_own_cancellation
+from toolkit.tools.backend import (
+    AsyncioCancelledError,
+    CancellationMark,
+    cancellation_mark,
+    is_own_cancellation,
+)
 from toolkit.tools.caching import Cache, cache_key
 from toolkit.tools.context import ToolContext
 from toolkit.tools.events import (
@@ -54,7 +59,7 @@ from toolkit.tools.events import (
 from toolkit.tools.gates import keyed_lock, limiter
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
-from toolkit.tools.output import ToolOutput, dump_output, encodable, load_output, to_output, words_of
+from toolkit.tools.output import ToolOutput, dump_output, encodable, load_output, plain_text, to_output, words_of
 from toolkit.tools.repair import nearest_names, repair_arguments, repair_name
 from toolkit.tools.results import ResultStore
 
@@ -106,6 +111,9 @@ class ExecutionPolicy:
         hook_timeout: Seconds that an async hook may take.
         observer: Takes the events.
         metadata: For `ToolContext.metadata`.
+
+    Attributes:
+        runs_bare: Whether nothing of this comes between the loop and the tool that it awaits.
     """
 
     tool_timeout: float | None = None
@@ -121,6 +129,12 @@ class ExecutionPolicy:
     hook_timeout: float = 60.0
     observer: Observer | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    runs_bare: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runs_bare = (
+            self.cache is None and self.tool_timeout is None and self.observer is None and self.after is None
+        )
 
 
 @dataclass(slots=True)
@@ -345,15 +359,46 @@ async def run(
     `keep` is given the call's id and its result the moment that is there: telling of it waits for others, and a
     cancellation that comes meanwhile must not undo what has been done.
     """
+    registration = ready.registration
+    bare = registration.bare if policy.runs_bare else None
+    if bare is None:
+        return await _run_in_context(ready, state, policy, depth, keep)
+    call, output = ready.call, None
+    mark = cancellation_mark()
+    try:
+        value = await bare(**ready.arguments)
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
+        output = _failure(call.name, error)
+    except AsyncioCancelledError as error:
+        output = await _cancelled(call.name, error, mark)
+    else:
+        text = plain_text(value)
+        most = registration.max_output_chars or policy.max_output_chars
+        if text is not None and (most is None or len(text) <= most):
+            result = ToolResult(
+                call.id, text, tool_name=call.name, result_as_answer=registration.options.result_as_answer
+            )
+            if keep is not None:
+                keep(call.id, result)
+            return result
+        output = to_output(value)
+    _, result = _results(ready, output, policy)
+    if keep is not None:
+        keep(call.id, result)
+    return result
+
+
+async def _run_in_context(
+    ready: Ready[Ctx],
+    state: Ctx,
+    policy: ExecutionPolicy,
+    depth: int,
+    keep: Callable[[str, ToolResult], None] | None,
+) -> ToolResult:
+    """Run a call whose tool has a context, or in which somebody else takes part."""
     call, registration, observer = ready.call, ready.registration, policy.observer
-    is_guarded = registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None
-    bare = None if is_guarded else registration.bare
-    context = (
-        ToolContext(
-            state, call_id=call.id, tool_name=call.name, depth=depth, metadata=policy.metadata, observer=observer
-        )
-        if bare is None
-        else None
+    context = ToolContext(
+        state, call_id=call.id, tool_name=call.name, depth=depth, metadata=policy.metadata, observer=observer
     )
     began = 0.0
     if observer is not None:
@@ -362,25 +407,39 @@ async def run(
     mark = cancellation_mark()
     is_cached = False
     try:
-        if context is None:
-            assert bare is not None
-            output = to_output(await bare(**ready.arguments))
-        elif is_guarded:
+        if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
             output, is_cached = await _guarded(ready, context, policy)
         else:
             output = await registration.execute(ready.arguments, context)
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
         output = _failure(call.name, error)
     except AsyncioCancelledError as error:
-        if not is_own_cancellation(mark):
-            if context is not None:
-                context.abandon()
-            # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
-            await checkpoint_if_cancelled()
-            raise
-        output = _failure(call.name, error)
+        output = await _cancelled(call.name, error, mark, context)
+    context.close()
+    whole, limited = _results(ready, output, policy)
+    if keep is not None:
+        keep(call.id, limited)
+    if observer is not None or policy.after is not None:
+        await _tell_end(call, whole, policy, began=began, is_cached=is_cached)
+    return limited
+
+
+async def _cancelled(
+    name: str, error: AsyncioCancelledError, mark: CancellationMark, context: ToolContext[Any] | None = None
+) -> ToolOutput:
+    """Tell a cancellation that the tool raised by itself from one that the caller was given, which goes on."""
+    if is_own_cancellation(mark):
+        return _failure(name, error)
     if context is not None:
-        context.close()
+        context.abandon()
+    # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
+    await checkpoint_if_cancelled()
+    raise error
+
+
+def _results(ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy) -> tuple[ToolResult, ToolResult]:
+    """Return the result of a call: the whole of it, and as far as the model may read it."""
+    call, registration = ready.call, ready.registration
     if type(output) is not ToolOutput or output.is_error:
         output = _with_reason(to_output(output))
     result = ToolResult(
@@ -392,12 +451,7 @@ async def run(
         child_loop_id=output.child_loop_id,
         details=output.details,
     )
-    limited = _limited(result, registration, policy)
-    if keep is not None:
-        keep(call.id, limited)
-    if observer is not None or policy.after is not None:
-        await _tell_end(call, result, policy, began=began, is_cached=is_cached)
-    return limited
+    return result, _limited(result, registration, policy)
 
 
 def _with_reason(output: ToolOutput) -> ToolOutput:
@@ -438,7 +492,7 @@ async def _tell_end(
 
 def _limited(result: ToolResult, registration: Registration[Any], policy: ExecutionPolicy) -> ToolResult:
     """Return the result with its text cut to what the model may read."""
-    most = registration.options.max_output_chars or policy.max_output_chars
+    most = registration.max_output_chars or policy.max_output_chars
     if most is None or (len(result.content) <= most and isinstance(result.content, str)):
         return result
     keep = registration.options.keep_output or policy.keep_output

@@ -56,6 +56,7 @@ class Registration(Generic[Ctx_contra]):
         "definition",
         "execute",
         "is_guarded",
+        "max_output_chars",
         "name",
         "options",
         "parse_json",
@@ -74,12 +75,9 @@ class Registration(Generic[Ctx_contra]):
         self.execute: Callable[[dict[str, Any], ToolContext[Ctx_contra]], Awaitable[ToolOutput]] = getattr(
             tool, "runner", tool.execute
         )
-        # The coroutine function that `execute` awaits, where it needs no context: without a context to make and a
-        # coroutine round it, a call takes a sixth less time.
-        self.bare: Callable[..., Awaitable[object]] | None = getattr(self.execute, "bare", None)
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
-        self.is_guarded: bool = _is_guarded(self.options)
+        self._set(self.options)
 
     def under(self, definition: ToolDefinition) -> Registration[Ctx_contra]:
         """Return the same tool, with its counter, shown to the model in another way."""
@@ -97,10 +95,19 @@ class Registration(Generic[Ctx_contra]):
         other = Registration(self.tool, definition)
         other.arguments = self.arguments
         other.parse_json = self.parse_json
-        other.options = options
         other.counter = counter
-        other.is_guarded = _is_guarded(options)
+        other._set(options)
         return other
+
+    def _set(self, options: ToolOptions) -> None:
+        self.options = options
+        self.max_output_chars = options.max_output_chars
+        self.is_guarded: bool = _is_guarded(options)
+        # The coroutine function that `execute` awaits, where it needs no context and nothing guards it: without a
+        # context to make and a coroutine round it, a call takes a sixth less time.
+        self.bare: Callable[..., Awaitable[object]] | None = (
+            None if self.is_guarded else getattr(self.execute, "bare", None)
+        )
 
 
 def _is_guarded(options: ToolOptions) -> bool:
