@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from toolkit.errors import ConfigurationError
 
-__all__ = ["EncodedOnce", "joined", "to_bytes", "with_members"]
+__all__ = ["EncodedOnce", "assembled", "joined", "to_bytes"]
 
 ItemT = TypeVar("ItemT")
 EncodedT = TypeVar("EncodedT")
@@ -86,13 +86,16 @@ def joined(encodings: Iterable[bytes]) -> bytes:
     return b"[" + b",".join(encodings) + b"]"
 
 
-def with_members(encoded: bytes, members: Mapping[str, bytes]) -> bytes:
-    """Return a JSON object with more members, whose values are JSON already."""
-    pieces = [to_bytes(name, "a name") + b":" + value for name, value in members.items()]
-    if not pieces:
-        return encoded
-    inner = [encoded[1:-1]] if encoded != b"{}" else []
-    return b"{" + b",".join([*inner, *pieces]) + b"}"
+def assembled(body: Mapping[str, Any], members: Mapping[str, bytes]) -> bytes:
+    """Return the body of a request; a field of None is left out.
+
+    Args:
+        body: Its fields.
+        members: Fields that are JSON already; those that the body has too are the body's.
+    """
+    said = to_bytes({name: value for name, value in body.items() if value is not None}, "the request")
+    pieces = [to_bytes(name, "a name") + b":" + value for name, value in members.items() if name not in body]
+    return b"{" + b",".join([*([said[1:-1]] if said != b"{}" else []), *pieces]) + b"}"
 
 
 def _plain(value: object) -> Any:

@@ -1,7 +1,9 @@
-"""OpenAI's chat completions, on the official SDK, for every server that speaks them."""
+"""OpenAI on the official SDK: chat completions, for every server that speaks them, and responses."""
 
 try:
     from toolkit.providers.openai.chat import OpenAIProvider
+    from toolkit.providers.openai.options import ChatOptions, ResponsesOptions
+    from toolkit.providers.openai.responses import OpenAIResponsesProvider
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("toolkit"):
         raise
@@ -9,4 +11,4 @@ except ModuleNotFoundError as error:
         f"{error.name} is not installed: `pip install 'toolkit-sdk[openai]'`", name=error.name
     ) from error
 
-__all__ = ["OpenAIProvider"]
+__all__ = ["ChatOptions", "OpenAIProvider", "OpenAIResponsesProvider", "ResponsesOptions"]

@@ -43,7 +43,7 @@ from toolkit.providers.dialect import (
     result_text,
     source_of,
 )
-from toolkit.providers.encoding import EncodedOnce, joined, to_bytes, with_members
+from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
 from toolkit.schema import openai_strict
 
 __all__ = ["ChatEncoder", "EncodedMessage", "Reading", "encode_message", "encode_tool"]
@@ -150,9 +150,7 @@ class ChatEncoder:
         members = {"messages": self._joined_messages(request.messages)}
         if tools:
             members["tools"] = joined(self._tools.all_of(tools))
-        body = {name: value for name, value in body.items() if value is not None}
-        members = {name: value for name, value in members.items() if name not in request.options}
-        return with_members(to_bytes(body, "the request"), members)
+        return assembled(body, members)
 
     def reading_of(self, request: ChatRequest) -> Reading:
         """Return what the answer to a request is read by."""

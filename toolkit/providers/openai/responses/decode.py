@@ -1,0 +1,263 @@
+"""Answers as our words say them: pure functions from responses, whole or in events.
+
+Compatible servers leave fields out, the numbers of events among them, so nothing of an answer is taken for granted.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from toolkit.chat import (
+    ArgumentsDelta,
+    AssistantContent,
+    AssistantMessage,
+    ChatResponse,
+    ImageBlock,
+    ReasoningBlock,
+    ReasoningDelta,
+    ResponseDone,
+    StopReason,
+    StreamEvent,
+    TextBlock,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
+from toolkit.providers.failures import Failures
+
+__all__ = ["StreamDecoder", "decode_response", "decode_usage"]
+
+_TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
+_ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_INCOMPLETE: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
+_BETWEEN_SUMMARIES = "\n\n"
+
+
+def decode_response(
+    answer: Mapping[str, Any],
+    failures: Callable[[], Failures],
+    names: Mapping[str, str],
+    *,
+    request_id: str | None = None,
+) -> ChatResponse:
+    """Return a response as an answer.
+
+    Args:
+        answer: What the server sent.
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the response's own id is taken.
+
+    Raises:
+        BadResponseError: There is no answer in it.
+        ProviderError: It tells of a failure.
+    """
+    if error := answer.get("error"):
+        raise failures().reported(error, request_id=request_id)
+    if not isinstance(answer.get("output"), list):
+        raise failures().empty("output", request_id=request_id)
+    items = _items(answer.get("output"))
+    content: list[AssistantContent] = []
+    others: list[Mapping[str, Any]] = []
+    is_refusal = False
+    for item in items:
+        match item.get("type"):
+            case "message":
+                for part in _items(item.get("content")):
+                    is_refusal = is_refusal or part.get("type") == "refusal"
+                    if text := _text(part.get("text")) or _text(part.get("refusal")):
+                        content.append(TextBlock(text))
+            case "reasoning":
+                content.append(_reasoning(item))
+            case "function_call":
+                content.append(_call(item, names))
+            case "image_generation_call" if item.get("result"):
+                content.append(_image(item))
+            case _:
+                others.append(item)
+    told = {name: answer[name] for name in ("id", "service_tier", "prompt_cache_diagnostics") if answer.get(name)}
+    if others:
+        told["items"] = others
+    message = AssistantMessage(content)
+    return ChatResponse(
+        message=message,
+        usage=decode_usage(answer.get("usage")),
+        stop_reason=_stop_reason(answer, is_refusal=is_refusal, calls=bool(message.tool_calls)),
+        model=_text(answer.get("model")),
+        request_id=request_id or _text(answer.get("id")) or None,
+        metadata=told,
+    )
+
+
+class StreamDecoder:
+    """Turns the events of a response into ours: `feed` each one, then `finish`.
+
+    Args:
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the response's own id is taken.
+    """
+
+    def __init__(
+        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
+    ) -> None:
+        self._failures = failures
+        self._names = names
+        self._request_id = request_id
+        self._items: dict[int, Mapping[str, Any]] = {}
+        self._calls: dict[int, _Call] = {}
+        self._response: ChatResponse | None = None
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield what an event tells.
+
+        Raises:
+            ProviderError: It tells of a failure.
+            ValueError: It is not JSON.
+        """
+        event = _mapping(from_json(data))
+        kind = event.get("type")
+        if kind in _TEXT_DELTAS:
+            yield TextDelta(_text(event.get("delta")))
+        elif kind in _REASONING_DELTAS:
+            yield ReasoningDelta(_text(event.get("delta")))
+        elif kind == "response.reasoning_summary_part.added" and event.get("summary_index"):
+            yield ReasoningDelta(_BETWEEN_SUMMARIES)
+        elif kind == "response.function_call_arguments.delta":
+            yield from self._more_of_call(event, _text(event.get("delta")))
+        elif kind == "response.output_item.added":
+            yield from self._begin_call(event)
+        elif kind == "response.output_item.done":
+            yield from self._end_item(event)
+        elif kind in _ENDINGS:
+            self._end(_mapping(event.get("response")))
+        elif kind == "error" or (kind is None and event.get("error")):
+            raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer.
+
+        Raises:
+            ProviderError: The stream ended before the answer did; the same request may work.
+        """
+        if self._response is None:
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._response)
+
+    def _begin_call(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        item = _mapping(event.get("item"))
+        if item.get("type") == "function_call":
+            name = _text(item.get("name"))
+            call = _Call(len(self._calls), _text(item.get("call_id")), self._names.get(name, name))
+            self._calls[_index(event)] = call
+            yield call.more(_text(item.get("arguments")))
+
+    def _more_of_call(self, event: Mapping[str, Any], text: str) -> Iterator[StreamEvent]:
+        call = self._calls.get(_index(event))
+        if call is not None:
+            yield call.more(text)
+
+    def _end_item(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        item = _mapping(event.get("item"))
+        index = _index(event)
+        self._items[index] = item
+        if item.get("type") == "function_call":
+            if index not in self._calls:
+                yield from self._begin_call(event)
+            elif not self._calls[index].has_arguments:
+                # Some servers send the arguments only whole.
+                yield from self._more_of_call(event, _text(item.get("arguments")))
+
+    def _end(self, answer: Mapping[str, Any]) -> None:
+        output = answer.get("output") or [self._items[index] for index in sorted(self._items)]
+        self._response = decode_response(
+            {**answer, "output": output}, self._failures, self._names, request_id=self._request_id
+        )
+
+
+class _Call:
+    __slots__ = ("has_arguments", "id", "name", "number")
+
+    def __init__(self, number: int, call_id: str, name: str) -> None:
+        self.number = number
+        self.id = call_id
+        self.name = name
+        self.has_arguments = False
+
+    def more(self, text: str) -> ArgumentsDelta:
+        self.has_arguments = self.has_arguments or bool(text)
+        return ArgumentsDelta(self.number, self.id, self.name, text)
+
+
+def decode_usage(usage: object) -> Usage:
+    """Return what a request cost; zeros where the server did not say."""
+    told = _mapping(usage)
+    read = _mapping(told.get("input_tokens_details"))
+    wrote = _mapping(told.get("output_tokens_details"))
+    return Usage(
+        input_tokens=told.get("input_tokens") or 0,
+        output_tokens=told.get("output_tokens") or 0,
+        reasoning_tokens=wrote.get("reasoning_tokens"),
+        cache_read_tokens=read.get("cached_tokens"),
+        cache_write_tokens=read.get("cache_write_tokens"),
+    )
+
+
+def _stop_reason(answer: Mapping[str, Any], *, is_refusal: bool, calls: bool) -> StopReason:
+    reason = _INCOMPLETE.get(_text(_mapping(answer.get("incomplete_details")).get("reason")))
+    if reason is not None:
+        return reason
+    if is_refusal:
+        return "refusal"
+    return "tool_use" if calls else "end_turn"
+
+
+def _reasoning(item: Mapping[str, Any]) -> ReasoningBlock:
+    summaries = [_text(part.get("text")) for part in _items(item.get("summary"))]
+    thoughts = [_text(part.get("text")) for part in _items(item.get("content"))]
+    return ReasoningBlock(
+        text=_BETWEEN_SUMMARIES.join(summaries) or "".join(thoughts),
+        encrypted=_text(item.get("encrypted_content")) or None,
+        id=_text(item.get("id")) or None,
+    )
+
+
+def _call(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolCall:
+    name = _text(item.get("name"))
+    extra = {field: value for field, value in item.items() if field not in _CALL_FIELDS and value is not None}
+    return ToolCall(
+        _text(item.get("call_id")), names.get(name, name), _text(item.get("arguments")), extra=extra or None
+    )
+
+
+def _image(item: Mapping[str, Any]) -> ImageBlock:
+    try:
+        data = b64decode(_text(item.get("result")))
+    except ValueError:
+        data = b""
+    return ImageBlock(data, media_type=f"image/{_text(item.get('output_format')) or 'png'}")
+
+
+def _index(event: Mapping[str, Any]) -> int:
+    index = event.get("output_index")
+    return index if isinstance(index, int) else 0
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _items(value: object) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list):
+        return ()
+    return [cast("Mapping[str, Any]", item) for item in cast("list[object]", value) if isinstance(item, Mapping)]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,257 @@
+"""Requests as responses say them: a flat list of items, in which reasoning, text and calls keep their order.
+
+Of what differs between formats (`toolkit.providers.dialect`) this one has:
+
+- Results hold text, images and files. There is no field for a failed call: the text begins with "Error".
+- There is no sound: a user's is refused, and a word in brackets stands for a tool's or the model's own.
+- Reasoning goes back as it came where it is sealed; OpenAI refuses it without its seal, other servers read it.
+- There are no stop texts: a request that has some is refused. Nor is there a seed.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, assert_never, cast
+
+from toolkit.chat import (
+    AssistantMessage,
+    AudioBlock,
+    ChatRequest,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    Message,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    UserMessage,
+)
+from toolkit.errors import ConfigurationError
+from toolkit.providers.dialect import (
+    Dialect,
+    arguments_text,
+    checked_choice,
+    error_text,
+    file_text,
+    is_strict,
+    source_of,
+)
+from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
+from toolkit.schema import openai_strict
+
+__all__ = ["DIALECT", "ResponsesEncoder", "encode_message", "encode_tool"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+DIALECT = Dialect(longest_call_id=64)
+
+_LAID_OVER = ("reasoning", "text")
+
+
+class ResponsesEncoder:
+    """Encodes the requests of one provider, each message and each tool once.
+
+    Args:
+        model: The model's name.
+        defaults: Fields that the request may overwrite.
+        sends_open_reasoning: Whether reasoning without a seal goes back.
+    """
+
+    def __init__(self, *, model: str, defaults: Mapping[str, Any], sends_open_reasoning: bool = False) -> None:
+        self._model = model
+        self._defaults = dict(defaults)
+        self._sends_open_reasoning = sends_open_reasoning
+        self._messages = EncodedOnce(self._items_of, size_of=len)
+        self._tools = EncodedOnce(_tool_bytes, size_of=len)
+
+    def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
+        """Return the body of the request: its `options` over everything, one of None takes the field away.
+
+        Raises:
+            ConfigurationError: The request asks for what can't be said.
+        """
+        if request.stop:
+            raise ConfigurationError("responses have no stop texts: leave `stop` out, or use OpenAIProvider")
+        body: JsonObject = {**self._defaults, "model": self._model, **_tool_settings(request)}
+        if request.response_format is not None:
+            schema = request.response_format.schema
+            name = DIALECT.tool_name_of(request.response_format.name)
+            wanted = {"type": "json_schema", "name": name, "schema": schema, "strict": is_strict(schema)}
+            _lay_over(body, "text", {"format": wanted})
+        if request.reasoning_effort is not None:
+            _lay_over(body, "reasoning", {"effort": request.reasoning_effort})
+        settings = {
+            "temperature": request.temperature,
+            "max_output_tokens": request.max_tokens,
+            "stream": True if streams else None,
+        }
+        body |= {name: value for name, value in settings.items() if value is not None}
+        for name, value in request.options.items():
+            if name in _LAID_OVER and isinstance(value, Mapping):
+                _lay_over(body, name, cast("Mapping[str, Any]", value))
+            else:
+                body[name] = value
+        members = {"input": joined([items for items in self._messages.all_of(request.messages) if items])}
+        if request.tools:
+            members["tools"] = joined(self._tools.all_of(request.tools))
+        return assembled(body, members)
+
+    def _items_of(self, message: Message) -> bytes:
+        items = encode_message(message, sends_open_reasoning=self._sends_open_reasoning)
+        return to_bytes(items, f"a {message.role} message")[1:-1]
+
+
+def encode_message(message: Message, *, sends_open_reasoning: bool = False) -> list[JsonObject]:
+    """Return the items that a message is on the wire. Pure: the same message gives the same value."""
+    match message:
+        case SystemMessage():
+            return [_said("system", message.content)]
+        case UserMessage():
+            return [_said("user", _encode_user_content(message.content))]
+        case AssistantMessage():
+            return list(_encode_assistant(message, sends_open_reasoning=sends_open_reasoning))
+        case ToolResult():
+            output = _encode_output(message)
+            return [{"type": "function_call_output", "call_id": DIALECT.call_id_of(message.call_id), "output": output}]
+        case _:
+            assert_never(message)
+
+
+def encode_tool(definition: ToolDefinition) -> JsonObject:
+    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
+
+    Raises:
+        SchemaError: The tool is strict and strict mode can't say its schema.
+    """
+    parameters = openai_strict(definition.parameters) if definition.strict else definition.parameters
+    return {
+        "type": "function",
+        "name": DIALECT.tool_name_of(definition.name),
+        "description": definition.description,
+        "parameters": parameters,
+        "strict": definition.strict,  # left out, it would mean yes
+    }
+
+
+def _tool_settings(request: ChatRequest) -> JsonObject:
+    tools = request.tools or ()
+    choice = checked_choice(request.tool_choice, tools)
+    if not tools:
+        return {}
+    settings: JsonObject = {}
+    if choice == "one":
+        settings["tool_choice"] = {"type": "function", "name": DIALECT.tool_name_of(request.tool_choice)}
+    elif choice != "auto":
+        settings["tool_choice"] = choice
+    if request.parallel_tool_calls is not None:
+        settings["parallel_tool_calls"] = request.parallel_tool_calls
+    return settings
+
+
+def _lay_over(body: JsonObject, name: str, over: Mapping[str, Any]) -> None:
+    under = body.get(name)
+    body[name] = {**(cast("JsonObject", under) if isinstance(under, Mapping) else {}), **over}
+
+
+def _tool_bytes(tool: ToolDefinition) -> bytes:
+    return to_bytes(encode_tool(tool), f"tool '{tool.name}'")
+
+
+def _said(role: str, content: str | list[JsonObject]) -> JsonObject:
+    return {"type": "message", "role": role, "content": content}
+
+
+def _encode_user_content(content: str | Sequence[ContentBlock]) -> str | list[JsonObject]:
+    if isinstance(content, str):
+        return content
+    parts: list[JsonObject] = []
+    for block in content:
+        if isinstance(block, AudioBlock):
+            raise ConfigurationError("responses take no sound: use OpenAIProvider for an AudioBlock")
+        parts.append(_encode_part(block))
+    return parts
+
+
+def _encode_part(block: TextBlock | ImageBlock | FileBlock) -> JsonObject:
+    match block:
+        case TextBlock():
+            return {"type": "input_text", "text": block.text}
+        case ImageBlock():
+            return {"type": "input_image", "detail": "auto", "image_url": _address_of(block)}
+        case FileBlock():
+            if block.data is None:
+                return {"type": "input_file", "file_url": _address_of(block)}
+            if text := file_text(block):
+                return {"type": "input_text", "text": text}
+            return {"type": "input_file", "filename": block.name, "file_data": _address_of(block)}
+        case _:
+            assert_never(block)
+
+
+def _address_of(block: ImageBlock | FileBlock) -> str:
+    source = source_of(block)
+    return source if isinstance(source, str) else f"data:{block.media_type};base64,{b64encode(source).decode()}"
+
+
+def _encode_output(result: ToolResult) -> str | list[JsonObject]:
+    if isinstance(result.content, str):
+        return error_text(result.content) if result.is_error else result.content
+    blocks = [TextBlock("[audio]") if isinstance(block, AudioBlock) else block for block in result.content]
+    parts = [_encode_part(block) for block in blocks]
+    if all(part["type"] == "input_text" for part in parts):
+        text = "\n".join([part["text"] for part in parts])
+        return error_text(text) if result.is_error else text
+    if result.is_error:
+        parts.insert(0, {"type": "input_text", "text": "Error:"})
+    return parts
+
+
+def _encode_assistant(message: AssistantMessage, *, sends_open_reasoning: bool) -> Iterator[JsonObject]:
+    texts: list[str] = []
+    for block in message.content:
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+                continue
+            case ImageBlock() | AudioBlock() | FileBlock():
+                texts.append(f"[{block.type}]")
+                continue
+            case ToolCall():
+                item: JsonObject | None = _encode_call(block)
+            case ReasoningBlock():
+                item = _encode_reasoning(block, is_open_sent=sends_open_reasoning)
+            case _:
+                assert_never(block)
+        if item is not None:
+            if texts:
+                yield _said("assistant", "\n".join(texts))
+                texts = []
+            yield item
+    if texts:
+        yield _said("assistant", "\n".join(texts))
+
+
+def _encode_call(call: ToolCall) -> JsonObject:
+    return {
+        **(call.extra or {}),
+        "type": "function_call",
+        "call_id": DIALECT.call_id_of(call.id),
+        "name": DIALECT.tool_name_of(call.name),
+        "arguments": arguments_text(call.arguments),
+    }
+
+
+def _encode_reasoning(block: ReasoningBlock, *, is_open_sent: bool) -> JsonObject | None:
+    if not block.id:
+        return None  # another provider's: this one knows nothing of it
+    if block.encrypted is not None:
+        summary = [{"type": "summary_text", "text": block.text}] if block.text else []
+        return {"type": "reasoning", "id": block.id, "summary": summary, "encrypted_content": block.encrypted}
+    if is_open_sent and block.text:
+        content = [{"type": "reasoning_text", "text": block.text}]
+        return {"type": "reasoning", "id": block.id, "summary": [], "content": content}
+    return None

@@ -1,0 +1,102 @@
+"""The provider for responses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from openai import AsyncOpenAI
+
+from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
+from toolkit.providers.openai.client import ApiKey, OpenAIClient
+from toolkit.providers.openai.responses.decode import StreamDecoder, decode_response
+from toolkit.providers.openai.responses.encode import DIALECT, ResponsesEncoder
+
+__all__ = ["OpenAIResponsesProvider"]
+
+_WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)")
+
+
+class OpenAIResponsesProvider(OpenAIClient):
+    """Talks to a model through OpenAI's responses, which keep what a model thought between its calls.
+
+    ``OpenAIResponsesProvider("gpt-5-mini")`` needs ``OPENAI_API_KEY``. The whole transcript goes with each request and
+    nothing is stored at the server, unless `options` say otherwise; reasoning comes sealed and goes back as it came.
+    Sharing, closing and retries are as for `OpenAIProvider`.
+
+    Args:
+        model: The model's name as the server knows it.
+        api_key: As for `OpenAIProvider`.
+        base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
+        timeout: Seconds for a request that doesn't set its own; None leaves it to the SDK (ten minutes).
+        headers: Sent with each request.
+        options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
+        seals_reasoning: Whether to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
+            reason, which refuse to be asked.
+        name: What errors call it.
+        client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url`, `headers`,
+            `timeout` are its own matter.
+
+    Raises:
+        ProviderAuthError: There is no key and the server is not on this machine.
+    """
+
+    _path = "/responses"
+    _protocol = "a response"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: ApiKey | None = None,
+        base_url: str | None = None,
+        timeout: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        seals_reasoning: bool | None = None,
+        name: str = "openai-responses",
+        client: AsyncOpenAI | None = None,
+    ) -> None:
+        super().__init__(
+            model, api_key=api_key, base_url=base_url, timeout=timeout, headers=headers, name=name, client=client
+        )
+        defaults: dict[str, Any] = {"store": False}
+        if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):
+            defaults["include"] = ["reasoning.encrypted_content"]
+        self._encoder = ResponsesEncoder(
+            model=model, defaults={**defaults, **(options or {})}, sends_open_reasoning=not self._is_own
+        )
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the model's answer.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what responses can't say.
+        """
+        body = self._encoder.encode(request, streams=False)
+        answer = await self._exchange.ask(body, timeout=request.timeout)
+        return decode_response(
+            answer.json, self._failures, DIALECT.names_back(request.tools), request_id=answer.request_id
+        )
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer as it comes; leaving early closes the connection.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what responses can't say.
+        """
+        body = self._encoder.encode(request, streams=True)
+        async with self._exchange.listen(body, timeout=request.timeout) as pieces:
+            decoder = StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=pieces.request_id)
+            async for events in pieces:
+                for data in events:
+                    for event in decoder.feed(data):
+                        yield event
+            done = decoder.finish()
+        yield done
+
+    def _azure_path(self, path: str) -> str:
+        return path
