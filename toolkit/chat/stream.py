@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from toolkit.chat.content import ReasoningBlock, TextBlock, ToolCall
 from toolkit.chat.request import ChatResponse
 
-__all__ = ["ArgumentsDelta", "ReasoningDelta", "ResponseDone", "StreamEvent", "TextDelta"]
+__all__ = ["ArgumentsDelta", "ReasoningDelta", "ResponseDone", "StreamEvent", "TextDelta", "events_of"]
 
 
 @dataclass(slots=True)
@@ -50,3 +52,17 @@ class ResponseDone:
 
 StreamEvent: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta | ResponseDone
 """One item of `Provider.stream`; the last one is always `ResponseDone`."""
+
+
+def events_of(response: ChatResponse) -> Iterator[StreamEvent]:
+    """Yield a whole answer as a stream would give it, each block in one piece."""
+    position = 0
+    for block in response.message.content:
+        if isinstance(block, TextBlock):
+            yield TextDelta(block.text)
+        elif isinstance(block, ReasoningBlock):
+            yield ReasoningDelta(block.text)
+        elif isinstance(block, ToolCall):
+            yield ArgumentsDelta(position, block.id, block.name, block.arguments)
+            position += 1
+    yield ResponseDone(response)

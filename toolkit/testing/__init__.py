@@ -1,7 +1,20 @@
-"""What tests of tools and loops need: providers that play a script, and a checker of transcripts."""
+"""What tests of tools and loops need: providers that play, record and fail, and a checker of transcripts.
+
+Nothing here imports pytest. `toolkit.testing.conformance` is the suite that every adapter passes, and
+`toolkit.testing.loopback` the HTTP server that it speaks to; the fixtures `cassette`, `event_collector` and
+`scripted_provider` are there in every test where toolkit is installed.
+"""
 
 from toolkit.testing.events import EventCollector
+from toolkit.testing.functions import FunctionProvider, ModelFunction
 from toolkit.testing.scripted import ScriptedProvider, ScriptedReply
 from toolkit.testing.transcripts import check_transcript
 
-__all__ = ["check_transcript", "EventCollector", "ScriptedProvider", "ScriptedReply"]
+__all__ = [
+    "check_transcript",
+    "EventCollector",
+    "FunctionProvider",
+    "ModelFunction",
+    "ScriptedProvider",
+    "ScriptedReply",
+]

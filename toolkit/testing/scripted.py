@@ -1,35 +1,19 @@
-"""Providers that need no model: one plays replies from a list."""
+"""A provider that needs no model: it plays replies from a list."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import TypeAlias
 
 import anyio.lowlevel
 
-from toolkit.chat import (
-    ArgumentsDelta,
-    AssistantMessage,
-    ChatRequest,
-    ChatResponse,
-    ReasoningBlock,
-    ReasoningDelta,
-    ResponseDone,
-    StreamEvent,
-    TextBlock,
-    TextDelta,
-    ToolCall,
-    Usage,
-)
+from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
 from toolkit.errors import ConfigurationError
+from toolkit.testing.replies import Reply, frozen, in_words, response_of
 
 __all__ = ["ScriptedProvider", "ScriptedReply"]
 
-ScriptedReply: TypeAlias = (
-    str | ToolCall | AssistantMessage | ChatResponse | Exception | Callable[[ChatRequest], object]
-)
+ScriptedReply: TypeAlias = Reply | Callable[[ChatRequest], object]
 """A text, a call, a message, a whole response, an error to raise, or a function of the request that gives one."""
 
 
@@ -56,6 +40,11 @@ class ScriptedProvider:
         self._position = 0
         self.requests: list[ChatRequest] = []
 
+    @property
+    def unplayed(self) -> int:
+        """How many replies nobody has asked for yet."""
+        return len(self._replies) - self._position
+
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the next reply.
 
@@ -65,25 +54,17 @@ class ScriptedProvider:
         await anyio.lowlevel.checkpoint()
         return self._next(request)
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the next reply in pieces."""
         response = self._next(request)
-        position = 0
-        for block in response.message.content:
+        for events in in_words(response):
             await anyio.lowlevel.checkpoint()
-            if isinstance(block, TextBlock):
-                for word in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", block.text):
-                    yield TextDelta(word)
-            elif isinstance(block, ReasoningBlock):
-                yield ReasoningDelta(block.text)
-            elif isinstance(block, ToolCall):
-                yield ArgumentsDelta(position, block.id, block.name, block.arguments)
-                position += 1
-        yield ResponseDone(response)
+            for event in events:
+                yield event
 
     def _next(self, request: ChatRequest) -> ChatResponse:
         # The request's messages are the loop's live list.
-        self.requests.append(_frozen(request))
+        self.requests.append(frozen(request))
         if self._position == len(self._replies):
             if not self._repeats or not self._replies:
                 raise ConfigurationError(
@@ -94,27 +75,4 @@ class ScriptedProvider:
         self._position += 1
         while callable(reply):
             reply = reply(request)
-        return _response(reply)
-
-
-def _frozen(request: ChatRequest) -> ChatRequest:
-    return replace(request, messages=tuple(request.messages))
-
-
-def _response(reply: object) -> ChatResponse:
-    if isinstance(reply, Exception):
-        raise reply
-    if isinstance(reply, ChatResponse):
-        return reply
-    if isinstance(reply, ToolCall):
-        reply = AssistantMessage((reply,))
-    elif isinstance(reply, str):
-        reply = AssistantMessage(reply)
-    if not isinstance(reply, AssistantMessage):
-        raise ConfigurationError(f"a scripted reply can't be a {type(reply).__qualname__}")
-    return ChatResponse(
-        message=reply,
-        usage=Usage(input_tokens=10, output_tokens=5),
-        stop_reason="tool_use" if reply.tool_calls else "end_turn",
-        model="scripted",
-    )
+        return response_of(reply, model="scripted")

@@ -1,0 +1,119 @@
+"""Requests, answers and events of streams as plain JSON values, and back: for what keeps them or compares them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from toolkit.chat.request import ChatRequest, ChatResponse
+from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta
+from toolkit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = [
+    "canonical_json",
+    "event_from_plain",
+    "event_to_plain",
+    "request_to_plain",
+    "response_from_plain",
+    "response_to_plain",
+]
+
+_NOT_OF_THE_REQUEST = {"timeout": True, "messages": {"__all__": {"details"}}}
+
+
+def request_to_plain(request: ChatRequest) -> dict[str, Any]:
+    """Return what a request asks, as JSON values.
+
+    Left out are its `timeout`, which does not change what is asked, and the `details` of results, which no model reads.
+
+    Raises:
+        ConfigurationError: Something in it, mostly in its options, can't be said in JSON.
+    """
+    return _plain(_requests(), request, "request", exclude=_NOT_OF_THE_REQUEST)
+
+
+def response_to_plain(response: ChatResponse) -> dict[str, Any]:
+    """Return an answer as JSON values; `response_from_plain` gives it back, equal.
+
+    Raises:
+        ConfigurationError: Something in it, mostly in its metadata, can't be said in JSON.
+    """
+    return _plain(_responses(), response, "response")
+
+
+def response_from_plain(plain: object) -> ChatResponse:
+    """Return the answer that `response_to_plain` said.
+
+    Raises:
+        ValueError: It is no answer; the message says where and why.
+    """
+    return _responses().validate_json(json.dumps(plain))
+
+
+def event_to_plain(event: StreamEvent) -> dict[str, Any]:
+    """Return an event as JSON values with one key, its kind; `event_from_plain` gives it back, equal."""
+    match event:
+        case TextDelta(text):
+            return {"text": text}
+        case ReasoningDelta(text):
+            return {"reasoning": text}
+        case ArgumentsDelta(index, call_id, tool_name, text):
+            return {"arguments": [index, call_id, tool_name, text]}
+        case ResponseDone(response):
+            return {"response": response_to_plain(response)}
+
+
+def event_from_plain(plain: Any) -> StreamEvent:
+    """Return the event that `event_to_plain` said.
+
+    Raises:
+        ValueError: It is no event.
+    """
+    match plain:
+        case {"text": str(text)}:
+            return TextDelta(text)
+        case {"reasoning": str(text)}:
+            return ReasoningDelta(text)
+        case {"arguments": [int(index), str(call_id), str(tool_name), str(text)]}:
+            return ArgumentsDelta(index, call_id, tool_name, text)
+        case {"response": response}:
+            return ResponseDone(response_from_plain(response))
+        case _:
+            raise ValueError(f"{plain!r} is no event of a stream: its key is text, reasoning, arguments or response")
+
+
+def canonical_json(plain: Mapping[str, Any]) -> str:
+    """Return JSON text that is equal for equal values, in whatever order their keys stand.
+
+    A lone surrogate, which no encoding of JSON can carry, becomes a question mark.
+    """
+    text = json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return text.encode("utf-8", "replace").decode()
+
+
+def _plain(adapter: TypeAdapter[Any], value: object, what: str, **options: Any) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = adapter.dump_python(value, mode="json", **options)
+    except ValueError as error:
+        raise ConfigurationError(f"the {what} can't be said in JSON: {error}") from error
+    return plain
+
+
+# Built at the first use: they cost milliseconds that an import should not.
+@cache
+def _requests() -> TypeAdapter[ChatRequest]:
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
+    return TypeAdapter(ChatRequest)
+
+
+@cache
+def _responses() -> TypeAdapter[ChatResponse]:
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
+    return TypeAdapter(ChatResponse)
