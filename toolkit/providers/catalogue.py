@@ -1,0 +1,104 @@
+"""Providers by name: what ``"anthropic:claude-..."`` means, without importing an SDK before it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+
+from toolkit.chat import Provider
+from toolkit.errors import ConfigurationError
+
+__all__ = ["ClosableProvider", "provider_for"]
+
+
+class ClosableProvider(Provider, Protocol):
+    """A provider with connections: closed by `aclose`, or by leaving ``async with``."""
+
+    async def __aenter__(self) -> Self:
+        """Return the provider."""
+        ...
+
+    async def __aexit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; the next request makes new ones."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    module: str
+    name: str
+    example: str
+
+
+_ENTRIES = {
+    "openai": _Entry("toolkit.providers.openai", "OpenAIProvider", "openai:gpt-5-mini"),
+    "openai-responses": _Entry("toolkit.providers.openai", "OpenAIResponsesProvider", "openai-responses:gpt-5-mini"),
+    "anthropic": _Entry("toolkit.providers.anthropic", "AnthropicProvider", "anthropic:claude-sonnet-4-5"),
+    "google": _Entry("toolkit.providers.google", "GoogleProvider", "google:gemini-2.5-flash"),
+    "local": _Entry("toolkit.providers.local", "LocalProvider", "local:"),
+}
+# What people write, and how models of a provider begin.
+_OTHER_NAMES = {
+    "claude": "anthropic",
+    "gemini": "google",
+    "genai": "google",
+    "vertex": "google",
+    "gpt": "openai",
+    "chatgpt": "openai",
+    "azure": "openai",
+    "llama": "local",
+    "gguf": "local",
+}
+
+
+def provider_for(name: str, **settings: Any) -> ClosableProvider:
+    """Return the provider of a name: ``openai:gpt-5-mini``, ``anthropic:claude-sonnet-4-5``, ``local:``.
+
+    What stands before the first colon chooses the provider, what follows is the model as its server knows it:
+    ``openai`` (chat completions), ``openai-responses``, ``anthropic``, ``google``, and ``local``, which needs no model
+    and else takes the path of a GGUF file. The SDK is imported here, not before.
+
+    Args:
+        name: The provider and the model.
+        settings: For the provider's class, such as ``api_key``, ``base_url``, ``timeout``.
+
+    Raises:
+        ConfigurationError: There is no such provider, or no model is named; it says what is near.
+        ModuleNotFoundError: The SDK is not installed; it names the extra.
+        ProviderAuthError: There is no key.
+    """
+    prefix, colon, model = name.partition(":")
+    prefix = prefix.strip().lower()
+    entry = _ENTRIES.get(prefix)
+    if entry is None:
+        raise ConfigurationError(_unknown(name, prefix, has_model=bool(colon)))
+    model = model.strip()
+    if not model and prefix != "local":
+        raise ConfigurationError(f"'{name}' names no model: say which one, as in '{entry.example}'")
+    make = getattr(import_module(entry.module), entry.name)
+    return cast("ClosableProvider", make(model, **settings) if model else make(**settings))
+
+
+def _unknown(name: str, prefix: str, *, has_model: bool) -> str:
+    begins = next((own for other, own in _OTHER_NAMES.items() if prefix.startswith(other)), None)
+    if not has_model and begins is not None:
+        return f"'{name}' names no provider: did you mean '{begins}:{name}'?"
+    near = get_close_matches(prefix, _ENTRIES, n=2, cutoff=0.6) or ([begins] if begins else [])
+    if near:
+        hint = "did you mean " + " or ".join([f"'{other}:'" for other in near]) + "?"
+    else:
+        hint = "there are " + ", ".join([f"'{other}:'" for other in _ENTRIES])
+    what = f"no provider is named '{prefix}'" if has_model else f"'{name}' names no provider"
+    return f"{what}; {hint} A name is the provider and the model, as in 'openai:gpt-5-mini'"
