@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import enum
 import inspect
+import math
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,8 +31,8 @@ from typing_extensions import ReadOnly, Unpack
 
 from toolkit.errors import SchemaError
 from toolkit.schema.docstring import Documentation
+from toolkit.schema.hints import CompiledHint, compiled_hint
 from toolkit.schema.json_schema import json_schema_of
-from toolkit.schema.plain import PlainHint, plain_hint
 from toolkit.schema.signature import NOTHING, Parameter, Signature
 
 __all__ = ["Fields", "collect_fields"]
@@ -48,19 +49,20 @@ class Fields:
     """The fields of one signature, gathered one parameter at a time, then compiled."""
 
     __slots__ = (
-        "_aliases", "_defaults", "_extra", "_hints", "_is_plain", "_optional", "_plain", "_serializer", "_signature",
-        "core_schema", "docstring_errors", "opaque_defaults", "schema", "validator", "warnings",
+        "_aliases", "_defaults", "_extra", "_hints", "_is_of_parts", "_optional", "_parts", "_serializer", "_signature",
+        "_strict", "core_schema", "docstring_errors", "opaque_defaults", "schema", "validator", "warnings",
     )  # fmt: skip
 
     core_schema: core_schema.CoreSchema
     schema: dict[str, Any]
     validator: Any  # SchemaValidator, or what a plugin of Pydantic makes of it
 
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: Signature, *, strict: bool) -> None:
         self._signature = signature
+        self._strict = strict
         self._hints: dict[str, tuple[Any, Any, str]] = {}
-        self._plain: dict[str, tuple[PlainHint, Any, str]] = {}
-        self._is_plain = True
+        self._parts: dict[str, tuple[CompiledHint, Any, str]] = {}
+        self._is_of_parts = True
         self._optional: set[str] = set()
         self._serializer: SchemaSerializer | None = None
         self._defaults: dict[str, Any] = {}
@@ -110,7 +112,7 @@ class Fields:
             self._add_field(name, substitutes.get(hint, hint), NOTHING, documented.description if documented else "")
             if not is_required:
                 self._optional.add(name)
-                self._is_plain = False
+                self._is_of_parts = False
         extra = getattr(origin, "__extra_items__", typing_extensions.NoExtraItems)
         if extra is not typing_extensions.NoExtraItems and extra is not None:
             self._extra = extra
@@ -120,6 +122,7 @@ class Fields:
         hint = _prepared(hint, described=described is not None)
         if (alias := _alias_of(hint, default)) is not None:
             self._aliases[name] = alias
+            self._is_of_parts = False
         value = default.default if isinstance(default, FieldInfo) else default
         if value is None and not _is_nullable(hint):
             hint = _nullable(hint)
@@ -128,10 +131,11 @@ class Fields:
         elif value is not NOTHING and value is not PydanticUndefined:
             self.opaque_defaults[name] = value
         text = "" if _has_field_description(hint, default) else described or documented
-        if not self._is_plain or not _is_plain_default(default) or (plain := plain_hint(hint)) is None:
-            self._is_plain = False
+        self._is_of_parts = self._is_of_parts and _is_plain_default(default)
+        if self._is_of_parts and (part := compiled_hint(hint, strict=self._strict)) is not None:
+            self._parts[name] = (part, default, text)
         else:
-            self._plain[name] = (plain, default, text)
+            self._is_of_parts = False
         self._hints[name] = (hint, default, text)
 
     def warn_of_unknown(self, documentation: Documentation) -> None:
@@ -146,24 +150,29 @@ class Fields:
         ]
         self.warnings += self.docstring_errors
 
-    def compile(self, *, strict: bool) -> None:
+    def compile(self) -> None:
         """Make `validator` and `schema` of what was added.
 
         Raises:
             SchemaError: Two parameters under one alias, a type that JSON can't carry, a default against its own hint.
         """
-        if self._is_plain and self._extra is NOTHING:
-            self._compile_plain(strict=strict)
+        if self._is_of_parts and self._extra is NOTHING and not self._shares_definitions():
+            self._compile_parts()
         else:
-            self._compile_any(strict=strict)
+            self._compile_whole()
         self._check_defaults()
 
-    def _compile_plain(self, *, strict: bool) -> None:
+    def _shares_definitions(self) -> bool:
+        """Whether two parameters use one type, which is then said once, in a definition."""
+        names = [name for part, _, _ in self._parts.values() for name in part.definitions]
+        return len(names) > len(set(names))
+
+    def _compile_parts(self) -> None:
         fields: dict[str, core_schema.TypedDictField] = {}
         properties: dict[str, Any] = {}
         required: list[str] = []
-        for name, (plain, default, text) in self._plain.items():
-            core, member = plain
+        for name, (part, default, text) in self._parts.items():
+            core, member = part.core, part.schema
             if default is NOTHING:
                 required.append(name)
             else:
@@ -174,7 +183,10 @@ class Fields:
             fields[name] = core_schema.typed_dict_field(core, required=default is NOTHING)
             properties[name] = member
         config = core_schema.CoreConfig(
-            title="arguments", extra_fields_behavior="forbid", coerce_numbers_to_str=not strict, strict=strict
+            title="arguments",
+            extra_fields_behavior="forbid",
+            coerce_numbers_to_str=not self._strict,
+            strict=self._strict,
         )
         self.core_schema = core_schema.typed_dict_schema(fields, config=config)
         self.validator = SchemaValidator(self.core_schema)
@@ -183,8 +195,8 @@ class Fields:
             self.schema["required"] = required
         self.schema["additionalProperties"] = False
 
-    def _compile_any(self, *, strict: bool) -> None:
-        config = ConfigDict(coerce_numbers_to_str=not strict, strict=strict)
+    def _compile_whole(self) -> None:
+        config = ConfigDict(coerce_numbers_to_str=not self._strict, strict=self._strict)
         if self._aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
@@ -292,8 +304,10 @@ class Fields:
 
 def _is_plain_default(default: Any) -> bool:
     """Whether a default stands in the schema as it is, without being encoded."""
-    if type(default) in (list, dict) and not default:
-        return True
+    if type(default) in (list, dict):
+        return not default
+    if type(default) is float:
+        return math.isfinite(default)
     return default is NOTHING or default is None or type(default) in (str, int, bool)
 
 
@@ -303,11 +317,11 @@ def collect_fields(signature: Signature, documentation: Documentation, *, strict
     Raises:
         SchemaError: See `Fields.compile`.
     """
-    fields = Fields(signature)
+    fields = Fields(signature, strict=strict)
     for parameter in signature.parameters:
         fields.add(parameter, documentation)
     fields.warn_of_unknown(documentation)
-    fields.compile(strict=strict)
+    fields.compile()
     return fields
 
 

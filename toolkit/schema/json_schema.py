@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_p
 
 from toolkit.schema.nodes import is_array, is_object, map_subschemas, subschemas
 
-__all__ = ["json_schema_of"]
+__all__ = ["json_schema_of", "json_schema_with_names"]
 
 _PREFIX = "#/$defs/"
 
@@ -27,11 +27,22 @@ def json_schema_of(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "va
     Raises:
         pydantic.errors.PydanticInvalidForJsonSchema: JSON can't carry the type.
     """
+    return json_schema_with_names(schema, mode=mode)[0]
+
+
+def json_schema_with_names(
+    schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "validation"
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the JSON Schema of a core schema, and the names of all definitions that Pydantic made for it.
+
+    Raises:
+        pydantic.errors.PydanticInvalidForJsonSchema: JSON can't carry the type.
+    """
     generator = _Generator(by_alias=True)
     generated = generator.generate(schema, mode=mode)
     if generator.enum_names:
         generated = _without_enum_titles(generated, generator.enum_names)
-    return _with_few_definitions(generated)
+    return with_few_definitions(generated), frozenset(generated.get("$defs", ()))
 
 
 class _Generator(GenerateJsonSchema):
@@ -126,7 +137,7 @@ def _without_title(json_schema: JsonSchemaValue, name: str | None) -> JsonSchema
     return json_schema
 
 
-def _with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
+def with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     """Put each definition that is used once and doesn't contain itself where it is used."""
     definitions: dict[str, Any] = schema.get("$defs", {})
     if not definitions:
