@@ -9,7 +9,18 @@ import pytest
 
 import toolkit
 
-OPTIONAL = ["openai", "httpx", "httpx2", "xllamacpp", "mcp", "jsonschema", "jsonschema_rs", "json_repair", "trio"]
+OPTIONAL = [
+    "openai",
+    "httpx",
+    "httpx2",
+    "xllamacpp",
+    "mcp",
+    "jsonschema",
+    "jsonschema_rs",
+    "orjson",
+    "json_repair",
+    "trio",
+]
 LATER = ["tenacity", "docstring_parser", "sqlite3", "pydantic", "yaml"]
 
 

@@ -4,6 +4,8 @@ import datetime
 import decimal
 import enum
 import re
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -197,3 +199,13 @@ def test_nothing_that_a_tool_returns_raises_or_shows_an_address(value: Any) -> N
 def test_an_output_goes_through_a_cache_unchanged(value: Any) -> None:
     output = to_output(value)
     assert load_output(dump_output(output)).content == output.content
+
+
+def test_all_of_this_holds_without_the_faster_library_too() -> None:
+    code = (
+        "import sys, pytest; sys.modules['orjson'] = None; "
+        f"sys.exit(pytest.main([{__file__!r}, '-q', '-k', 'not without_the_faster_library']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from gc import get_referents, is_tracked
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
@@ -100,6 +100,17 @@ def plain_text(value: object) -> str | None:
         return encodable(cast("str", value))
     if kind is not dict and kind is not list:
         return None
+    is_plain = not is_tracked(value)
+    dump = _fast_dump()
+    if dump is not None:
+        try:
+            text = dump(value).decode()
+        except TypeError:
+            pass  # it takes less than JSON can say
+        else:
+            if "null" not in text:
+                return text
+            is_plain = True  # but a null may be a number that is none
     try:
         text = to_json(value, bytes_mode="base64", inf_nan_mode="constants").decode()
     except (ValueError, TypeError, RecursionError):
@@ -107,7 +118,18 @@ def plain_text(value: object) -> str | None:
     # The single letters are looked for first because they are found, or not, fifteen times as fast.
     if ("N" in text and "NaN" in text) or ("I" in text and "Infinity" in text):
         return None
-    return text if not is_tracked(value) or _is_plain(value) else None
+    return text if is_plain or _is_plain(value) else None
+
+
+@cache
+def _fast_dump() -> Callable[[Any], bytes] | None:
+    """Return what says the same in a third of the time, where the extra ``fast`` is installed."""
+    try:
+        import orjson  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        return None
+    others = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+    return partial(orjson.dumps, option=others)
 
 
 def dump_output(output: ToolOutput) -> str:
