@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from toolkit.chat.request import ChatRequest, ChatResponse
 from toolkit.chat.stream import StreamEvent
 
-__all__ = ["Provider"]
+__all__ = ["Provider", "closing"]
 
 
 class Provider(Protocol):
@@ -28,3 +29,14 @@ class Provider(Protocol):
         Leaving early closes the connection; where the iterator has ``aclose``, it is called.
         """
         ...
+
+
+@asynccontextmanager
+async def closing(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
+    """Give a provider's stream, and close it however the block is left, where it can be closed."""
+    try:
+        yield events
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()

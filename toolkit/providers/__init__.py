@@ -3,8 +3,20 @@
 `toolkit.providers.openai` speaks to OpenAI and every server that speaks its formats (extra ``openai``),
 `toolkit.providers.anthropic` to Anthropic (``anthropic``), `toolkit.providers.google` to Gemini (``google``);
 `toolkit.providers.local` runs a model on this machine (``local``).
+
+`FallbackProvider`, `RateLimitedProvider` and `CachedProvider` wrap any provider, one another too.
 """
 
+from toolkit.providers.cached import CachedProvider
 from toolkit.providers.catalogue import ClosableProvider, provider_for
+from toolkit.providers.fallback import FallbackProvider
+from toolkit.providers.rate_limit import RateLimitedProvider, estimated_tokens
 
-__all__ = ["ClosableProvider", "provider_for"]
+__all__ = [
+    "CachedProvider",
+    "ClosableProvider",
+    "FallbackProvider",
+    "RateLimitedProvider",
+    "estimated_tokens",
+    "provider_for",
+]

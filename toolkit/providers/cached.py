@@ -1,0 +1,96 @@
+"""A provider that answers from a cache what has been asked before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from hashlib import sha256
+
+import anyio.lowlevel
+
+from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
+from toolkit.chat.provider import closing
+from toolkit.chat.serialization import canonical_json, request_to_plain, response_from_plain, response_to_plain
+from toolkit.chat.stream import events_of
+from toolkit.tools.caching import Cache, MemoryCache
+
+__all__ = ["CachedProvider"]
+
+_WHOLE = ("end_turn", "tool_use", "stop_sequence")
+
+
+class CachedProvider:
+    """Asks the provider once for equal requests, and the cache from then on.
+
+    ::
+
+        provider = CachedProvider(OpenAIProvider("gpt-5"), SqliteCache("answers.db"))
+
+    Requests are equal when all that they ask is: messages, tools, settings and options, whatever their timeouts.
+    `generate` and `stream` share the answers; one from the cache has a `Usage` of nothing, since it cost nothing, and
+    streams each block in one piece. Kept is what is whole: no error, nor an answer that was cut off, filtered or
+    refused. Each request is written down whole to be looked up, which takes longer the longer its transcript is.
+    Closing the provider and the cache stays with who made them.
+
+    Args:
+        provider: Answers what is not in the cache.
+        cache: None is a `MemoryCache` of its own.
+        name: Tells apart the answers of the providers that share a cache. None takes the kind of the provider and its
+            ``model``; give one where providers differ in more, such as their servers.
+    """
+
+    def __init__(self, provider: Provider, cache: Cache | None = None, *, name: str | None = None) -> None:
+        self._provider = provider
+        self._cache = MemoryCache() if cache is None else cache
+        self._name = name or f"{type(provider).__qualname__}:{getattr(provider, 'model', '')}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._provider!r})"
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the answer that is kept, or the provider's.
+
+        Raises:
+            ConfigurationError: The request holds something, mostly in its options, that JSON can't say.
+        """
+        key = self._key(request)
+        response = await self._kept(key)
+        if response is None:
+            response = await self._provider.generate(request)
+            await self._keep(key, response)
+        return response
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer that is kept, or the provider's as it comes.
+
+        Raises:
+            ConfigurationError: As for `generate`.
+        """
+        key = self._key(request)
+        response = await self._kept(key)
+        if response is not None:
+            for event in events_of(response):
+                yield event
+            return
+        async with closing(self._provider.stream(request)) as events:
+            async for event in events:
+                if isinstance(event, ResponseDone):
+                    await self._keep(key, event.response)
+                yield event
+
+    def _key(self, request: ChatRequest) -> str:
+        asked = canonical_json({"provider": self._name, **request_to_plain(request)})
+        return f"answer:{sha256(asked.encode()).hexdigest()}"
+
+    async def _kept(self, key: str) -> ChatResponse | None:
+        await anyio.lowlevel.checkpoint()
+        text = await self._cache.get(key)
+        try:
+            return None if text is None else replace(response_from_plain(json.loads(text)), usage=Usage())
+        except ValueError:  # of another version, or damaged: a miss is always right
+            return None
+
+    async def _keep(self, key: str, response: ChatResponse) -> None:
+        if response.stop_reason in _WHOLE:
+            await self._cache.set(key, canonical_json(response_to_plain(response)))
