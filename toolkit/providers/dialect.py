@@ -37,6 +37,7 @@ from toolkit.chat import (
 from toolkit.errors import ConfigurationError
 
 __all__ = [
+    "BEGINNING_LEFT_OUT",
     "Choice",
     "Dialect",
     "ResultText",
@@ -49,13 +50,18 @@ __all__ = [
     "in_turns",
     "is_strict",
     "result_text",
+    "sealed",
     "source_of",
     "split_system",
+    "unsealed",
     "url_of",
 ]
 
 Choice: TypeAlias = Literal["auto", "none", "required", "one"]
 """What `ChatRequest.tool_choice` asks for; with ``one`` it names the tool."""
+
+BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
+"""What the user says where a transcript begins with the model, and the format wants the user first."""
 
 _TEXT_MEDIA_TYPES = ("application/json", "application/xml", "application/yaml", "application/javascript")
 
@@ -253,6 +259,20 @@ def is_strict(schema: Any) -> bool:
     if isinstance(schema, (list, tuple)):
         return all(is_strict(item) for item in cast("Sequence[Any]", schema))
     return True
+
+
+def sealed(provider: str, kept: Mapping[str, Any]) -> str:
+    """Return what only its own provider reads, as `ReasoningBlock.encrypted` holds it."""
+    return json.dumps({provider: kept}, ensure_ascii=False)
+
+
+def unsealed(provider: str, encrypted: str) -> dict[str, Any] | None:
+    """Return what `sealed` was given; None for what another provider sealed, and for what no one sealed here."""
+    try:
+        kept: object = from_json(encrypted).get(provider)
+    except (ValueError, AttributeError):
+        return None
+    return cast("dict[str, Any]", kept) if isinstance(kept, dict) else None
 
 
 def _hash(text: str, length: int) -> str:

@@ -1,0 +1,192 @@
+"""The provider for Anthropic's messages, and the SDK's client under it, one for each event loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from types import TracebackType
+from typing import Any, Self, cast
+from urllib.parse import urlsplit
+
+import httpx2
+from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, RequestOptions, not_given
+
+from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
+from toolkit.errors import ProviderAuthError
+from toolkit.providers.anthropic.decode import StreamDecoder, decode_message
+from toolkit.providers.anthropic.encode import DIALECT, CacheTime, MessagesEncoder
+from toolkit.providers.connection import ClientOfLoop, Exchange, is_loopback, without_credentials
+from toolkit.providers.failures import Failures, secrets_of
+
+__all__ = ["AnthropicProvider"]
+
+_DEFAULT_URL = "https://api.anthropic.com"
+_VERSION_WITH_TEMPERATURE = "2023-06-01"
+_JSON = {"content-type": "application/json"}
+
+
+class AnthropicProvider:
+    """Talks to a model through Anthropic's messages: Anthropic's own, or any server that speaks them.
+
+    ``AnthropicProvider("claude-sonnet-5-5")`` needs ``ANTHROPIC_API_KEY``. It works on asyncio and on trio, may be
+    shared by tasks, and used in one event loop after another; connections are made at the first request and closed by
+    `aclose` or by leaving ``async with``. It never retries by itself: the loop does.
+
+    Each message is encoded once, however often it is sent. Reasoning comes with its signature and goes back as it
+    came; so does what tools that run at Anthropic's said. Where the server pauses a long turn, `ChatResponse.metadata`
+    has ``{"stop_reason": "pause_turn"}``: send the transcript again as it is, and it goes on.
+
+    Args:
+        model: The model's name as the server knows it.
+        api_key: None takes ``ANTHROPIC_API_KEY``. A server on this machine needs none, and the variable is not sent
+            there.
+        base_url: Where the server is, without ``/v1``. None takes ``ANTHROPIC_BASE_URL``, else Anthropic's own.
+        timeout: Seconds for a request that doesn't set its own; None leaves it to the SDK (ten minutes).
+        headers: Sent with each request, such as ``anthropic-beta``.
+        options: Fields for each request, such as `AnthropicOptions`; `ChatRequest.options` go over them.
+        max_tokens: The limit for requests that set none: Anthropic wants one. What today's models all can give.
+        cache: Lets the server keep what it has read for five minutes or an hour, so that the next request of the same
+            conversation costs a tenth for it: marks the end of the tools, of the system text, and of the messages.
+            None marks nothing, which is right where no second request follows.
+        name: What errors call it.
+        client: A client of your own, for a proxy or other credentials; it is not closed, and `api_key`, `base_url`,
+            `headers`, `timeout` are its own matter.
+
+    Raises:
+        ProviderAuthError: There is no key and the server is not on this machine.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        max_tokens: int = 16_384,
+        cache: CacheTime | None = None,
+        name: str = "anthropic",
+        client: AsyncAnthropic | None = None,
+    ) -> None:
+        self.model = model
+        self.name = name
+        self._given_client = client
+        if client is not None:
+            base_url = str(client.base_url)
+            api_key = client.api_key or client.auth_token or "none"
+            headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+        self._base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL
+        self._api_key = api_key or _key_for(self._base_url, name)
+        self._timeout = timeout
+        self._headers = headers
+        self._clients = ClientOfLoop(self._make_client, close=AsyncAnthropic.close, is_closed=AsyncAnthropic.is_closed)
+        self._exchange = Exchange(send=self._send, failures=self._failures, raised=AnthropicError)
+        self._encoder = MessagesEncoder(
+            model=model,
+            defaults=options or {},
+            max_tokens=max_tokens,
+            cache=cache,
+            takes_temperature=_takes_temperature(self._base_url, headers),
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r}, base_url={without_credentials(self._base_url)!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; the next request makes new ones. May be called again."""
+        await self._clients.aclose()
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the model's answer.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what messages can't say.
+        """
+        body = self._encoder.encode(request, streams=False)
+        answer = await self._exchange.ask(body, timeout=request.timeout)
+        return decode_message(
+            answer.json, self._failures, DIALECT.names_back(request.tools), request_id=answer.request_id
+        )
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer as it comes; leaving early closes the connection.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what messages can't say.
+        """
+        body = self._encoder.encode(request, streams=True)
+        async with self._exchange.listen(body, timeout=request.timeout) as pieces:
+            decoder = StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=pieces.request_id)
+            async for events in pieces:
+                for data in events:
+                    for event in decoder.feed(data):
+                        yield event
+            done = decoder.finish()
+        yield done
+
+    def _make_client(self) -> AsyncAnthropic:
+        return AsyncAnthropic(
+            api_key=self._api_key,
+            base_url=self._base_url,
+            default_headers=self._headers,
+            timeout=not_given if self._timeout is None else self._timeout,
+        )
+
+    async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:
+        client = self._given_client or self._clients.get()
+        options: RequestOptions = {"headers": _JSON, "max_retries": 0}  # the loop retries
+        if timeout is not None:
+            options["timeout"] = timeout
+        response = await client.post(
+            "/v1/messages",
+            cast_to=httpx2.Response,
+            content=body,
+            options=options,
+            stream=streams,
+            stream_cls=AsyncStream[object],
+        )
+        return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
+
+    def _failures(self) -> Failures:
+        return Failures(
+            provider=self.name,
+            url=without_credentials(self._base_url),
+            model=self.model,
+            key_advice="check the key: api_key or the environment variable ANTHROPIC_API_KEY",
+            protocol="a message of Anthropic's format",
+            url_advice="check base_url, which must not end in /v1",
+            secrets=(self._api_key, urlsplit(self._base_url).password or "", *secrets_of(self._headers)),
+        )
+
+
+def _key_for(base_url: str, name: str) -> str:
+    if is_loopback(base_url):
+        return "none"
+    if key := os.environ.get("ANTHROPIC_API_KEY"):
+        return key
+    raise ProviderAuthError(
+        name,
+        f"no key for {without_credentials(base_url)}: set the environment variable ANTHROPIC_API_KEY, or pass api_key; "
+        "for other credentials pass a client of your own",
+    )
+
+
+def _takes_temperature(base_url: str, headers: Mapping[str, str] | None) -> bool:
+    versions = {value for name, value in (headers or {}).items() if name.lower() == "anthropic-version"}
+    is_own = (urlsplit(base_url).hostname or "").endswith("anthropic.com")
+    return not is_own or versions == {_VERSION_WITH_TEMPERATURE}

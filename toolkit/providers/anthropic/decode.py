@@ -1,0 +1,276 @@
+"""Answers as our words say them: pure functions from Anthropic's messages, whole or in events.
+
+Compatible servers leave fields out, so nothing of an answer is taken for granted. What has no word of ours (the calls
+of tools that run at Anthropic's, and their results) is kept sealed in a `ReasoningBlock` and goes back as it came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from toolkit.chat import (
+    ArgumentsDelta,
+    AssistantContent,
+    AssistantMessage,
+    ChatResponse,
+    ReasoningBlock,
+    ReasoningDelta,
+    ResponseDone,
+    StopReason,
+    StreamEvent,
+    TextBlock,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
+from toolkit.providers.anthropic.encode import PROVIDER
+from toolkit.providers.dialect import sealed
+from toolkit.providers.failures import Failures
+from toolkit.providers.json_values import as_items, as_mapping, as_text
+
+__all__ = ["StreamDecoder", "decode_message", "decode_usage"]
+
+_STOP_REASONS: Mapping[str, StopReason] = {
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "refusal": "refusal",
+    "stop_sequence": "stop_sequence",
+}
+_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
+_TOLD = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
+
+
+def decode_message(
+    answer: Mapping[str, Any],
+    failures: Callable[[], Failures],
+    names: Mapping[str, str],
+    *,
+    request_id: str | None = None,
+) -> ChatResponse:
+    """Return a message as an answer.
+
+    Args:
+        answer: What the server sent.
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the message's own id is taken.
+
+    Raises:
+        BadResponseError: There is no answer in it.
+        ProviderError: It tells of a failure.
+    """
+    if error := answer.get("error"):
+        raise failures().reported(error, request_id=request_id)
+    if not isinstance(answer.get("content"), list):
+        raise failures().empty("content", request_id=request_id)
+    reply = _Reply(names)
+    reply.learn(answer)
+    for index, block in enumerate(as_items(answer.get("content"))):
+        for _ in reply.begin(index, block):
+            pass
+    return reply.finish(request_id)
+
+
+class StreamDecoder:
+    """Turns the events of a message into ours: `feed` each one, then `finish`.
+
+    Args:
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the message's own id is taken.
+    """
+
+    def __init__(
+        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
+    ) -> None:
+        self._failures = failures
+        self._request_id = request_id
+        self._reply = _Reply(names)
+        self._is_complete = False
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield what an event tells.
+
+        Raises:
+            ProviderError: It tells of a failure.
+            ValueError: It is not JSON.
+        """
+        event = as_mapping(from_json(data))
+        match event.get("type"):
+            case "content_block_delta":
+                yield from self._reply.more(event.get("index"), as_mapping(event.get("delta")))
+            case "content_block_start":
+                yield from self._reply.begin(event.get("index"), as_mapping(event.get("content_block")))
+            case "message_start":
+                self._reply.learn(as_mapping(event.get("message")))
+            case "message_delta":
+                self._reply.learn({**as_mapping(event.get("delta")), "usage": event.get("usage")})
+                yield from self._reply.explain()
+            case "message_stop":
+                self._is_complete = True
+            case kind if kind == "error" or event.get("error"):
+                raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
+            case _:
+                pass  # a ping, or what is not known yet
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer.
+
+        Raises:
+            ProviderError: The stream ended before the answer did; the same request may work.
+        """
+        if not self._is_complete:
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._reply.finish(self._request_id))
+
+
+def decode_usage(usage: object) -> Usage:
+    """Return what a request cost; zeros where the server did not say."""
+    told = as_mapping(usage)
+    read = told.get("cache_read_input_tokens")
+    wrote = told.get("cache_creation_input_tokens")
+    return Usage(
+        input_tokens=(told.get("input_tokens") or 0) + (read or 0) + (wrote or 0),
+        output_tokens=told.get("output_tokens") or 0,
+        reasoning_tokens=as_mapping(told.get("output_tokens_details")).get("thinking_tokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=wrote,
+    )
+
+
+class _Block:
+    """A block as far as it has come: how it began, and the pieces since."""
+
+    __slots__ = ("began", "citations", "kind", "number", "pieces", "signature")
+
+    def __init__(self, began: Mapping[str, Any], number: int) -> None:
+        self.began = began
+        self.kind = as_text(began.get("type"))
+        self.number = number
+        self.pieces: list[str] = []
+        self.signature = as_text(began.get("signature"))
+        self.citations: list[Any] = list(as_items(began.get("citations")))
+
+
+class _Reply:
+    """What has been said so far. A whole message is read as blocks that are complete when they begin."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._blocks: dict[Any, _Block] = {}
+        self._calls = 0
+        self._told: dict[str, Any] = {}
+        self._usage: dict[str, Any] = {}
+
+    def learn(self, told: Mapping[str, Any]) -> None:
+        """Take in what is told beside the blocks; the later word counts."""
+        self._told |= {name: value for name, value in told.items() if value is not None}
+        self._usage |= {name: value for name, value in as_mapping(told.get("usage")).items() if value is not None}
+
+    def begin(self, index: object, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        block = self._blocks[index] = _Block(began, self._calls)
+        match block.kind:
+            case "text":
+                yield from self._say(block, TextDelta, began.get("text"))
+            case "thinking":
+                yield from self._say(block, ReasoningDelta, began.get("thinking"))
+            case "tool_use":
+                self._calls += 1
+                arguments = began.get("input")
+                yield self._arguments(block, json.dumps(arguments, ensure_ascii=False) if arguments else "")
+            case _:
+                pass
+
+    def more(self, index: object, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        block = self._blocks.get(index)
+        if block is None:
+            return
+        match delta.get("type"):
+            case "text_delta":
+                yield from self._say(block, TextDelta, delta.get("text"))
+            case "input_json_delta" if block.kind == "tool_use":
+                yield self._arguments(block, as_text(delta.get("partial_json")))
+            case "input_json_delta":
+                block.pieces.append(as_text(delta.get("partial_json")))
+            case "thinking_delta":
+                yield from self._say(block, ReasoningDelta, delta.get("thinking"))
+            case "signature_delta":
+                block.signature += as_text(delta.get("signature"))
+            case "citations_delta":
+                block.citations.append(delta.get("citation"))
+            case _:
+                pass
+
+    def explain(self) -> Iterator[StreamEvent]:
+        """Say why the model refused, where it said nothing itself."""
+        if text := self._explanation():
+            yield TextDelta(text)
+
+    def finish(self, request_id: str | None) -> ChatResponse:
+        content: list[AssistantContent] = []
+        for block in self._blocks.values():
+            self._put(block, content)
+        if text := self._explanation():
+            content.append(TextBlock(text))
+        reason = as_text(self._told.get("stop_reason"))
+        told = {name: self._told[name] for name in _TOLD if self._told.get(name)}
+        told |= {name: self._usage[name] for name in ("service_tier", "server_tool_use") if self._usage.get(name)}
+        if citations := [citation for block in self._blocks.values() for citation in block.citations]:
+            told["citations"] = citations
+        if reason in ("pause_turn", "model_context_window_exceeded"):
+            told["stop_reason"] = reason
+        return ChatResponse(
+            message=AssistantMessage(content),
+            usage=decode_usage(self._usage),
+            stop_reason=_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn"),
+            model=as_text(self._told.get("model")),
+            request_id=request_id or as_text(self._told.get("id")) or None,
+            metadata=told,
+        )
+
+    def _say(
+        self, block: _Block, event: type[TextDelta] | type[ReasoningDelta], value: object
+    ) -> Iterator[StreamEvent]:
+        if text := as_text(value):
+            block.pieces.append(text)
+            yield event(text)
+
+    def _arguments(self, block: _Block, text: str) -> ArgumentsDelta:
+        block.pieces.append(text)
+        return ArgumentsDelta(block.number, as_text(block.began.get("id")), self._name_of(block), text)
+
+    def _name_of(self, block: _Block) -> str:
+        name = as_text(block.began.get("name"))
+        return self._names.get(name, name)
+
+    def _explanation(self) -> str:
+        if any(block.kind == "text" and block.pieces for block in self._blocks.values()):
+            return ""
+        return as_text(as_mapping(self._told.get("stop_details")).get("explanation"))
+
+    def _put(self, block: _Block, content: list[AssistantContent]) -> None:
+        said = "".join(block.pieces)
+        match block.kind:
+            case "text":
+                # A text with citations comes in blocks that are cut in the middle of sentences.
+                if content and isinstance(content[-1], TextBlock):
+                    content[-1] = TextBlock(content[-1].text + said)
+                elif said:
+                    content.append(TextBlock(said))
+            case "thinking":
+                content.append(ReasoningBlock(text=said, signature=block.signature or None))
+            case "tool_use":
+                kept = {name: value for name, value in block.began.items() if name not in _CALL_FIELDS}
+                kept = {name: value for name, value in kept.items() if value not in (None, {"type": "direct"})}
+                call = ToolCall(as_text(block.began.get("id")), self._name_of(block), said or "{}")
+                call.extra = {PROVIDER: kept} if kept else None
+                content.append(call)
+            case _:
+                kept = dict(block.began)
+                if said:
+                    kept["input"] = from_json(said)
+                content.append(ReasoningBlock(encrypted=sealed(PROVIDER, kept)))

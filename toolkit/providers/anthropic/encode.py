@@ -1,0 +1,332 @@
+"""Requests as Anthropic's messages say them.
+
+Of what differs between formats (`toolkit.providers.dialect`) this one has:
+
+- The system messages at the beginning are a field of their own; a later one is marked text of the user.
+- Roles take turns and the user begins. Blank texts are refused there, so they are left out.
+- Results hold text, images and PDFs, and have a field for a failed call.
+- There is no sound, and of files PDFs and text: a user's others are refused, a word in brackets stands for a tool's.
+- Reasoning goes back as it came, with its signature; that of other providers, which would be refused, does not.
+- There is no seed, and since the version 2026-10-21 no temperature.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, assert_never, cast
+
+from anthropic import transform_schema
+
+from toolkit.chat import (
+    AssistantMessage,
+    AudioBlock,
+    ChatRequest,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    Message,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    UserMessage,
+)
+from toolkit.errors import ConfigurationError, SchemaError
+from toolkit.providers.dialect import (
+    BEGINNING_LEFT_OUT,
+    Dialect,
+    arguments_object,
+    as_user_text,
+    checked_choice,
+    file_text,
+    in_turns,
+    source_of,
+    split_system,
+    unsealed,
+)
+from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
+from toolkit.schema import anthropic
+
+__all__ = ["DIALECT", "PROVIDER", "CacheTime", "MessagesEncoder", "encode_message", "encode_tool"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+CacheTime: TypeAlias = Literal["5m", "1h"]
+"""How long Anthropic keeps what it has read."""
+
+DIALECT = Dialect(call_id=re.compile(r"[A-Za-z0-9_-]+"))
+PROVIDER = "anthropic"
+
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_EFFORTS = {"minimal": "low"}
+_PDF = "application/pdf"
+
+
+class MessagesEncoder:
+    """Encodes the requests of one provider, each message and each tool once.
+
+    Args:
+        model: The model's name.
+        defaults: Fields that the request may overwrite.
+        max_tokens: The limit for requests that have none: the format wants one.
+        cache: How long the server shall keep what it has read; None marks nothing.
+        takes_temperature: Whether the server knows such a field.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        defaults: Mapping[str, Any],
+        max_tokens: int = 16_384,
+        cache: CacheTime | None = None,
+        takes_temperature: bool = False,
+    ) -> None:
+        self._model = model
+        self._defaults = dict(defaults)
+        self._max_tokens = max_tokens
+        self._mark: JsonObject = {"cache_control": {"type": "ephemeral", "ttl": cache}} if cache else {}
+        self._takes_temperature = takes_temperature
+        self._messages = EncodedOnce(_message_bytes, size_of=lambda blocks: sum(map(len, blocks)))
+        self._tools = EncodedOnce(_tool_bytes, size_of=len)
+
+    def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
+        """Return the body of the request: its `options` over everything, one of None takes the field away.
+
+        Raises:
+            ConfigurationError: The request asks for what can't be said.
+        """
+        if request.temperature is not None and not self._takes_temperature:
+            raise ConfigurationError(
+                "Anthropic takes no temperature since its version 2026-10-21: leave it out, or, for a model that still "
+                "does, pass headers={'anthropic-version': '2023-06-01'} to the provider"
+            )
+        options = {**self._defaults, **request.options}
+        system, messages = split_system(request.messages)
+        settings: JsonObject = {
+            "model": self._model,
+            "max_tokens": request.max_tokens or self._max_tokens,
+            "system": [{"type": "text", "text": system, **self._mark}] if system.strip() else None,
+            "temperature": request.temperature,
+            "stop_sequences": list(request.stop) or None,
+            "stream": streams or None,
+            "tool_choice": _tool_choice(request),
+            **_thinking(request, options),
+        }
+        if output := _output_config(request, options):
+            options["output_config"] = output
+        own_tools: Sequence[Any] = options.pop("tools", None) or ()
+        members = {"messages": self._turns(messages)}
+        if request.tools or own_tools:
+            tools = [to_bytes(tool, "a tool") for tool in own_tools] + self._tools.all_of(request.tools or ())
+            if not settings["system"]:
+                tools[-1] = self._marked(tools[-1])
+            members["tools"] = joined(tools)
+        return assembled({**settings, **options}, members)
+
+    def _turns(self, messages: Sequence[Message]) -> bytes:
+        """Join the messages; the mark stands after all that the next request has too."""
+        turns: list[tuple[str, list[bytes]]] = []
+        for speaker, group in in_turns(messages):
+            blocks = [block for kept in self._messages.all_of(group) for block in kept]
+            if turns and turns[-1][0] == speaker:
+                turns[-1][1].extend(blocks)
+            elif blocks:
+                turns.append((speaker, blocks))
+        if not turns:
+            raise ConfigurationError("there is nothing to answer: Anthropic wants a message of the user with text")
+        if turns[0][0] == "assistant":
+            turns.insert(0, ("user", [to_bytes(_text_block(BEGINNING_LEFT_OUT), "text")]))
+        last_role, last = turns[-1]
+        if last_role == "user":
+            last[-1] = self._marked(last[-1])
+        return joined([b'{"role":"%s","content":%s}' % (role.encode(), joined(blocks)) for role, blocks in turns])
+
+    def _marked(self, block: bytes) -> bytes:
+        return block[:-1] + b"," + to_bytes(self._mark, "a mark")[1:] if self._mark else block
+
+
+def encode_message(message: Message) -> list[JsonObject]:
+    """Return the blocks that a message is on the wire. Pure: the same message gives the same value.
+
+    Raises:
+        ConfigurationError: It holds what Anthropic takes from no user.
+    """
+    match message:
+        case SystemMessage():
+            return [_text_block(as_user_text(message))]
+        case UserMessage():
+            blocks = (TextBlock(message.content),) if isinstance(message.content, str) else message.content
+            return [_encode_part(block) for block in blocks if not _is_blank(block)]
+        case AssistantMessage():
+            return list(_encode_assistant(message))
+        case ToolResult():
+            return [_encode_result(message)]
+        case _:
+            assert_never(message)
+
+
+def encode_tool(definition: ToolDefinition) -> JsonObject:
+    """Return a tool as the wire has it; a strict one with its schema as the SDK makes it for strict mode.
+
+    Raises:
+        SchemaError: Anthropic can't say its schema.
+    """
+    subject = f"tool '{definition.name}'"
+    schema = anthropic(definition.parameters, subject=subject)
+    tool: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
+    if definition.strict:
+        return {**tool, "input_schema": _constrained(schema, subject), "strict": True}
+    return {**tool, "input_schema": schema}
+
+
+def _message_bytes(message: Message) -> tuple[bytes, ...]:
+    return tuple([to_bytes(block, f"a {message.role} message") for block in encode_message(message)])
+
+
+def _tool_bytes(tool: ToolDefinition) -> bytes:
+    return to_bytes(encode_tool(tool), f"tool '{tool.name}'")
+
+
+def _tool_choice(request: ChatRequest) -> JsonObject | None:
+    choice = checked_choice(request.tool_choice, request.tools or ())
+    if not request.tools:
+        return None
+    wire: JsonObject
+    match choice:
+        case "none":
+            return {"type": "none"}
+        case "one":
+            wire = {"type": "tool", "name": DIALECT.tool_name_of(request.tool_choice)}
+        case "required":
+            wire = {"type": "any"}
+        case "auto" if request.parallel_tool_calls is None:
+            return None
+        case "auto":
+            wire = {"type": "auto"}
+        case _:
+            assert_never(choice)
+    if request.parallel_tool_calls is not None:
+        wire["disable_parallel_tool_use"] = not request.parallel_tool_calls
+    return wire
+
+
+def _thinking(request: ChatRequest, options: Mapping[str, Any]) -> JsonObject:
+    """Let the model think where an effort is asked for; a forced call forbids it."""
+    if request.reasoning_effort is None or "thinking" in options:
+        return {}
+    if request.reasoning_effort == "none":
+        return {"thinking": {"type": "disabled"}}
+    is_forced = bool(request.tools) and request.tool_choice not in ("auto", "none")
+    return {} if is_forced else {"thinking": {"type": "adaptive"}}
+
+
+def _output_config(request: ChatRequest, options: Mapping[str, Any]) -> JsonObject:
+    output: JsonObject = {}
+    if request.reasoning_effort not in (None, "none"):
+        output["effort"] = _EFFORTS.get(request.reasoning_effort, request.reasoning_effort)
+    if request.response_format is not None:
+        schema = _constrained(request.response_format.schema, f"the schema of '{request.response_format.name}'")
+        output["format"] = {"type": "json_schema", "schema": schema}
+    return {**output, **(options.get("output_config") or {})}
+
+
+def _constrained(schema: Mapping[str, Any], subject: str) -> JsonObject:
+    try:
+        return transform_schema(dict(schema))
+    except (ValueError, AssertionError, AttributeError) as error:  # as the SDK tells of what it does not know
+        raise SchemaError(subject, f"Anthropic can't hold a model to it: {error}") from error
+
+
+def _text_block(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _is_blank(block: object) -> bool:
+    return isinstance(block, TextBlock) and not block.text.strip()
+
+
+def _encode_part(block: ContentBlock) -> JsonObject:
+    part = _part_or_none(block)
+    if part is None:
+        kind = getattr(block, "media_type", block.type)
+        raise ConfigurationError(
+            f"Anthropic takes no {kind}: it takes text, PNG, JPEG, GIF and WebP images, PDFs and files of text"
+        )
+    return part
+
+
+def _part_or_none(block: ContentBlock) -> JsonObject | None:
+    match block:
+        case TextBlock():
+            return _text_block(block.text)
+        case ImageBlock():
+            source = _source(block)
+            return {"type": "image", "source": source} if block.data is None or block.media_type in _IMAGES else None
+        case FileBlock() if block.media_type == _PDF:
+            return {"type": "document", "source": _source(block), "title": block.name}
+        case FileBlock():
+            text = file_text(block)
+            return None if text is None else _text_block(text)
+        case AudioBlock():
+            return None
+        case _:
+            assert_never(block)
+
+
+def _source(block: ImageBlock | FileBlock) -> JsonObject:
+    source = source_of(block)
+    if isinstance(source, str):
+        return {"type": "url", "url": source}
+    return {"type": "base64", "media_type": block.media_type, "data": b64encode(source).decode()}
+
+
+def _encode_result(result: ToolResult) -> JsonObject:
+    content: str | list[JsonObject]
+    if isinstance(result.content, str):
+        content = result.content
+    else:
+        blocks = [block for block in result.content if not _is_blank(block)]
+        content = [_part_or_none(block) or _text_block(f"[{block.type}: not shown]") for block in blocks]
+    wire: JsonObject = {"type": "tool_result", "tool_use_id": DIALECT.call_id_of(result.call_id), "content": content}
+    return {**wire, "is_error": True} if result.is_error else wire
+
+
+def _encode_assistant(message: AssistantMessage) -> Iterator[JsonObject]:
+    for block in message.content:
+        match block:
+            case TextBlock():
+                if not _is_blank(block):
+                    yield _text_block(block.text)
+            case ImageBlock() | AudioBlock() | FileBlock():
+                yield _text_block(f"[{block.type}]")
+            case ToolCall():
+                yield _encode_call(block)
+            case ReasoningBlock():
+                if (thought := _encode_reasoning(block)) is not None:
+                    yield thought
+            case _:
+                assert_never(block)
+
+
+def _encode_call(call: ToolCall) -> JsonObject:
+    return {
+        **cast("JsonObject", (call.extra or {}).get(PROVIDER, {})),
+        "type": "tool_use",
+        "id": DIALECT.call_id_of(call.id),
+        "name": DIALECT.tool_name_of(call.name),
+        "input": arguments_object(call.arguments),
+    }
+
+
+def _encode_reasoning(block: ReasoningBlock) -> JsonObject | None:
+    """Return the block as the decoder kept it; None for another provider's."""
+    if block.encrypted is not None:
+        return unsealed(PROVIDER, block.encrypted)
+    if block.signature is None:
+        return None
+    return {"type": "thinking", "thinking": block.text, "signature": block.signature}

@@ -1,0 +1,34 @@
+"""JSON that a server sent, with nothing taken for granted: what is not of the kind that is asked for is empty."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+__all__ = ["as_bytes", "as_items", "as_mapping", "as_text"]
+
+
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Return an object, else an empty one."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def as_items(value: object) -> Sequence[Mapping[str, Any]]:
+    """Return the objects in a list, else none."""
+    if not isinstance(value, list):
+        return ()
+    return [cast("Mapping[str, Any]", item) for item in cast("list[object]", value) if isinstance(item, Mapping)]
+
+
+def as_text(value: object) -> str:
+    """Return a text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def as_bytes(value: object) -> bytes:
+    """Return what a text holds in base64, else nothing."""
+    try:
+        return b64decode(as_text(value))
+    except ValueError:
+        return b""
