@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, cast
 
 from pydantic_core import from_json
@@ -110,8 +111,8 @@ class StreamDecoder:
         self._failures = failures
         self._names = names
         self._request_id = request_id
-        self._items: dict[int, Mapping[str, Any]] = {}
-        self._calls: dict[int, _Call] = {}
+        self._items: list[tuple[int, Mapping[str, Any]]] = []
+        self._calls: dict[object, _Call] = {}
         self._response: ChatResponse | None = None
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
@@ -155,27 +156,28 @@ class StreamDecoder:
         if item.get("type") == "function_call":
             name = _text(item.get("name"))
             call = _Call(len(self._calls), _text(item.get("call_id")), self._names.get(name, name))
-            self._calls[_index(event)] = call
+            self._calls[_key(event)] = call
             yield call.more(_text(item.get("arguments")))
 
     def _more_of_call(self, event: Mapping[str, Any], text: str) -> Iterator[StreamEvent]:
-        call = self._calls.get(_index(event))
+        call = self._calls.get(_key(event))
         if call is not None:
             yield call.more(text)
 
     def _end_item(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
         item = _mapping(event.get("item"))
-        index = _index(event)
-        self._items[index] = item
+        index = event.get("output_index")
+        self._items.append((index if isinstance(index, int) else len(self._items), item))
         if item.get("type") == "function_call":
-            if index not in self._calls:
+            call = self._calls.get(_key(event))
+            if call is None:
                 yield from self._begin_call(event)
-            elif not self._calls[index].has_arguments:
+            elif not call.has_arguments:
                 # Some servers send the arguments only whole.
                 yield from self._more_of_call(event, _text(item.get("arguments")))
 
     def _end(self, answer: Mapping[str, Any]) -> None:
-        output = answer.get("output") or [self._items[index] for index in sorted(self._items)]
+        output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
         self._response = decode_response(
             {**answer, "output": output}, self._failures, self._names, request_id=self._request_id
         )
@@ -244,9 +246,10 @@ def _image(item: Mapping[str, Any]) -> ImageBlock:
     return ImageBlock(data, media_type=f"image/{_text(item.get('output_format')) or 'png'}")
 
 
-def _index(event: Mapping[str, Any]) -> int:
+def _key(event: Mapping[str, Any]) -> object:
+    """Return what tells the items of a response apart; llama.cpp leaves the index out."""
     index = event.get("output_index")
-    return index if isinstance(index, int) else 0
+    return (event.get("item_id") or _mapping(event.get("item")).get("id")) if index is None else index
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
