@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_p
 
 from toolkit.schema.nodes import is_array, is_object, map_subschemas, subschemas
 
-__all__ = ["json_schema_of", "json_schema_with_names"]
+__all__ = ["json_schema_of", "json_schema_with_names", "with_few_definitions"]
 
 _PREFIX = "#/$defs/"
 

@@ -1,0 +1,1 @@
+"""Tools from elsewhere, each as values for a registry."""

@@ -1,0 +1,26 @@
+"""Operations of OpenAPI 3.0 and 3.1 documents as tools."""
+
+try:
+    from toolkit.sources.openapi.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials
+    from toolkit.sources.openapi.operation import Operation
+    from toolkit.sources.openapi.selection import Filter, Only
+    from toolkit.sources.openapi.tools import OpenApiTool, openapi_tools
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.startswith("toolkit"):
+        raise
+    raise ModuleNotFoundError(
+        f"{error.name} is not installed: `pip install 'toolkit-sdk[openapi]'`", name=error.name
+    ) from error
+
+__all__ = [
+    "ApiKey",
+    "Auth",
+    "Basic",
+    "Bearer",
+    "Filter",
+    "OAuth2ClientCredentials",
+    "Only",
+    "OpenApiTool",
+    "Operation",
+    "openapi_tools",
+]

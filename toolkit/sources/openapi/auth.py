@@ -1,0 +1,329 @@
+"""How calls are signed: who a call comes from, said in a header, the query or a cookie.
+
+No secret is in the ``repr`` of anything here; what one is written into is remembered, so that it can be blotted out of
+whatever a server or an error says.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias, cast
+from urllib.parse import quote
+
+import anyio
+import httpx2
+from anyio.lowlevel import RunVar
+from pydantic_core import from_json
+
+from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
+from toolkit.schema.nodes import is_object
+from toolkit.sources.openapi.document import Document
+from toolkit.sources.openapi.urls import is_url, without_secrets
+
+__all__ = ["ApiKey", "Auth", "Basic", "Bearer", "OAuth2ClientCredentials", "Secrets", "Signature", "Signer", "signers"]
+
+_SENDABLE = re.compile(r"[\x21-\x7e]+([ \t]+[\x21-\x7e]+)*")
+_EARLIER = 30.0
+_LIFETIME = 300.0
+_SHORTEST = 4
+_BLOT = "[secret]"
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """A token, sent as ``Authorization: Bearer ...``."""
+
+    token: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _check(self.token, "the token of Bearer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key under a name of its own.
+
+    Args:
+        name: Of the header, query parameter or cookie.
+        value: The key.
+        location: Where it goes.
+    """
+
+    name: str
+    value: str = field(repr=False)
+    location: Literal["header", "query", "cookie"] = "header"
+
+    def __post_init__(self) -> None:
+        _check(self.name, "the name of ApiKey")
+        _check(self.value, f"the value of ApiKey '{self.name}'")
+        if self.location not in ("header", "query", "cookie"):
+            raise ConfigurationError(f"the location of ApiKey must be header, query or cookie, not {self.location!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Basic:
+    """A user and a password."""
+
+    username: str
+    password: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if ":" in self.username:
+            raise ConfigurationError("the username of Basic can't have a colon in it: HTTP ends it there")
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth2ClientCredentials:
+    """A token that is asked for when it is needed, kept while it lasts, and asked for again when it is refused.
+
+    Args:
+        client_id: Who asks.
+        client_secret: What proves it.
+        token_url: Where to ask; None takes it from the document.
+        scopes: What is asked for.
+    """
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    _: KW_ONLY
+    token_url: str | None = None
+    scopes: tuple[str, ...] = ()
+
+
+AuthCallable: TypeAlias = Callable[[httpx2.Request], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+
+Auth: TypeAlias = Bearer | ApiKey | Basic | OAuth2ClientCredentials | AuthCallable
+"""Who calls. A callable, sync or async, gets each request as it will be sent, and gives the headers to add to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """What signs one request."""
+
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    query: str = field(default="", repr=False)
+    cookie: str = field(default="", repr=False)
+
+
+class Secrets:
+    """What must not be seen by anybody: it is blotted out of text."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<{len(self._known)} secrets>"
+
+    def add(self, *secrets: str) -> None:
+        """Remember secrets; shorter ones than four characters would be found in everything, and are not."""
+        for secret in secrets:
+            self._known.update(form for form in (secret, quote(secret, safe="")) if len(form) >= _SHORTEST)
+
+    @property
+    def longest(self) -> int:
+        """How many bytes the longest takes."""
+        return max((len(secret.encode()) for secret in self._known), default=0)
+
+    def without(self, text: str) -> str:
+        """Return a text with every secret blotted out."""
+        for secret in sorted(self._known, key=len, reverse=True):
+            text = text.replace(secret, _BLOT)
+        return text
+
+
+class Signer:
+    """Signs requests by one `Auth`.
+
+    Args:
+        auth: Who calls.
+        token_url: Where tokens come from, for `OAuth2ClientCredentials`.
+        secrets: Where what it uses is remembered.
+    """
+
+    def __init__(self, auth: Auth, *, token_url: str, secrets: Secrets) -> None:
+        self._auth = auth
+        self._token_url = token_url
+        self._secrets = secrets
+        self._token = ""
+        self._until = 0.0
+        self._lock: RunVar[anyio.Lock] = RunVar("token")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._auth!r}>"
+
+    @property
+    def can_renew(self) -> bool:
+        """Whether a refused signature may be due to age."""
+        return isinstance(self._auth, OAuth2ClientCredentials)
+
+    def forget(self) -> None:
+        """Ask for a new token next time: the one that there is was refused."""
+        self._token = ""
+
+    async def sign(self, request: httpx2.Request, client: httpx2.AsyncClient) -> Signature:
+        """Return what signs a request.
+
+        Raises:
+            ToolFailedError: No token could be had, or the callable failed.
+        """
+        match self._auth:
+            case Bearer(token):
+                self._secrets.add(token)
+                return Signature(headers={"authorization": f"Bearer {token}"})
+            case ApiKey(name=name, value=value, location=location):
+                self._secrets.add(value)
+                if location == "header":
+                    return Signature(headers={name: value})
+                pair = f"{quote(name, safe='')}={quote(value, safe='')}"
+                return Signature(query=pair) if location == "query" else Signature(cookie=pair)
+            case Basic(username, password):
+                return self._basic(username, password)
+            case OAuth2ClientCredentials() as credentials:
+                token = await self._current_token(credentials, client)
+                return Signature(headers={"authorization": f"Bearer {token}"})
+            case function:
+                return await self._called(function, request)
+
+    def _basic(self, username: str, password: str) -> Signature:
+        pair = base64.b64encode(f"{username}:{password}".encode()).decode()
+        self._secrets.add(password, pair)
+        return Signature(headers={"authorization": f"Basic {pair}"})
+
+    async def _called(self, function: AuthCallable, request: httpx2.Request) -> Signature:
+        try:
+            given = function(request)
+            headers = dict(await given if inspect.isawaitable(given) else given)
+            for name, value in headers.items():
+                _check(value, f"the header {name} of the auth callable")
+        except Exception as error:
+            # What it says may hold what it handles.
+            raise ToolFailedError(f"The request could not be signed: {type(error).__name__}.") from error
+        self._secrets.add(*headers.values(), *(value.partition(" ")[2] for value in headers.values()))
+        return Signature(headers=headers)
+
+    async def _current_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> str:
+        lock = self._lock.get(None) or anyio.Lock()
+        self._lock.set(lock)
+        async with lock:  # so that calls at once ask for one token
+            if not self._token or time.monotonic() > self._until:
+                await self._renew(credentials, client)
+            return self._token
+
+    async def _renew(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> None:
+        where = without_secrets(self._token_url)
+        self._secrets.add(credentials.client_secret)
+        form = {"grant_type": "client_credentials"}
+        if credentials.scopes:
+            form["scope"] = " ".join(credentials.scopes)
+        pair = f"{quote(credentials.client_id, safe='')}:{quote(credentials.client_secret, safe='')}"
+        encoded = base64.b64encode(pair.encode()).decode()
+        self._secrets.add(encoded)
+        try:
+            response = await client.post(
+                self._token_url, data=form, headers={"authorization": f"Basic {encoded}", "accept": "application/json"}
+            )
+        except httpx2.HTTPError as error:
+            raise ToolFailedError(f"No access token could be had from {where}: {type(error).__name__}.") from error
+        answer = _object_in(response.content)
+        token = answer.get("access_token")
+        if response.is_error or not isinstance(token, str) or not _SENDABLE.fullmatch(token):
+            reason = answer.get("error_description") or answer.get("error") or response.reason_phrase
+            said = self._secrets.without(f"{response.status_code} {reason}"[:300])
+            raise ToolFailedError(f"No access token could be had from {where}: {said}.")
+        lifetime = answer.get("expires_in")
+        seconds = float(lifetime) if isinstance(lifetime, (int, float)) else _LIFETIME
+        self._token = token
+        self._until = time.monotonic() + max(seconds - _EARLIER, 0.0)
+        self._secrets.add(token)
+
+
+def signers(
+    auth: Auth | Mapping[str, Auth | str] | None, document: Document, secrets: Secrets
+) -> dict[str, Signer] | Signer | None:
+    """Return what signs: one for all requests, or one for each security scheme.
+
+    Raises:
+        OpenApiError: A scheme that the document doesn't have, or that can't be met as asked.
+        ConfigurationError: `auth` is nothing that is known here.
+    """
+    if auth is None:
+        return None
+    schemes = document.root.at("components").at("securitySchemes", {})
+    by_scheme: dict[str, Auth | str] | None = auth if is_object(auth) else None
+    if by_scheme is not None:
+        made: dict[str, Signer] = {}
+        for name, one in by_scheme.items():
+            if name not in schemes.value:
+                near = get_close_matches(name, schemes.value, n=1)
+                there = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(schemes.value) or 'none'}"
+                raise OpenApiError(f"{document.name}: it has no security scheme '{name}'; {there}")
+            scheme = schemes.at(name).about(f"{document.name}: security scheme '{name}'").resolved()
+            meant = _meant(one, scheme.value, scheme.subject) if isinstance(one, str) else one
+            made[name] = _signer(meant, [scheme.value], document, secrets)
+        return made
+    return _signer(auth, list(schemes.value.values()) if is_object(schemes.value) else [], document, secrets)
+
+
+def _meant(secret: str, scheme: Any, subject: str) -> Auth:
+    """Return what a bare secret is, by what the document says of the scheme."""
+    match scheme:
+        case {"type": "apiKey", "name": str(name), "in": "header" | "query" | "cookie" as location}:
+            return ApiKey(name=name, value=secret, location=location)
+        case {"type": "http", "scheme": str(kind)} if kind.lower() == "bearer":
+            return Bearer(secret)
+        case {"type": "oauth2" | "openIdConnect"}:
+            return Bearer(secret)
+        case {"type": "http", "scheme": str(kind)} if kind.lower() == "basic":
+            raise OpenApiError(f"{subject} takes a user and a password: pass Basic(username, password)")
+        case _:
+            found = scheme.get("type") if is_object(scheme) else scheme
+            raise OpenApiError(f"{subject} is of the type {found!r}, unknown here: pass a callable that gives headers")
+
+
+def _signer(auth: object, schemes: list[Any], document: Document, secrets: Secrets) -> Signer:
+    url = ""
+    if isinstance(auth, OAuth2ClientCredentials):
+        url = auth.token_url or _token_url(schemes, document)
+    elif not isinstance(auth, (Bearer, ApiKey, Basic)) and not callable(auth):
+        raise ConfigurationError(
+            f"auth must be Bearer, ApiKey, Basic, OAuth2ClientCredentials, a callable that gives headers, or these by "
+            f"security scheme, not {type(auth).__name__}"
+        )
+    return Signer(cast("Auth", auth), token_url=url, secrets=secrets)
+
+
+def _token_url(schemes: list[Any], document: Document) -> str:
+    for scheme in schemes:
+        match scheme:
+            case {"flows": {"clientCredentials": {"tokenUrl": str(url)}}}:
+                absolute = str(httpx2.URL(document.url).join(url)) if document.url else url
+                if is_url(absolute):
+                    return absolute
+            case _:
+                pass
+    raise OpenApiError(
+        f"{document.name}: it does not say where client credentials get their token: "
+        "pass OAuth2ClientCredentials(..., token_url='https://...')"
+    )
+
+
+def _object_in(content: bytes) -> dict[str, Any]:
+    try:
+        found: object = from_json(content)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _check(secret: str, what: str) -> None:
+    """Refuse what no header can carry before an HTTP library does, which would show it."""
+    if not _SENDABLE.fullmatch(secret):
+        raise ConfigurationError(
+            f"{what} can't be sent: it must be printable ASCII, not empty, and without spaces or line ends around it"
+        )

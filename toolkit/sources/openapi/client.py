@@ -1,0 +1,192 @@
+"""Calls over HTTP: signed, within their time, following a server's redirects, closed however they end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
+
+import anyio
+import httpx2
+from anyio.lowlevel import current_token
+
+from toolkit.errors import ToolFailedError, ToolTimeoutError
+from toolkit.sources.openapi.auth import Secrets, Signature, Signer
+from toolkit.sources.openapi.operation import Endpoint
+from toolkit.sources.openapi.response import Limits, output_of
+from toolkit.sources.openapi.serialization import Wire, wire_of
+from toolkit.sources.openapi.urls import DiscreetUrl, origin_of, without_secrets
+from toolkit.tools.output import ToolOutput
+
+__all__ = ["Caller"]
+
+_MAX_REDIRECTS = 5
+_UNAUTHORIZED = 401
+_ACCEPT = {"accept": "application/json, */*;q=0.8"}
+
+
+class Caller:
+    """Calls operations over connections of its own, from when it is entered until it is left.
+
+    Args:
+        sign: What signs: everything, each security scheme, or nothing.
+        secrets: What is blotted out of all that is said.
+        headers: Sent with each request.
+        timeout: Seconds for a call.
+        limits: How much of a response is taken.
+        transport: What sends; None is the network.
+    """
+
+    def __init__(
+        self,
+        *,
+        sign: Mapping[str, Signer] | Signer | None,
+        secrets: Secrets,
+        headers: Mapping[str, str],
+        timeout: float,
+        limits: Limits,
+        transport: httpx2.AsyncBaseTransport | None,
+    ) -> None:
+        self._sign = sign
+        self._secrets = secrets
+        self._headers = headers
+        self._timeout = timeout
+        self._limits = limits
+        self._transport = transport
+        self._client: httpx2.AsyncClient | None = None
+        self._home: object = None
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[None]:
+        """Keep connections open for the length of the block."""
+        client = self._new_client()
+        self._client, self._home = client, current_token()
+        try:
+            yield
+        finally:
+            self._client = None
+            with anyio.CancelScope(shield=True):
+                await client.aclose()
+
+    async def call(self, endpoint: Endpoint, arguments: Mapping[str, Any]) -> ToolOutput:
+        """Call an operation and return what came of it.
+
+        Raises:
+            InvalidArgumentsError: An argument can't be sent as it is.
+            ToolFailedError: The server can't be reached, or no answer came.
+            ToolTimeoutError: No answer came in time.
+        """
+        wire = wire_of(endpoint, arguments)
+        url = _url(endpoint.base_url, wire)
+        is_read = endpoint.operation.is_read
+        shown = f"{endpoint.operation.method} {without_secrets(url)}"
+        try:
+            with anyio.fail_after(self._timeout):
+                async with self._borrowed() as client:
+                    return await self._called(client, endpoint, wire, url)
+        except (TimeoutError, httpx2.TimeoutException):
+            raise ToolTimeoutError(endpoint.operation.id, self._timeout, still_running=not is_read) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            said = self._secrets.without(str(error)) or "no answer"
+            after = "" if is_read or isinstance(error, httpx2.ConnectError) else " It may have taken effect."
+            raise ToolFailedError(f"{shown} failed: {type(error).__name__}: {said}.{after}") from None
+
+    async def _called(self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: Wire, url: str) -> ToolOutput:
+        signers = self._signers(endpoint)
+        response = await self._sent(client, endpoint, wire, url, signers)
+        if response.status_code == _UNAUTHORIZED and any(signer.can_renew for signer in signers):
+            # What was refused has not been done, so it may be asked again.
+            await response.aclose()
+            for signer in signers:
+                signer.forget()
+            response = await self._sent(client, endpoint, wire, url, signers)
+        try:
+            shown = without_secrets(url) + (f"?{wire.query}" if wire.query else "")
+            method = endpoint.operation.method
+            return await output_of(response, method=method, url=shown, limits=self._limits, secrets=self._secrets)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+
+    def _signers(self, endpoint: Endpoint) -> Sequence[Signer]:
+        if self._sign is None:
+            return ()
+        if isinstance(self._sign, Signer):
+            return (self._sign,)
+        for schemes in endpoint.security:
+            if schemes <= self._sign.keys():
+                return [self._sign[name] for name in sorted(schemes)]
+        return ()
+
+    async def _sent(
+        self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: Wire, url: str, signers: Sequence[Signer]
+    ) -> httpx2.Response:
+        request = _request(client, endpoint.operation.method, url, wire)
+        signatures = [await signer.sign(request, client) for signer in signers]
+        _apply(request, wire, signatures)
+        response = await client.send(request, stream=True)
+        for _ in range(_MAX_REDIRECTS):
+            following = response.next_request
+            if following is None or not endpoint.operation.is_read:
+                break
+            await response.aclose()
+            if origin_of(str(following.url)) == origin_of(url):
+                _apply(following, wire, signatures)
+            else:  # where nothing is told that was meant for this server
+                following = httpx2.Request(following.method, following.url, headers=_ACCEPT)
+            response = await client.send(following, stream=True)
+        return response
+
+    @asynccontextmanager
+    async def _borrowed(self) -> AsyncGenerator[httpx2.AsyncClient]:
+        """Give the open client, or one for this call alone where the call is on another event loop."""
+        if self._client is None:
+            raise ToolFailedError("The tools of this document are closed: use them inside their `async with` block.")
+        if current_token() == self._home:
+            yield self._client
+            return
+        async with self._new_client() as client:
+            yield client
+
+    def _new_client(self) -> httpx2.AsyncClient:
+        # Calls of different people may share the tools, so no cookie is carried from one to the next.
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+        return httpx2.AsyncClient(
+            headers={**_ACCEPT, **self._headers},
+            timeout=self._timeout,
+            transport=self._transport,
+            cookies=no_cookies,
+            follow_redirects=False,
+        )
+
+
+def _url(base_url: str, wire: Wire) -> str:
+    path, _, _ = wire.path.partition("#")  # a few documents tell operations of one path apart by a fragment
+    joined = base_url + (path if path.startswith("/") else f"/{path}")
+    return f"{joined}{'&' if '?' in joined else '?'}{wire.query}" if wire.query else joined
+
+
+def _request(client: httpx2.AsyncClient, method: str, url: str, wire: Wire) -> httpx2.Request:
+    headers = [(name, value.encode("utf-8")) for name, value in wire.headers]
+    encoded = [(name.encode("ascii", "replace"), value) for name, value in headers]
+    content = wire.content
+    if content is None:
+        return client.build_request(method, url, headers=encoded)
+    if content.fields is not None:
+        return client.build_request(method, url, headers=encoded, files=list(content.fields))
+    if content.media_type is not None:
+        encoded.append((b"content-type", content.media_type.encode("ascii", "replace")))
+    return client.build_request(method, url, headers=encoded, content=content.data)
+
+
+def _apply(request: httpx2.Request, wire: Wire, signatures: Sequence[Signature]) -> None:
+    for signature in signatures:
+        request.headers.update(signature.headers)
+    cookies = [part for part in (wire.cookies, *(signature.cookie for signature in signatures)) if part]
+    if cookies:
+        request.headers["cookie"] = "; ".join(cookies)
+    keys = [signature.query for signature in signatures if signature.query]
+    if keys:
+        query = request.url.query.decode("ascii")
+        request.url = DiscreetUrl(request.url.copy_with(query="&".join([query] * bool(query) + keys).encode("ascii")))

@@ -1,0 +1,316 @@
+"""An OpenAPI document: read from wherever it is, and its references followed.
+
+References are `referencing`'s work. A document may refer to others beside it: those in its own folder, or of its own
+server; nothing else is ever opened.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote, urldefrag, urlsplit
+from urllib.request import url2pathname
+
+import httpx2
+import referencing
+import yaml
+from referencing.exceptions import NoSuchResource, Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from toolkit.errors import OpenApiError
+from toolkit.schema.nodes import is_array, is_object
+from toolkit.sources.openapi.urls import DiscreetUrl, is_url, origin_of, without_secrets
+
+__all__ = ["Document", "Part", "read_document"]
+
+_MAX_BYTES = 200_000_000
+_MAX_REFERENCES = 50
+_VERSIONS = re.compile(r"3\.[01](\.|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A piece of a document, and where references in it start from."""
+
+    value: Any
+    resolver: Any
+    subject: str
+
+    def at(self, key: str, default: Any = None) -> Part:
+        """Return the piece under a key; `default` where there is none, or where this piece is no object."""
+        value = self.value.get(key, default) if is_object(self.value) else default
+        return Part(value=value, resolver=self.resolver, subject=self.subject)
+
+    def of(self, value: Any) -> Part:
+        """Return a piece that stands inside this one."""
+        return Part(value=value, resolver=self.resolver, subject=self.subject)
+
+    def about(self, subject: str) -> Part:
+        """Return the same piece, with what its errors are about."""
+        return Part(value=self.value, resolver=self.resolver, subject=subject)
+
+    def refer(self, reference: object) -> Part:
+        """Return what a reference in this piece leads to.
+
+        Raises:
+            OpenApiError: It leads nowhere, or out of what may be read.
+        """
+        if not isinstance(reference, str):
+            raise OpenApiError(f"{self.subject}: a $ref must be text, not {reference!r}")
+        try:
+            found = self.resolver.lookup(reference)
+        except (Unresolvable, ValueError) as error:
+            reason = _reason(error) or "nothing is there"
+            raise OpenApiError(f"{self.subject}: the reference {reference!r} can't be followed: {reason}") from error
+        return Part(value=found.contents, resolver=found.resolver, subject=self.subject)
+
+    def resolved(self) -> Part:
+        """Return this piece, or what it refers to where it is nothing but a reference.
+
+        Raises:
+            OpenApiError: A reference leads nowhere, or round in a circle.
+        """
+        part = self
+        for _ in range(_MAX_REFERENCES):
+            if not is_object(part.value) or "$ref" not in part.value:
+                return part
+            part = part.refer(part.value["$ref"])
+        raise OpenApiError(f"{self.subject}: the reference {self.value['$ref']!r} leads round in a circle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A whole document.
+
+    Args:
+        root: All of it.
+        name: What errors call it: a path, a URL without credentials, or a word.
+        version: As it says, such as ``3.1.0``.
+        url: Where it was loaded from, for server URLs that are relative; empty where it was no URL.
+    """
+
+    root: Part
+    name: str
+    version: str
+    url: str
+
+    @property
+    def is_3_0(self) -> bool:
+        """Whether schemas are of OpenAPI's own dialect rather than JSON Schema."""
+        return self.version.startswith("3.0")
+
+
+def read_document(source: Mapping[str, Any] | str | Path, *, timeout: float) -> Document:
+    """Read a document; it blocks, so it belongs in a worker thread.
+
+    Args:
+        source: The document itself, as a mapping or as JSON or YAML text; or its path or URL.
+        timeout: Seconds for each request, where it or what it refers to has to be fetched.
+
+    Raises:
+        OpenApiError: It can't be read, is no OpenAPI document, or is of a version that is not known here.
+    """
+    if isinstance(source, Mapping):
+        name, uri, contents = "the document", "", _plain(source)
+    elif isinstance(source, str) and is_url(source):
+        name, uri = without_secrets(source), urldefrag(source)[0]
+        text, uri = _fetched(uri, timeout)
+        contents = _parsed(text, name)
+    elif isinstance(source, str) and _is_text(source):
+        name, uri, contents = "the text", "", _parsed(source, "the text")
+    else:
+        path = Path(source)
+        name, uri = str(path), path.resolve().as_uri()
+        contents = _parsed(_text_of(path), name)
+    return _checked(contents, name=name, uri=uri, timeout=timeout)
+
+
+def _is_text(text: str) -> bool:
+    return "\n" in text or text.lstrip().startswith("{")
+
+
+def _checked(contents: Any, *, name: str, uri: str, timeout: float) -> Document:
+    if not is_object(contents):
+        raise OpenApiError(f"{name}: this is no OpenAPI document: it must be an object, not {_kind(contents)}")
+    version = contents.get("openapi")
+    if "swagger" in contents:
+        raise OpenApiError(
+            f"{name}: this is Swagger {contents['swagger']}, and OpenAPI 3.0 and 3.1 are read here: convert it first, "
+            "with swagger2openapi from npm or at https://converter.swagger.io"
+        )
+    if not isinstance(version, str) or not _VERSIONS.match(version):
+        said = f"says openapi: {version!r}" if "openapi" in contents else "has no field openapi"
+        raise OpenApiError(f"{name}: it {said}; a document of OpenAPI 3.0 or 3.1 says so, such as openapi: 3.1.0")
+    paths = contents.get("paths", {})
+    if not is_object(paths):
+        raise OpenApiError(f"{name}: its paths must be an object, not {_kind(paths)}")
+    resource = _OPENAPI.create_resource(contents)
+    registry: Any = cast("Any", referencing.Registry)(retrieve=_retriever(uri, timeout)).with_resource(uri, resource)
+    root = Part(value=contents, resolver=registry.resolver(base_uri=uri), subject=name)
+    return Document(root=root, name=name, version=version, url=uri if is_url(uri) else "")
+
+
+def _subresources_of(contents: Any) -> Iterable[Any]:
+    # A schema with an $id or an $anchor is found by it; elsewhere in a document they mean nothing.
+    if is_object(contents) and "openapi" in contents:
+        components = contents.get("components")
+        schemas = components.get("schemas") if is_object(components) else None
+        return filter(is_object, schemas.values()) if is_object(schemas) else ()
+    return DRAFT202012.subresources_of(contents)
+
+
+def _id_of(contents: Any) -> str | None:
+    found = contents.get("$id") if is_object(contents) else None
+    return found if isinstance(found, str) else None
+
+
+def _inside(segments: Any, resolver: Any, subresource: Any) -> Any:  # noqa: ARG001
+    return resolver.in_subresource(subresource)
+
+
+def _anchors_in(specification: Any, contents: Any) -> Any:  # noqa: ARG001
+    return DRAFT202012.anchors_in(contents)
+
+
+_OPENAPI: Any = cast("Any", referencing.Specification)(
+    name="OpenAPI",
+    id_of=_id_of,
+    subresources_of=_subresources_of,
+    maybe_in_subresource=_inside,
+    anchors_in=_anchors_in,
+)
+
+
+def _retriever(base: str, timeout: float) -> Callable[[str], Any]:
+    """Return what opens the documents that this one refers to, if they may be opened."""
+    opened: dict[str, Any] = {}
+
+    def retrieve(uri: str) -> Any:
+        if uri not in opened:
+            opened[uri] = _OPENAPI.create_resource(_opened(uri, base, timeout))
+        return opened[uri]
+
+    return retrieve
+
+
+def _opened(uri: str, base: str, timeout: float) -> Any:
+    shown = without_secrets(uri)
+    if base.startswith("file:") and uri.startswith("file:"):
+        path, folder = _path_of(uri).resolve(), _path_of(base).parent
+        if not path.is_relative_to(folder):
+            raise OpenApiError(f"{path} is not in the document's folder, {folder}: put what it means there")
+        return _parsed(_text_of(path), str(path))
+    if is_url(base) and is_url(uri) and origin_of(base) == origin_of(uri):
+        text, _ = _fetched(uri, timeout)
+        return _parsed(text, shown)
+    if not base:
+        raise OpenApiError("the document was given as text, so it can refer to itself alone: pass its path or URL")
+    raise OpenApiError(f"{shown or uri} is elsewhere, and is never fetched: put what it means into the document")
+
+
+def _path_of(uri: str) -> Path:
+    return Path(url2pathname(unquote(urlsplit(uri).path)))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise OpenApiError(f"{path}: this is no OpenAPI document: it is not text in UTF-8") from error
+    except OSError as error:
+        raise OpenApiError(f"{path}: it can't be read: {error.strerror or error}") from error
+
+
+def _fetched(url: str, timeout: float) -> tuple[str, str]:
+    """Return the text at a URL, and the URL that it came from in the end."""
+    name = without_secrets(url)
+    content = bytearray()
+    try:
+        request = httpx2.Request("GET", url)
+        request.url = DiscreetUrl(url)
+        with (
+            httpx2.Client(timeout=timeout, follow_redirects=True) as client,
+            closing(client.send(request, stream=True)) as response,
+        ):
+            for piece in response.iter_bytes():
+                content += piece
+                if len(content) > _MAX_BYTES:
+                    raise OpenApiError(f"{name}: the document is larger than {_MAX_BYTES:,} bytes")
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise OpenApiError(f"{name}: it can't be fetched: {type(error).__name__}") from error
+    if response.is_error:
+        raise OpenApiError(
+            f"{name}: it can't be fetched: {response.status_code} {response.reason_phrase}; check the URL, or fetch "
+            "the document yourself and pass its text"
+        )
+    return content.decode("utf-8-sig", "replace"), str(response.url)
+
+
+def _parsed(text: str, name: str) -> Any:
+    try:
+        if text.lstrip()[:1] in ("{", "["):
+            return json.loads(text)
+        return _plain(yaml.load(text, _Loader))  # noqa: S506 - a SafeLoader, with fewer surprises
+    except RecursionError as error:
+        raise OpenApiError(f"{name}: it is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise OpenApiError(
+            f"{name}: this is no JSON, at line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise OpenApiError(f"{name}: this is neither JSON nor YAML{where}: {error.problem or error.context}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise OpenApiError(f"{name}: this is neither JSON nor YAML: {error}") from error
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML 1.2's types, as OpenAPI has it: ``no`` and ``on`` are words, and a date is text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":bool"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+cast("Any", _Loader).add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF"
+)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with text for keys, such as those of responses in YAML, and dicts for mappings."""
+    if is_object(value):
+        return {_key(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if is_array(value) else value
+
+
+def _key(key: object) -> str:
+    return key if isinstance(key, str) else json.dumps(key, default=str)
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case _:
+            return type(value).__name__
+
+
+def _reason(error: BaseException) -> str:
+    """Return what an error of `referencing` was caused by, where that was one of ours."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OpenApiError):
+            return str(cause)
+        cause = None if isinstance(cause, NoSuchResource) else cause.__cause__
+    return ""

@@ -1,0 +1,115 @@
+"""Responses as what a model reads: text within a limit, images and files as blocks, failures as errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import httpx2
+
+from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
+from toolkit.sources.openapi.auth import Secrets
+from toolkit.tools.output import ToolOutput
+
+__all__ = ["Limits", "output_of"]
+
+# What leads to the next page, says when to ask again, or where something is.
+_TOLD = re.compile(
+    r"link|location|retry-after|deprecation|sunset"
+    r"|(x-)?(total|page|per-page|next|prev|pagination|offset|limit|cursor|continuation)(-.*)?|x-ratelimit-(remaining|reset)"
+)
+_TEXT_ENDS = ("json", "xml", "yaml", "x-www-form-urlencoded", "graphql", "javascript", "csv", "jsonl", "toml")
+_FILENAME = re.compile(r"""filename\*?=(?:UTF-8'[^']*')?"?([^";]+)""", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of a response is taken: of text, and of an image or file, in bytes."""
+
+    text: int
+    file: int
+
+
+async def output_of(
+    response: httpx2.Response, *, method: str, url: str, limits: Limits, secrets: Secrets
+) -> ToolOutput:
+    """Read a response and return what the model gets; a status of 400 or more is an error.
+
+    Args:
+        response: Its body not read yet; it is not closed here.
+        method: What was asked.
+        url: Where, without anything secret.
+        limits: A longer text is cut there; a larger file is not handed on.
+        secrets: What is blotted out of text.
+
+    Raises:
+        httpx2.HTTPError: The body does not arrive.
+    """
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_text = not media_type or media_type.startswith("text/") or media_type.endswith(_TEXT_ENDS)
+    limit = limits.text + secrets.longest if is_text else limits.file
+    data, is_whole = await _first_bytes(response, limit)
+    if not media_type and b"\0" in data:
+        is_text = False
+    details = {"status": response.status_code, "method": method, "url": url}
+    head = secrets.without(_head(response, method, url))
+    is_error = response.status_code >= 400
+    if not data:
+        return ToolOutput(f"{head}\n\n(no content)", details=details, is_error=is_error)
+    if is_text or is_error:
+        text = secrets.without(_decoded(data, response.charset_encoding))
+        cut = _cut(text, limits.text)
+        if not is_whole or cut != text:
+            cut += f"\n... [truncated: {_size(response)}the first {limits.text:,} bytes are shown]"
+        return ToolOutput(f"{head}\n\n{cut}", details=details, is_error=is_error)
+    if not is_whole:
+        size = _size(response) or f"more than {limits.file:,} bytes; "
+        return ToolOutput(f"{head}\n\n[{media_type}: {size}too large to be shown]", details=details)
+    return ToolOutput((TextBlock(head), _block(data, media_type, response)), details=details)
+
+
+async def _first_bytes(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:
+    """Return a body up to a limit, and whether that is all of it."""
+    data = bytearray()
+    async with aclosing(response.aiter_bytes()) as pieces:
+        async for piece in pieces:
+            data += piece
+            if len(data) > limit:
+                return bytes(data[:limit]), False
+    return bytes(data), True
+
+
+def _head(response: httpx2.Response, method: str, url: str) -> str:
+    lines = [f"{method} {url} -> {response.status_code} {response.reason_phrase}".rstrip()]
+    told: Mapping[str, str] = {name: value for name, value in response.headers.items() if _TOLD.fullmatch(name)}
+    return "\n".join([*lines, *(f"{name}: {value}" for name, value in told.items())])
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    try:
+        return data.decode(charset or "utf-8", "replace")
+    except LookupError:
+        return data.decode("utf-8", "replace")
+
+
+def _cut(text: str, limit: int) -> str:
+    encoded = text.encode("utf-8", "replace")
+    return text if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore")
+
+
+def _size(response: httpx2.Response) -> str:
+    length = response.headers.get("content-length", "")
+    is_plain = length.isdecimal() and "content-encoding" not in response.headers
+    return f"{int(length):,} bytes in all; " if is_plain else ""
+
+
+def _block(data: bytes, media_type: str, response: httpx2.Response) -> ContentBlock:
+    if media_type.startswith("image/") and media_type != "image/svg+xml":
+        return ImageBlock(data, media_type=media_type)
+    if media_type.startswith("audio/"):
+        return AudioBlock(data, media_type=media_type)
+    found = _FILENAME.search(response.headers.get("content-disposition", ""))
+    name = found[1].strip() if found else response.url.path.rstrip("/").rpartition("/")[2]
+    return FileBlock(data, name=name or "file", media_type=media_type or "application/octet-stream")

@@ -1,0 +1,240 @@
+"""Schemas of a document as JSON Schemas that stand alone: a model reads them, and arguments are checked by them.
+
+What OpenAPI 3.0 says in its own words (``nullable``, ``example``, boolean bounds) is said in JSON Schema's. What a
+schema refers to comes along under ``$defs``, once. What a server alone may set (``readOnly``) is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from toolkit.errors import OpenApiError
+from toolkit.schema.json_schema import with_few_definitions
+from toolkit.schema.nodes import is_array, is_object, map_subschemas, subschemas
+from toolkit.sources.openapi.document import Part
+
+__all__ = ["FILE_SCHEMA", "Schemas", "is_file"]
+
+FILE_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "description": "A file.",
+    "properties": {
+        "content": {"type": "string", "description": "What is in it."},
+        "encoding": {
+            "enum": ["text", "base64"],
+            "default": "text",
+            "description": "How content is written here: as it is, or in base64 where it is not text.",
+        },
+        "filename": {"type": "string"},
+    },
+    "required": ["content"],
+    "additionalProperties": False,
+}
+"""How a model hands over a file."""
+
+_PREFIX = "#/$defs/"
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+# Words of OpenAPI, of other tools or of a document as a whole: they say nothing about a value.
+_LEFT_OUT = frozenset(
+    {"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary", "$comment", "discriminator", "xml", "externalDocs",
+     "example", "nullable", "readOnly", "id"}
+)  # fmt: skip
+# What Python warns of in a set of characters, because it may come to mean something.
+_MEANS_MORE_IN_PYTHON = re.compile(r"\[\^?\[|--|&&|~~|\|\|")
+_ANNOTATIONS = frozenset({"description", "title", "default", "examples", "deprecated"})
+
+
+class Schemas:
+    """The schemas of one document; each that others refer to is converted once.
+
+    Args:
+        is_3_0: Whether they are of OpenAPI 3.0's own dialect.
+    """
+
+    def __init__(self, *, is_3_0: bool) -> None:
+        self._is_3_0 = is_3_0
+        self._names: dict[int, str] = {}
+        self._definitions: dict[str, dict[str, Any]] = {}
+        # What has been converted is kept alive, so that the same id is the same object.
+        self._kept: list[Any] = []
+
+    def convert(self, part: Part) -> dict[str, Any]:
+        """Return the schema in JSON Schema's words; what it refers to is found by `standing_alone`.
+
+        Raises:
+            OpenApiError: A reference can't be followed, or the schema is none.
+        """
+        try:
+            return self._converted(part)
+        except RecursionError as error:
+            raise OpenApiError(f"{part.subject}: a schema is nested too deeply") from error
+
+    def standing_alone(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a converted schema with everything that it refers to."""
+        needed: dict[str, dict[str, Any]] = {}
+        waiting = list(_references(schema))
+        while waiting:
+            name = waiting.pop()
+            if name not in needed:
+                needed[name] = self._definitions[name]
+                waiting.extend(_references(needed[name]))
+        if not needed:
+            return dict(schema)
+        return with_few_definitions({**schema, "$defs": {name: needed[name] for name in sorted(needed)}})
+
+    def _converted(self, part: Part) -> dict[str, Any]:
+        schema = part.value
+        if isinstance(schema, bool):
+            return {} if schema else {"not": {}}
+        if not is_object(schema):
+            raise OpenApiError(f"{part.subject}: a schema must be an object, not {schema!r:.60}")
+        if "$ref" in schema or "$dynamicRef" in schema:
+            return self._reference(part)
+        kept = {key: value for key, value in schema.items() if key not in _LEFT_OUT and not key.startswith("x-")}
+        kept = self._without_read_only(part, kept)
+        made: dict[str, Any] = map_subschemas(kept, lambda member: self._converted(part.of(member)))
+        if "discriminator" in schema:
+            self._discriminate(part, made)
+        if "example" in schema and "examples" not in made:
+            made["examples"] = [schema["example"]]
+        if self._is_3_0:
+            _modernise(schema, made)
+        return _tidy(made)
+
+    def _reference(self, part: Part) -> dict[str, Any]:
+        schema: dict[str, Any] = part.value
+        reference = schema.get("$ref", schema.get("$dynamicRef"))
+        target = part.refer(reference)
+        name = self._names.get(id(target.value)) or self._define(str(reference), target)
+        beside = {key: value for key, value in schema.items() if key not in ("$ref", "$dynamicRef")}
+        if self._is_3_0:  # which ignores all of them; words do no harm
+            beside = {key: value for key, value in beside.items() if key == "description"}
+        more = self._converted(part.of(beside))
+        if more.keys() <= _ANNOTATIONS:
+            return {"$ref": _PREFIX + name, **more}
+        return {**more, "allOf": [{"$ref": _PREFIX + name}, *more.get("allOf", ())]}
+
+    def _define(self, reference: str, target: Part) -> str:
+        last = unquote(reference.rstrip("/").rpartition("/")[2]).replace("~1", "_").replace("~0", "_")
+        stem = _NOT_IN_A_NAME.sub("_", last).strip("_") or "schema"
+        name, number = stem, 1
+        while name in self._definitions:
+            number += 1
+            name = f"{stem}_{number}"
+        self._names[id(target.value)] = name
+        self._kept.append(target.value)
+        self._definitions[name] = {}  # its place, for a schema that contains itself
+        self._definitions[name] = self._converted(target)
+        return name
+
+    def _without_read_only(self, part: Part, schema: dict[str, Any]) -> dict[str, Any]:
+        properties = schema.get("properties")
+        if not is_object(properties):
+            return schema
+        hidden = {
+            name for name, member in properties.items() if part.of(member).resolved().at("readOnly").value is True
+        }
+        if not hidden:
+            return schema
+        required = schema.get("required")
+        return {
+            **schema,
+            "properties": {name: member for name, member in properties.items() if name not in hidden},
+            **({"required": [name for name in required if name not in hidden]} if is_array(required) else {}),
+        }
+
+    def _discriminate(self, part: Part, made: dict[str, Any]) -> None:
+        """Say in each alternative which value of the discriminating property chooses it."""
+        discriminator: Any = part.value["discriminator"]
+        keyword = "oneOf" if "oneOf" in part.value else "anyOf"
+        alternatives = part.value.get(keyword)
+        if not is_object(discriminator) or not is_array(alternatives):
+            return
+        name = discriminator.get("propertyName")
+        if not isinstance(name, str):
+            return
+        mapping: Any = discriminator.get("mapping")
+        for index, alternative in enumerate(alternatives):
+            reference = alternative.get("$ref") if is_object(alternative) else None
+            if not isinstance(reference, str):
+                continue
+            implied = unquote(reference.rpartition("/")[2])
+            values = [
+                value
+                for value, to in (mapping.items() if is_object(mapping) else ())
+                if to == reference or (isinstance(to, str) and "/" not in to and to == implied)
+            ] or [implied]
+            chosen = {"const": values[0]} if len(values) == 1 else {"enum": values}
+            made[keyword][index] = {
+                "allOf": [made[keyword][index], {"properties": {name: chosen}, "required": [name]}],
+            }
+
+
+def is_file(part: Part) -> bool:
+    """Whether a value of this schema is the content of a file."""
+    schema = part.resolved().value
+    if not is_object(schema):
+        return False
+    return schema.get("type", "string") == "string" and (
+        schema.get("format") == "binary" or (_says_media_type(schema) and "contentEncoding" not in schema)
+    )
+
+
+def _says_media_type(schema: dict[str, Any]) -> bool:
+    return isinstance(said := schema.get("contentMediaType"), str) and not said.startswith("text/")
+
+
+def _modernise(schema: Mapping[str, Any], made: dict[str, Any]) -> None:
+    """Say in JSON Schema's words what OpenAPI 3.0 says in its own."""
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if isinstance(made.get(exclusive), bool) and made.pop(exclusive) and bound in made:
+            made[exclusive] = made.pop(bound)
+    if schema.get("nullable") is not True:
+        return
+    if isinstance(made.get("type"), str):
+        made["type"] = [made["type"], "null"]
+        if is_array(made.get("enum")) and None not in made["enum"]:
+            made["enum"] = [*made["enum"], None]
+    elif made.keys() - _ANNOTATIONS:
+        words = {key: made.pop(key) for key in list(made) if key in _ANNOTATIONS}
+        whole = dict(made)
+        made.clear()
+        made.update(words, anyOf=[whole, {"type": "null"}])
+
+
+def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
+    """Drop what checks nothing and only makes validators fail."""
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and not _is_pattern(pattern):
+        # JavaScript's expressions are not all Python's; the server still holds the value to it.
+        del schema["pattern"]
+        said = schema.get("description")
+        schema["description"] = f"{said}\n" * bool(said) + f"Matches the regular expression {pattern}"
+    if schema.get("required") == [] or isinstance(schema.get("required"), bool):
+        del schema["required"]
+    if schema.get("type") == "file":
+        schema["type"] = "string"
+    return schema
+
+
+def _is_pattern(pattern: str) -> bool:
+    if _MEANS_MORE_IN_PYTHON.search(pattern):
+        return False
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
+
+
+def _references(schema: Mapping[str, Any]) -> Iterator[str]:
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        reference = part.get("$ref")
+        if isinstance(reference, str):
+            yield reference.removeprefix(_PREFIX)
+        waiting.extend(subschemas(part))
