@@ -25,7 +25,7 @@ async def run_unit(
     listener: Listener | None,
 ) -> None:
     """Run calls to their results, at most `limit` at once; a single one in this task."""
-    if listener is None or not listener.needs_pump:
+    if listener is None or not listener.needs_pump or not any(ready.registration.may_report for ready in calls):
         await _run_all(run_call, calls, limit)
         return
     try:

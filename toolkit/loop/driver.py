@@ -11,7 +11,7 @@ import logging
 import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, assert_never, cast
 
@@ -442,24 +442,24 @@ class Driver(Generic[Ctx, Out]):
             response: ChatResponse | None = None
             try:
                 if self._streams:
-                    async with _closing(self._provider.stream(request)) as events:
-                        async for event in events if self.deadline == math.inf else self._until_deadline(events):
+                    stream = self._provider.stream(request)
+                    try:
+                        async for event in self._timely(stream):
                             if isinstance(event, ResponseDone):
                                 response = event.response
                             else:
                                 yield event
-                    if self.state.is_finished:
-                        return
-                    if response is None:
-                        raise BadResponseError(
-                            type(self._provider).__name__, "the stream ended without its last event", is_retryable=True
-                        )
+                    finally:
+                        if response is None:  # else it has come to its end, and to look again takes 8 us
+                            await _close(stream)
                 else:
-                    with anyio.CancelScope(deadline=self.deadline):
-                        response = await self._provider.generate(request)
-                    if response is None:
-                        self.time_out()
-                        return
+                    response = await self._answer_in_time(request)
+                if self.state.is_finished:
+                    return
+                if response is None:
+                    raise BadResponseError(
+                        type(self._provider).__name__, "the stream ended without its last event", is_retryable=True
+                    )
             except ProviderError as error:
                 retried = ProviderRetried(attempt=attempt + 1, delay=self._retry_delay(error, attempt), error=error)
             else:
@@ -477,6 +477,15 @@ class Driver(Generic[Ctx, Out]):
             if scope.cancelled_caught:
                 self.time_out()
                 return
+
+    async def _answer_in_time(self, request: ChatRequest) -> ChatResponse | None:
+        with anyio.CancelScope(deadline=self.deadline):
+            return await self._provider.generate(request)
+        self.time_out()
+        return None
+
+    def _timely(self, events: AsyncIterator[StreamEvent]) -> AsyncIterator[StreamEvent]:
+        return events if self.deadline == math.inf else self._until_deadline(events)
 
     async def _until_deadline(self, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[StreamEvent]:
         """Pass events on until the loop's time is up; the scope is never open while a reader thinks."""
@@ -652,16 +661,12 @@ class Driver(Generic[Ctx, Out]):
 _CLOSE_TIMEOUT = 5.0
 
 
-@asynccontextmanager
-async def _closing(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
-    """Close a provider's stream however it is left, also when cancelled, but don't wait for ever."""
-    try:
-        yield events
-    finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                await close()
+async def _close(events: AsyncIterator[StreamEvent]) -> None:
+    """Close a provider's stream, also when cancelled, but don't wait for ever."""
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            await close()
 
 
 def _transcript_of(prompt: Prompt) -> list[Message]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import Counter, deque
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -108,9 +109,24 @@ class HookListener:
 
     async def emit(self, event: LoopEvent) -> None:
         """Call the hooks, after delivering what was told before; a cancellation leaves the event to the next one."""
-        self._waiting.put(event)
-        async with self._turn:
-            await self._deliver_waiting()
+        if self._waiting or self._turn.locked() or isinstance(event, ToolExecutionUpdate) or self._hook is None:
+            self._waiting.put(event)
+            async with self._turn:
+                await self._deliver_waiting()
+            return
+        # Nobody is before this event. Most hooks are done when they return, and a lock takes longer than they do.
+        try:
+            value = self._hook(event)
+        except Exception:
+            _logger.exception("a hook raised; the loop goes on")
+            return
+        if value is not None and inspect.isawaitable(value):
+            self._turn.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
+            try:
+                await self._wait_for(value)
+                await self._deliver_waiting()
+            finally:
+                self._turn.release()
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         """Keep the report for `pump`; where hooks are plain functions, call them now."""
@@ -162,13 +178,18 @@ class HookListener:
     async def _call(self, hook: Any, *arguments: Any) -> Any:
         try:
             value = hook(*arguments)
-            if inspect.isawaitable(value):
-                with anyio.fail_after(self._timeout):
-                    value = await value
         except Exception:
             _logger.exception("a hook raised; the loop goes on")
             return None
-        return value
+        return await self._wait_for(value) if inspect.isawaitable(value) else value
+
+    async def _wait_for(self, value: Awaitable[Any]) -> Any:
+        try:
+            with anyio.fail_after(self._timeout):
+                return await value
+        except Exception:
+            _logger.exception("a hook raised; the loop goes on")
+            return None
 
 
 def _may_wait(hook: object) -> bool:

@@ -532,16 +532,16 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
             return load_output(kept), True
     if not registration.counter.claim():
         raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
-    async with AsyncExitStack() as gates:
-        if options.lock is not None:
-            await gates.enter_async_context(keyed_lock(registration.tool, options.lock(arguments)))
-        if options.concurrency is not None:
-            await gates.enter_async_context(limiter(registration.tool, options.concurrency))
-        timeout = options.timeout or policy.tool_timeout
-        if options.retry is None:
-            output = await _timed(registration, arguments, context, timeout)
-        else:
-            output = await _retried(registration, arguments, context, timeout, options.retry)
+    timeout = options.timeout or policy.tool_timeout
+    if options.lock is None and options.concurrency is None:
+        output = await _tried(registration, arguments, context, timeout)
+    else:
+        async with AsyncExitStack() as gates:
+            if options.lock is not None:
+                await gates.enter_async_context(keyed_lock(registration.tool, options.lock(arguments)))
+            if options.concurrency is not None:
+                await gates.enter_async_context(limiter(registration.tool, options.concurrency))
+            output = await _tried(registration, arguments, context, timeout)
     if key is not None and policy.cache is not None and _is_cacheable(output, arguments, options.should_cache):
         # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
         with anyio.move_on_after(policy.hook_timeout, shield=True):
@@ -577,14 +577,35 @@ _FINAL_ERRORS = (
 )
 
 
+async def _tried(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+) -> ToolOutput:
+    """Run once; what fails and may be retried is."""
+    retry = registration.options.retry
+    if retry is None:
+        return await _timed(registration, arguments, context, timeout)
+    output: ToolOutput | None = None
+    try:
+        output = await _timed(registration, arguments, context, timeout)
+        if not output.is_error:
+            return output
+        failure: Exception = ToolFailedError(output.text)
+    except Exception as error:  # noqa: BLE001 - raised again below, unless a retry helps
+        failure = error
+    return await _retried(registration, arguments, context, timeout, retry, failure, output)
+
+
 async def _retried(
     registration: Registration[Ctx],
     arguments: dict[str, Any],
     context: ToolContext[Ctx],
     timeout: float | None,
     retry: ToolRetryConfig,
+    failure: Exception | None,
+    output: ToolOutput | None,
 ) -> ToolOutput:
-    import tenacity  # noqa: PLC0415 - needed by few tools, and not light
+    """Go on from a first run that failed: tenacity is told of it as if it had seen it."""
+    import tenacity  # noqa: PLC0415 - it takes 30 us to begin, so it is only asked about what has failed
 
     def is_worth_it(error: BaseException) -> bool:
         if not isinstance(error, Exception) or isinstance(error, _FINAL_ERRORS):
@@ -596,7 +617,6 @@ async def _retried(
     def pause(state: tenacity.RetryCallState) -> float:
         return retry.pause(state.attempt_number - 1, random.random())  # noqa: S311 - jitter is no secret
 
-    output: ToolOutput | None = None
     try:
         async for attempt in tenacity.AsyncRetrying(
             sleep=anyio.sleep,
@@ -606,6 +626,9 @@ async def _retried(
             reraise=True,
         ):
             with attempt:
+                if failure is not None:
+                    first, failure = failure, None
+                    raise first
                 context.attempt = attempt.retry_state.attempt_number
                 output = None
                 output = await _timed(registration, arguments, context, timeout)

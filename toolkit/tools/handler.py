@@ -57,6 +57,7 @@ class Registration(Generic[Ctx_contra]):
         "execute",
         "is_guarded",
         "max_output_chars",
+        "may_report",
         "name",
         "options",
         "parse_json",
@@ -75,6 +76,8 @@ class Registration(Generic[Ctx_contra]):
         self.execute: Callable[[dict[str, Any], ToolContext[Ctx_contra]], Awaitable[ToolOutput]] = getattr(
             tool, "runner", tool.execute
         )
+        # Whether a run may make reports: what delivers them beside it costs more than most runs.
+        self.may_report: bool = getattr(self.execute, "may_report", True)
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
         self._set(self.options)
