@@ -48,7 +48,8 @@ def text(said: str) -> dict[str, Any]:
 
 
 def encoded(request: ChatRequest, **settings: Any) -> dict[str, Any]:
-    encoder = MessagesEncoder(**{"model": "test-1", "defaults": {}, **settings})
+    merged: dict[str, Any] = {"model": "test-1", "defaults": {}, **settings}
+    encoder = MessagesEncoder(**merged)
     body = encoder.encode(request, streams=False)
     assert encoder.encode(request, streams=False) == body, "what is kept is the same"
     decoded: dict[str, Any] = json.loads(body)
@@ -304,7 +305,7 @@ def test_a_strict_tool_has_what_strict_mode_knows_and_says_the_rest_in_words() -
     ids=["any type", "two types"],
 )
 def test_a_schema_that_strict_mode_cannot_say_is_refused(parameters: dict[str, Any]) -> None:
-    with pytest.raises(SchemaError, match="tool 'f'.*Anthropic"):
+    with pytest.raises(SchemaError, match=r"tool 'f'.*Anthropic"):
         encode_tool(ToolDefinition(name="f", description="", parameters=parameters, strict=True))
 
 

@@ -22,10 +22,13 @@ from toolkit.errors import (
     ProviderTimeoutError,
     RateLimitedError,
 )
+from toolkit.providers.json_values import as_items, as_text
 
 __all__ = ["Failures", "request_id_of", "retry_after_of", "secrets_of"]
 
-_CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
+_CONTEXT_CODES = {
+    "context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large",
+}  # fmt: skip
 _CONTEXT_PHRASES = (
     "maximum context length",
     "context size",
@@ -36,6 +39,8 @@ _CONTEXT_PHRASES = (
     "input token count",
 )
 _FILTER_CODES = {"content_filter", "content_policy_violation", "responsibleaipolicyviolation"}
+_FILTER_PHRASE = "content filtering policy"
+_KEY_CODES = {"api_key_invalid", "api_key_expired"}  # Google answers a wrong key with 400
 _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached"}
 _CUT_OFF = {"ReadError", "WriteError", "RemoteProtocolError"}
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-goog-request-id")
@@ -126,14 +131,14 @@ class Failures:
         codes = _codes(details)
         facts: dict[str, Any] = {
             "status": status,
-            "retry_after": retry_after_of(headers),
+            "retry_after": _retry_delay(details) if (asked := retry_after_of(headers)) is None else asked,
             "request_id": request_id_of(headers),
         }
-        if status in (401, 403):
+        if status in (401, 403) or codes & _KEY_CODES:
             return ProviderAuthError(self.provider, f"{self.url} refused the key: {said}; {self.key_advice}", **facts)
         if status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, said)):
             return ContextTooLongError(self.provider, f"{said}; shorten the conversation or set a compaction", **facts)
-        if status < 500 and codes & _FILTER_CODES:
+        if status < 500 and (codes & _FILTER_CODES or _FILTER_PHRASE in said.lower()):
             return ContentFilteredError(
                 self.provider, f"the content filter refused the request: {said}; change what is asked", **facts
             )
@@ -182,7 +187,7 @@ class Failures:
         facts: dict[str, Any] = {"status": status, "request_id": request_id}
         if codes & _CONTEXT_CODES or _is_about_context(status or 400, said):
             return ContextTooLongError(self.provider, f"{said}; shorten the conversation or set a compaction", **facts)
-        if codes & _FILTER_CODES:
+        if codes & _FILTER_CODES or _FILTER_PHRASE in said.lower():
             return ContentFilteredError(self.provider, f"the content filter refused: {said}", **facts)
         if status == 429 or codes & {"rate_limit_exceeded", "rate_limit_error", "resource_exhausted"}:
             return RateLimitedError(self.provider, said, **facts)
@@ -250,7 +255,18 @@ def _codes(details: Mapping[str, Any]) -> set[str]:
     found = [details.get(name) for name in ("code", "type", "status")]
     if isinstance(inner, Mapping):
         found.append(cast("Mapping[str, Any]", inner).get("code"))
+    found.extend([detail.get("reason") for detail in as_items(details.get("details"))])  # as Google tells
     return {str(code).lower() for code in found if code}
+
+
+def _retry_delay(details: Mapping[str, Any]) -> float | None:
+    """Return the seconds that Google asks to wait: it says so in the body, as in ``34.5s``."""
+    for detail in as_items(details.get("details")):
+        try:
+            return float(as_text(detail.get("retryDelay")).removesuffix("s"))
+        except ValueError:
+            continue
+    return None
 
 
 def _is_about_context(status: int, said: str) -> bool:
