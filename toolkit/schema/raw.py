@@ -147,7 +147,7 @@ def _fast_check(schema: Node, draft: str) -> Callable[[object], bool] | None:
 
 
 def _is_surely_schema(schema: Node, kind: Any) -> bool:
-    """Whether a quick check, where it is installed, finds nothing wrong: the slow one takes a thousand times as long."""
+    """Whether a quick check, where it is installed, finds nothing wrong: a thousand times as fast as the other."""
     check = _fast_meta_check(kind)
     return check is not None and check(schema) and all(map(_is_pattern, _patterns(schema)))
 
