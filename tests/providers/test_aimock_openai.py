@@ -51,7 +51,7 @@ def answers(asked: str, response: dict[str, Any], *, has_result: bool = False, *
     return {"match": {"userMessage": asked, "hasToolResult": has_result}, "response": response, **more}
 
 
-FIXTURES = [
+FIXTURES: list[dict[str, Any]] = [
     {
         "match": {"toolCallId": "call_2"},
         "response": {"toolCalls": [{"id": "call_3", "name": "draw_map", "arguments": {"city": "Oslo"}}]},

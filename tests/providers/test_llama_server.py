@@ -15,6 +15,7 @@ from toolkit import (
     ChatRequest,
     ChatResponse,
     ContextTooLongError,
+    Message,
     ProviderAuthError,
     ReasoningBlock,
     ResponseDone,
@@ -126,7 +127,7 @@ async def test_several_calls_of_one_reply_are_told_apart(llama: LlamaServer, ada
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 async def test_a_whole_history_is_understood(llama: LlamaServer, adapter: Adapter) -> None:
-    history = [
+    history: list[Message] = [
         SystemMessage("Be brief."),
         ASKED,
         AssistantMessage(
