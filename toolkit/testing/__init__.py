@@ -5,16 +5,24 @@ Nothing here imports pytest. `toolkit.testing.conformance` is the suite that eve
 `scripted_provider` are there in every test where toolkit is installed.
 """
 
+from toolkit.testing.cassettes import Matching, RecordingProvider, ReplayProvider
 from toolkit.testing.events import EventCollector
+from toolkit.testing.faults import FAULTS, Fault, FlakyProvider
 from toolkit.testing.functions import FunctionProvider, ModelFunction
 from toolkit.testing.scripted import ScriptedProvider, ScriptedReply
 from toolkit.testing.transcripts import check_transcript
 
 __all__ = [
-    "check_transcript",
+    "FAULTS",
     "EventCollector",
+    "Fault",
+    "FlakyProvider",
     "FunctionProvider",
+    "Matching",
     "ModelFunction",
+    "RecordingProvider",
+    "ReplayProvider",
     "ScriptedProvider",
     "ScriptedReply",
+    "check_transcript",
 ]

@@ -1,0 +1,52 @@
+"""Secrets are struck out, and nothing else."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from toolkit.testing.scrubbing import Scrubber
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    plain: Any
+    scrubbed: Any
+
+
+GONE = "[scrubbed]"
+LOOKS_LIKE_A_KEY = "sk-proj-" + "a1B2" * 8
+CASES = [
+    Case(
+        "fields of options",
+        {"options": {"api_key": "x", "extra_headers": {"X-Api-Key": "x", "Authorization": "x", "Accept": "x"}}},
+        {"options": {"api_key": GONE, "extra_headers": {"X-Api-Key": GONE, "Authorization": GONE, "Accept": "x"}}},
+    ),
+    Case(
+        "words of camel case",
+        {"options": {"accessToken": "x", "clientSecret": "x", "APIKey": "x", "keyboard": "x", "tokenizer": "x"}},
+        {"options": {"accessToken": GONE, "clientSecret": GONE, "APIKey": GONE, "keyboard": "x", "tokenizer": "x"}},
+    ),
+    Case("numbers stay", {"options": {"token": 5, "key": None}}, {"options": {"token": 5, "key": None}}),
+    Case("metadata", {"response": {"metadata": {"token": "x"}}}, {"response": {"metadata": {"token": GONE}}}),
+    Case("names elsewhere stay", {"properties": {"password": "x"}}, {"properties": {"password": "x"}}),
+    Case("keys in texts", ["a " + LOOKS_LIKE_A_KEY + "."], ["a " + GONE + "."]),
+    Case("a bearer", ["Authorization: Bearer abcdefgh12345678=="], ["Authorization: Bearer " + GONE]),
+    Case("what is told", {"text": "the hunter2 is in hunter22"}, {"text": f"the {GONE} is in {GONE}"}),
+    Case("sealed texts stay", {"data": LOOKS_LIKE_A_KEY}, {"data": LOOKS_LIKE_A_KEY}),
+    Case("words stay", "ask-me-anything-about-this task", "ask-me-anything-about-this task"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_secrets_are_struck_out_and_the_rest_stays(case: Case) -> None:
+    scrub = Scrubber(["hunter2", "", "hunter22"])
+    assert scrub(case.plain) == case.scrubbed
+    assert scrub(case.scrubbed) == case.scrubbed
+
+
+def test_names_can_be_chosen() -> None:
+    assert Scrubber(names=["Pin"])({"options": {"user_pin": "1", "key": "2"}}) == {
+        "options": {"user_pin": GONE, "key": "2"}
+    }

@@ -1,0 +1,185 @@
+"""The file of a cassette: exchanges with a provider as JSON lines.
+
+``{"cassette": 1}``, then one line for each exchange with its ``request`` and what came of it: a ``response``; the
+``events`` of a stream, as they came; an ``error``; or events and ``"left": true``, where whoever listened went away.
+Exchanges stand in the order in which they ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+from toolkit import errors
+from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
+from toolkit.chat.serialization import canonical_json, event_from_plain, response_from_plain
+from toolkit.chat.stream import events_of
+from toolkit.errors import ConfigurationError, ProviderError
+
+if sys.platform != "win32":  # there only the threads of one process take turns
+    import fcntl
+
+__all__ = [
+    "Exchange",
+    "Method",
+    "append_exchange",
+    "error_from_plain",
+    "error_to_plain",
+    "prepare_file",
+    "read_exchanges",
+]
+
+Method: TypeAlias = Literal["generate", "stream"]
+
+_Plain: TypeAlias = dict[str, Any]
+
+_VERSION = 1
+_FACTS = ("status", "retry_after", "is_retryable", "request_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request and what came of it.
+
+    Args:
+        line: Of the file, from 1.
+        method: How it was asked.
+        request: What was asked, as JSON values.
+        events: What came, for a stream; else what a stream of the answer would be.
+        response: The whole answer, if it came.
+        error: What was raised, if anything was.
+    """
+
+    line: int
+    method: Method
+    request: _Plain
+    events: Sequence[StreamEvent]
+    response: ChatResponse | None
+    error: _Plain | None
+
+
+def prepare_file(path: Path) -> None:
+    """Make the file, and its folder, where there is none; check it where there is one.
+
+    Raises:
+        ConfigurationError: It can't be written, or is no cassette.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            is_new = file.tell() == 0
+    except OSError as error:
+        raise ConfigurationError(f"the cassette {path} can't be written: {error.strerror or error}") from error
+    if not is_new:
+        read_exchanges(path)
+
+
+def append_exchange(path: Path, exchange: _Plain) -> None:
+    """Write an exchange at the end, whole or not at all; other processes may do the same."""
+    line = canonical_json(exchange).encode() + b"\n"
+    with path.open("r+b", buffering=0) as file, _locked(file):
+        end = file.seek(0, os.SEEK_END)
+        if end == 0:
+            line = canonical_json({"cassette": _VERSION}).encode() + b"\n" + line
+        try:
+            while line:
+                line = line[file.write(line) :]
+        except OSError:
+            file.truncate(end)  # a disk that is full leaves no half of a line
+            raise
+
+
+def read_exchanges(path: Path) -> list[Exchange]:
+    """Return the exchanges of a cassette, in order.
+
+    Raises:
+        ConfigurationError: There is no such file, or it is no cassette; it names the line.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"there is no cassette at {path}: record one with RecordingProvider(provider, path)"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"the cassette {path} can't be read: {error}") from error
+    lines = text.split("\n")
+    if lines.pop():
+        raise ConfigurationError(
+            f"{path}, line {len(lines) + 1}: the line is cut off; delete it, or record the cassette anew"
+        )
+    exchanges: list[Exchange] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found: object = json.loads(line)
+            if number == 1:
+                _check_version(found)
+            else:
+                exchanges.append(_exchange(number, found))
+        except (ValueError, LookupError, TypeError) as error:
+            raise ConfigurationError(f"{path}, line {number}: not what a cassette has there: {error}") from error
+    return exchanges
+
+
+def _check_version(header: object) -> None:
+    if header != {"cassette": _VERSION}:
+        raise ValueError(
+            f'the first line must be {{"cassette": {_VERSION}}}; record anew what another version has recorded'
+        )
+
+
+def _exchange(line: int, found: object) -> Exchange:
+    if not isinstance(found, dict):
+        raise TypeError("an exchange is an object")
+    plain = cast("_Plain", found)
+    request = plain["request"]
+    request["messages"]
+    if "events" in plain:
+        events = [event_from_plain(event) for event in plain["events"]]
+        done = events[-1] if events else None
+        response = done.response if isinstance(done, ResponseDone) else None
+    else:
+        response = response_from_plain(plain["response"]) if "response" in plain else None
+        events = [] if response is None else list(events_of(response))
+    error = plain.get("error")
+    if error is not None:
+        error_from_plain(error)
+    elif response is None and not plain.get("left"):
+        raise ValueError("an exchange has a response, events that end with one, an error, or was left")
+    method: Method = "stream" if "events" in plain else "generate"
+    return Exchange(line=line, method=method, request=request, events=events, response=response, error=error)
+
+
+def error_to_plain(error: ProviderError) -> _Plain:
+    """Return an error as JSON values; `error_from_plain` gives it back."""
+    # A subclass of somebody's own is told as the one of ours that it stands for.
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    facts = {name: getattr(error, name) for name in _FACTS}
+    return {"type": kind.__name__, "provider": error.provider, "message": error.message, **facts}
+
+
+def error_from_plain(plain: _Plain) -> ProviderError:
+    """Return the error that `error_to_plain` said.
+
+    Raises:
+        LookupError, TypeError: It is none.
+    """
+    kind = getattr(errors, plain["type"], None)
+    if not (isinstance(kind, type) and issubclass(kind, ProviderError)):
+        raise TypeError(f"{plain['type']} is no error of a provider")
+    return kind(plain["provider"], plain["message"], **{name: plain.get(name) for name in _FACTS})
+
+
+@contextmanager
+def _locked(file: FileIO) -> Generator[None]:
+    """Keep other processes out of the file until it is closed."""
+    if sys.platform != "win32":
+        fcntl.flock(file, fcntl.LOCK_EX)
+    yield

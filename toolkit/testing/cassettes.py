@@ -1,0 +1,253 @@
+"""Providers that record what is said with a model, and play it again offline."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from difflib import unified_diff
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, NoReturn, TypeAlias
+
+import anyio.lowlevel
+
+from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
+from toolkit.chat.provider import closing
+from toolkit.chat.serialization import canonical_json, event_to_plain, request_to_plain, response_to_plain
+from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.testing.cassette_file import (
+    Exchange,
+    Method,
+    append_exchange,
+    error_from_plain,
+    error_to_plain,
+    prepare_file,
+    read_exchanges,
+)
+from toolkit.testing.scrubbing import SECRET_NAMES, Scrubber
+
+__all__ = ["Matching", "RecordingProvider", "ReplayProvider"]
+
+Matching: TypeAlias = Literal["strict", "lenient"]
+"""What makes a request the one that was recorded; see `ReplayProvider`."""
+
+_Plain: TypeAlias = dict[str, Any]
+
+_LONGEST_DIFF = 60
+
+
+class RecordingProvider:
+    """Passes everything on to a provider, and writes it down for `ReplayProvider`.
+
+    Each exchange is appended whole, in one piece, the moment it is over; answers, streams with their deltas, and
+    `ProviderError`s too. A request that is cancelled before anything came is not written. What is there already stays:
+    delete the file to record anew.
+
+    Secrets are struck out of what is written: what keys of well-known vendors look like, the fields of options and
+    metadata with telling names, and the texts in `secrets`. The caller gets the answers as they are.
+
+    Args:
+        provider: Answers. Closing it stays with who made it.
+        path: The cassette; it and its folder are made where there is none.
+        secrets: More texts to strike out.
+        secret_names: The last words of the names of fields that hold secrets.
+
+    Raises:
+        ConfigurationError: The file is there and is no cassette, or can't be written.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        path: str | os.PathLike[str],
+        *,
+        secrets: Iterable[str] = (),
+        secret_names: Iterable[str] = SECRET_NAMES,
+    ) -> None:
+        self._provider = provider
+        self._path = Path(path)
+        self._scrub = Scrubber(secrets, secret_names)
+        self._lock = Lock()
+        prepare_file(self._path)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._provider!r}, {str(self._path)!r})"
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the provider's answer, written down."""
+        asked = request_to_plain(request)
+        try:
+            response = await self._provider.generate(request)
+        except ProviderError as error:
+            self._append(request=asked, error=error_to_plain(error))
+            raise
+        self._append(request=asked, response=response_to_plain(response))
+        return response
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the provider's answer as it comes; it is written down when it is over, or left."""
+        asked = request_to_plain(request)
+        heard: list[_Plain] = []
+        outcome: _Plain = {"left": True}
+        try:
+            async with closing(self._provider.stream(request)) as events:
+                async for event in events:
+                    heard.append(event_to_plain(event))
+                    if isinstance(event, ResponseDone):
+                        outcome = {}
+                    yield event
+        except ProviderError as error:
+            outcome = {"error": error_to_plain(error)}
+            raise
+        finally:
+            if heard or "error" in outcome:
+                self._append(request=asked, events=heard, **outcome)
+
+    def _append(self, **exchange: Any) -> None:
+        # In no other thread, so that no cancellation comes between an answer and its record.
+        with self._lock:
+            append_exchange(self._path, self._scrub(exchange))
+
+
+class ReplayProvider:
+    """Answers from a cassette, offline: the same answers, deltas and errors as when it was recorded.
+
+    - ``strict``: the request must be equal in all but its timeout, asked the same way (`generate` or `stream`); each
+      exchange is played once, equal ones in the order in which they were recorded.
+    - ``lenient``: only what was said must be equal: the texts, the calls with their arguments as JSON values and the
+      results, in order. Settings, tools, ids, reasoning and the way of asking don't count, and the last of equal
+      exchanges is played again and again.
+
+    Args:
+        path: The cassette.
+        matching: As above.
+        secrets: The same as for recording.
+        secret_names: The same as for recording.
+
+    Raises:
+        ConfigurationError: There is no such file, or it is no cassette; it names the line. A request that was not
+            recorded raises it too, with the difference from the next exchange that was.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        matching: Matching = "strict",
+        secrets: Iterable[str] = (),
+        secret_names: Iterable[str] = SECRET_NAMES,
+    ) -> None:
+        self._path = Path(path)
+        self._matching: Matching = matching
+        self._scrub = Scrubber(secrets, secret_names)
+        self._exchanges = read_exchanges(self._path)
+        self._unplayed = dict.fromkeys(range(len(self._exchanges)))
+        self._places: dict[str, list[int]] = {}
+        for place, exchange in enumerate(self._exchanges):
+            key = canonical_json(self._compared(exchange.request, exchange.method))
+            self._places.setdefault(key, []).append(place)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._path)!r}, matching={self._matching!r})"
+
+    @property
+    def unplayed(self) -> int:
+        """How many exchanges nobody has asked for yet."""
+        return len(self._unplayed)
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the recorded answer.
+
+        Raises:
+            ProviderError: That is what was recorded.
+            ConfigurationError: The request was not recorded.
+        """
+        await anyio.lowlevel.checkpoint()
+        exchange = self._next(request, "generate")
+        if exchange.response is None:
+            self._end(exchange)
+        return exchange.response
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the recorded answer, piece by piece as it was recorded.
+
+        Raises:
+            ProviderError: That is what was recorded, after the same pieces.
+            ConfigurationError: The request was not recorded, or not beyond what was yielded.
+        """
+        await anyio.lowlevel.checkpoint()
+        exchange = self._next(request, "stream")
+        for event in exchange.events:
+            yield event
+        if exchange.response is None:
+            self._end(exchange)
+
+    def _end(self, exchange: Exchange) -> NoReturn:
+        if exchange.error is not None:
+            raise error_from_plain(exchange.error)
+        raise ConfigurationError(
+            f"{self._path}, line {exchange.line}: the recording ends here, since whoever listened left the stream"
+        )
+
+    def _next(self, request: ChatRequest, method: Method) -> Exchange:
+        compared = self._compared(self._scrub(request_to_plain(request)), method)
+        places = self._places.get(canonical_json(compared), ())
+        place = next((place for place in places if place in self._unplayed), None)
+        if place is None and places and self._matching == "lenient":
+            place = places[-1]
+        if place is None:
+            raise ConfigurationError(self._mismatch(compared))
+        self._unplayed.pop(place, None)
+        return self._exchanges[place]
+
+    def _compared(self, asked: _Plain, method: Method) -> _Plain:
+        if self._matching == "strict":
+            return {"method": method, "request": asked}
+        return {"said": [said for message in asked["messages"] for said in _said(message)]}
+
+    def _mismatch(self, asked: _Plain) -> str:
+        what = f"{self._path}: this request was not recorded, or has been played already"
+        again = "record anew (delete the file first) if it is right as it is"
+        if not self._unplayed:
+            return f"{what}: all {len(self._exchanges)} exchanges are played; {again}"
+        nearest = self._exchanges[next(iter(self._unplayed))]
+        recorded = self._compared(nearest.request, nearest.method)
+        lines = list(
+            unified_diff(_lines(recorded), _lines(asked), f"recorded, line {nearest.line}", "asked now", lineterm="")
+        )
+        left_out = len(lines) - _LONGEST_DIFF
+        if left_out > 0:
+            lines[_LONGEST_DIFF:] = [f"... and {left_out} lines more"]
+        difference = "\n".join(lines)
+        return f"{what}; {again}. The next one that was recorded differs so:\n{difference}"
+
+
+def _said(message: Mapping[str, Any]) -> list[list[Any]]:
+    """What lenient matching looks at in a message."""
+    content: Any = message["content"]
+    if isinstance(content, str):
+        return [[message["role"], content]]
+    said: list[list[Any]] = []
+    for block in content:
+        match block:
+            case {"type": "call", "name": name, "arguments": arguments}:
+                said.append(["call", name, _value_of(arguments)])
+            case {"type": "text", "text": text}:
+                said.append([message["role"], text])
+            case {"type": "reasoning"}:
+                pass
+            case _:
+                said.append([message["role"], {name: value for name, value in block.items() if name != "name"}])
+    return said
+
+
+def _value_of(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def _lines(plain: _Plain) -> list[str]:
+    return json.dumps(plain, ensure_ascii=False, indent=1, sort_keys=True).splitlines()

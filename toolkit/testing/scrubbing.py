@@ -1,0 +1,72 @@
+"""Strikes secrets out of what is recorded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+__all__ = ["SECRET_NAMES", "Scrubber"]
+
+SECRET_NAMES = ("key", "apikey", "authorization", "token", "secret", "password", "cookie", "credential", "credentials")
+"""The last words of the names of fields that hold secrets: ``x-api-key`` and ``accessToken`` end so."""
+
+_SCRUBBED = "[scrubbed]"
+# What keys of well-known vendors look like, and what comes after "Bearer".
+_KEYS = re.compile(
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bxox[abeoprs]-[\w-]{10,}"
+    r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}",
+    re.IGNORECASE,
+)
+_WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+# Long random texts, in which anything may turn up, and which must come back as they were.
+_SEALED = frozenset({"data", "signature", "encrypted"})
+
+
+class Scrubber:
+    """Strikes out secrets by the names of their fields, by what keys look like, and those that it is told.
+
+    Names count in options and in the metadata of answers; the rest of an exchange is searched for the texts alone.
+
+    Args:
+        secrets: Texts to strike out wherever they are; empty ones are passed over.
+        names: The last words of the names of fields that hold secrets.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), names: Iterable[str] = SECRET_NAMES) -> None:
+        self._secrets = sorted(filter(None, secrets), key=len, reverse=True)
+        self._names = frozenset(name.lower() for name in names)
+
+    def __call__(self, plain: object, *, by_name: bool = False) -> Any:
+        """Return JSON values without the secrets; what is given stays as it is.
+
+        Args:
+            plain: Texts, numbers, lists and mappings.
+            by_name: Whether the fields of `plain` are searched by name, too.
+        """
+        match plain:
+            case str():
+                return self._text(plain)
+            case dict():
+                fields = cast("Mapping[str, object]", plain)
+                return {name: self._field(name, value, by_name=by_name) for name, value in fields.items()}
+            case list():
+                return [self(item, by_name=by_name) for item in cast("list[object]", plain)]
+            case _:
+                return plain
+
+    def _field(self, name: str, value: object, *, by_name: bool) -> Any:
+        if by_name and isinstance(value, str) and self._is_secret(name):
+            return _SCRUBBED
+        if name in _SEALED and isinstance(value, str):
+            return value
+        return self(value, by_name=by_name or name in ("options", "metadata"))
+
+    def _is_secret(self, name: str) -> bool:
+        words = _WORDS.findall(name)
+        return bool(words) and words[-1].lower() in self._names
+
+    def _text(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, _SCRUBBED)
+        return _KEYS.sub(_SCRUBBED, text)
