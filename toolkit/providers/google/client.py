@@ -1,0 +1,271 @@
+"""The provider for Gemini, and what makes its requests: the SDK drafts them, and they are sent and read here.
+
+The SDK knows addresses, keys, tokens of Vertex AI and the words of its settings. It is stopped where it would send: its
+own sending is bound to asyncio, says the whole history anew for each request, and leaves streams open that are not read
+to their end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import google.auth.exceptions
+import httpx2
+import sniffio
+from google import genai
+from google.auth.credentials import Credentials
+from google.genai.types import GenerateContentConfig, HttpOptions
+from pydantic_core import from_json
+
+from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
+from toolkit.errors import ConfigurationError, ProviderAuthError
+from toolkit.providers.connection import ClientOfLoop, Exchange, is_loopback, without_credentials
+from toolkit.providers.failures import Failures, secrets_of
+from toolkit.providers.google.decode import StreamDecoder, decode_answer
+from toolkit.providers.google.encode import DIALECT, GenerateEncoder
+
+__all__ = ["GoogleProvider"]
+
+_DEFAULT_URL = "https://generativelanguage.googleapis.com"
+_KEY_VARIABLES = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
+_VERTEX_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
+_OF_THE_DRAFT = frozenset({"content-length", "host"})
+
+
+class GoogleProvider:
+    """Talks to a Gemini model: through the Gemini API with a key, or through Vertex AI with Google Cloud's credentials.
+
+    ``GoogleProvider("gemini-3.8-flash")`` needs ``GEMINI_API_KEY``. With a key it works on asyncio and on trio; the SDK
+    gets Google Cloud's tokens on asyncio alone. It may be shared by tasks, and used in one event loop after another;
+    connections are made at the first request and closed by `aclose` or by leaving ``async with``. It never retries by
+    itself: the loop does.
+
+    Each message is encoded once, however often it is sent. Thought signatures go back where they were, those of calls
+    by way of `ToolCall.extra`. Gemini caches the beginning of a prompt by itself; ``cached_content`` in `options` names
+    a cache that you have made.
+
+    Args:
+        model: The model's name.
+        api_key: None takes ``GOOGLE_API_KEY``, else ``GEMINI_API_KEY``. A server on this machine needs none, and the
+            variables are not sent there.
+        base_url: Where the server is, without ``/v1``. None means Google's own.
+        timeout: Seconds for a request that doesn't set its own; None waits for ever.
+        headers: Sent with each request.
+        options: Settings for each request, as ``google.genai.types.GenerateContentConfigDict`` has them;
+            `ChatRequest.options` go over them. A setting that is not known is an error at the first request.
+        vertexai: Whether to speak to Vertex AI; None leaves it to ``GOOGLE_GENAI_USE_VERTEXAI``.
+        project: The project at Google Cloud; None leaves it to the SDK.
+        location: The location at Google Cloud; None leaves it to the SDK.
+        credentials: Of Google Cloud; None takes the default ones of this machine.
+        name: What errors call it.
+        http_client: A client of your own, for a proxy or certificates; it is not closed.
+
+    Raises:
+        ProviderAuthError: There is no key, and neither Vertex AI nor a server on this machine is asked for.
+        ConfigurationError: The SDK refuses the combination of key, project, location and credentials.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float | None = 600,
+        headers: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        vertexai: bool | None = None,
+        project: str | None = None,
+        location: str | None = None,
+        credentials: Credentials | None = None,
+        name: str = "google",
+        http_client: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self.model = model
+        self.name = name
+        self._base_url = base_url or _DEFAULT_URL
+        self._is_vertex = _asks_for_vertex() if vertexai is None else vertexai
+        self._api_key = api_key if self._is_vertex else api_key or _key_for(self._base_url, name)
+        self._timeout = timeout
+        self._headers = headers
+        self._given_client = http_client
+        self._clients = ClientOfLoop(
+            _make_client, close=httpx2.AsyncClient.aclose, is_closed=lambda client: client.is_closed
+        )
+        self._encoder = GenerateEncoder(model=model, defaults=options or {})
+        try:
+            self._drafts = genai.Client(
+                api_key=self._api_key,
+                vertexai=self._is_vertex,
+                project=project,
+                location=location,
+                credentials=credentials,
+                http_options=HttpOptions(
+                    base_url=base_url,
+                    headers=dict(headers or {}),
+                    httpx_async_client=httpx2.AsyncClient(transport=_Stop()),
+                ),
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"Google's SDK refuses these settings: {error}") from error
+        except google.auth.exceptions.GoogleAuthError as error:
+            raise ProviderAuthError(name, f"no credentials of Google Cloud: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r}, base_url={without_credentials(self._base_url)!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; the next request makes new ones. May be called again."""
+        await self._clients.aclose()
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the model's answer.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what Gemini can't say, or has a setting that is not known.
+        """
+        timeout = self._timeout if request.timeout is None else request.timeout
+        draft = await self._draft(self._encoder.settings(request), timeout)
+        body = self._encoder.body(request, _settings_of(draft))
+        answer = await self._exchange(draft).ask(body, timeout=timeout)
+        return decode_answer(
+            answer.json, self._failures, DIALECT.names_back(request.tools), request_id=answer.request_id
+        )
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer as it comes; leaving early closes the connection.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what Gemini can't say, or has a setting that is not known.
+        """
+        timeout = self._timeout if request.timeout is None else request.timeout
+        draft = await self._draft(self._encoder.settings(request), timeout)
+        body = self._encoder.body(request, _settings_of(draft))
+        async with self._exchange(draft).listen(body, timeout=timeout) as pieces:
+            decoder = StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=pieces.request_id)
+            async for events in pieces:
+                for data in events:
+                    for event in decoder.feed(data):
+                        yield event
+            done = decoder.finish()
+        yield done
+
+    async def _draft(self, settings: Mapping[str, Any], timeout: float | None) -> httpx2.Request:
+        """Return the request with these settings, complete but for the contents."""
+        if self._is_vertex and self._api_key is None and sniffio.current_async_library() != "asyncio":
+            raise ConfigurationError("Google's SDK gets the tokens of Google Cloud on asyncio alone: pass an api_key")
+        options = {**settings, "automatic_function_calling": {"disable": True}, "automatic_continuation": False}
+        if timeout is not None:
+            options.setdefault("http_options", {"timeout": max(1, int(timeout * 1000))})
+        try:
+            config = GenerateContentConfig.model_validate(options)
+            await self._drafts.aio.models.generate_content(  # pyright: ignore[reportUnknownMemberType]
+                model=self.model, contents="-", config=config
+            )
+        except _DraftedError as drafted:
+            return drafted.request
+        except ValueError as error:
+            raise ConfigurationError(f"Google's SDK refuses the settings of the request: {error}") from error
+        except (google.auth.exceptions.GoogleAuthError, RuntimeError) as error:
+            raise ProviderAuthError(self.name, f"no token of Google Cloud: {error}") from error
+        raise AssertionError("the SDK sent no request")
+
+    def _exchange(self, draft: httpx2.Request) -> Exchange:
+        return Exchange(send=partial(self._send, draft), failures=self._failures, raised=httpx2.HTTPError)
+
+    async def _send(
+        self, draft: httpx2.Request, body: bytes, *, streams: bool, timeout: float | None
+    ) -> httpx2.Response:
+        url = str(draft.url)
+        if streams:
+            url = url.replace(":generateContent", ":streamGenerateContent?alt=sse")
+        client = self._given_client or self._clients.get()
+        headers = {name: value for name, value in draft.headers.items() if name not in _OF_THE_DRAFT}
+        request = client.build_request("POST", url, content=body, headers=headers, timeout=timeout)
+        response = await client.send(request, stream=streams)
+        if response.is_success:
+            return response
+        try:
+            await response.aread()
+        finally:
+            await response.aclose()
+        raise self._failures().refused(response.status_code, response.headers, _body_of(response))
+
+    def _failures(self) -> Failures:
+        return Failures(
+            provider=self.name,
+            url=without_credentials(self._base_url),
+            model=self.model,
+            key_advice=(
+                "check the credentials of Google Cloud"
+                if self._is_vertex
+                else "check the key: api_key or the environment variable GEMINI_API_KEY"
+            ),
+            protocol="an answer of Gemini's",
+            url_advice="check base_url, which must not end in /v1",
+            secrets=(self._api_key or "", urlsplit(self._base_url).password or "", *secrets_of(self._headers)),
+        )
+
+
+class _DraftedError(Exception):
+    """Carries a request out of the SDK."""
+
+    def __init__(self, request: httpx2.Request) -> None:
+        self.request = request
+        super().__init__()
+
+
+class _Stop(httpx2.AsyncBaseTransport):
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        raise _DraftedError(request)
+
+
+def _make_client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(follow_redirects=True, timeout=None)
+
+
+def _settings_of(draft: httpx2.Request) -> Mapping[str, Any]:
+    settings: dict[str, Any] = from_json(draft.content)
+    return {name: value for name, value in settings.items() if name != "contents"}
+
+
+def _body_of(response: httpx2.Response) -> object:
+    try:
+        return from_json(response.content)
+    except ValueError:
+        return response.text
+
+
+def _key_for(base_url: str, name: str) -> str:
+    if is_loopback(base_url):
+        return "none"
+    for variable in _KEY_VARIABLES:
+        if key := os.environ.get(variable):
+            return key
+    raise ProviderAuthError(
+        name,
+        f"no key for {without_credentials(base_url)}: set the environment variable GEMINI_API_KEY, or pass api_key; "
+        "for Vertex AI pass vertexai=True",
+    )
+
+
+def _asks_for_vertex() -> bool:
+    return any(os.environ.get(variable, "").lower() in ("true", "1") for variable in _VERTEX_VARIABLES)

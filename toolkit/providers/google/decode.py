@@ -1,0 +1,259 @@
+"""Answers as our words say them: pure functions from Gemini's ``generateContent``, whole or in pieces.
+
+What has no word of ours (thought signatures beside calls, code that the model ran) is kept sealed in a
+`ReasoningBlock` at its place and goes back as it came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from toolkit.chat import (
+    ArgumentsDelta,
+    AssistantContent,
+    AssistantMessage,
+    AudioBlock,
+    ChatResponse,
+    FileBlock,
+    ImageBlock,
+    ReasoningBlock,
+    ReasoningDelta,
+    ResponseDone,
+    StopReason,
+    StreamEvent,
+    TextBlock,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
+from toolkit.errors import BadResponseError, ContentFilteredError
+from toolkit.providers.dialect import sealed
+from toolkit.providers.failures import Failures
+from toolkit.providers.google.encode import PROVIDER
+from toolkit.providers.json_values import as_bytes, as_items, as_mapping, as_text
+
+__all__ = ["StreamDecoder", "decode_answer", "decode_usage"]
+
+_STOP_REASONS: Mapping[str, StopReason] = {
+    "MAX_TOKENS": "max_tokens",
+    **dict.fromkeys(
+        (
+            "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY",
+            "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
+        ),
+        "content_filter",
+    ),
+}  # fmt: skip
+_MISCALLED = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
+_TOLD = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
+
+
+def decode_answer(
+    answer: Mapping[str, Any],
+    failures: Callable[[], Failures],
+    names: Mapping[str, str],
+    *,
+    request_id: str | None = None,
+) -> ChatResponse:
+    """Return the first candidate as an answer.
+
+    Args:
+        answer: What the server sent.
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the response's own id is taken.
+
+    Raises:
+        BadResponseError: There is no answer in it.
+        ContentFilteredError: The request was refused before a model read it.
+        ProviderError: It is an error dressed as a success.
+    """
+    reply = _Reply(failures, names, request_id)
+    for _ in reply.read(answer):
+        pass
+    if not reply.candidate:
+        raise failures().empty("candidates", request_id=request_id)
+    return reply.finish()
+
+
+class StreamDecoder:
+    """Puts an answer together from its pieces: `feed` each one, then `finish`.
+
+    Args:
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the response's own id is taken.
+    """
+
+    def __init__(
+        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
+    ) -> None:
+        self._failures = failures
+        self._request_id = request_id
+        self._reply = _Reply(failures, names, request_id)
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield what is new in a piece.
+
+        Raises:
+            ProviderError: The piece tells of an error.
+            ValueError: It is not JSON.
+        """
+        return self._reply.read(as_mapping(from_json(data)))
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer.
+
+        Raises:
+            ProviderError: The stream ended before the answer did; the same request may work.
+        """
+        if not self._reply.candidate.get("finishReason"):
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._reply.finish())
+
+
+def decode_usage(usage: object) -> Usage:
+    """Return what a request cost; zeros where the server did not say."""
+    told = as_mapping(usage)
+    thought = told.get("thoughtsTokenCount")
+    return Usage(
+        input_tokens=(told.get("promptTokenCount") or 0) + (told.get("toolUsePromptTokenCount") or 0),
+        output_tokens=(told.get("candidatesTokenCount") or 0) + (thought or 0),
+        reasoning_tokens=thought,
+        cache_read_tokens=told.get("cachedContentTokenCount"),
+    )
+
+
+class _Reply:
+    """What has been said so far. A whole answer is read as one large piece."""
+
+    def __init__(self, failures: Callable[[], Failures], names: Mapping[str, str], request_id: str | None) -> None:
+        self.candidate: dict[str, Any] = {}
+        self._failures = failures
+        self._names = names
+        self._request_id = request_id
+        self._answer: dict[str, Any] = {}
+        self._content: list[AssistantContent] = []
+        self._spoken: list[str] = []
+        self._is_thought = False
+        self._calls = 0
+
+    def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        if error := piece.get("error"):
+            raise self._failures().reported(error, request_id=self._request_id)
+        self._answer |= {name: value for name, value in piece.items() if name != "candidates" and value is not None}
+        candidates = as_items(piece.get("candidates"))
+        if not candidates:
+            self._complain_of_a_block(as_mapping(piece.get("promptFeedback")))
+            return
+        self.candidate |= {name: value for name, value in candidates[0].items() if value is not None}
+        for part in as_items(as_mapping(candidates[0].get("content")).get("parts")):
+            yield from self._read_part(part)
+
+    def finish(self) -> ChatResponse:
+        self._end_speech()
+        reason = as_text(self.candidate.get("finishReason"))
+        told = {name: self.candidate[name] for name in _TOLD if self.candidate.get(name)}
+        if reason in _MISCALLED and not self._calls:
+            said = as_text(told.get("finishMessage"))
+            raise BadResponseError(
+                self._failures().provider,
+                f"the model made a call that can't be read ({reason}{': ' + said if said else ''}): try again",
+                is_retryable=True,
+                request_id=self._request_id,
+            )
+        if reason not in ("", "STOP", *_STOP_REASONS):
+            told["finishReason"] = reason
+        return ChatResponse(
+            message=AssistantMessage(self._content),
+            usage=decode_usage(self._answer.get("usageMetadata")),
+            stop_reason=_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn"),
+            model=as_text(self._answer.get("modelVersion")),
+            request_id=self._request_id or as_text(self._answer.get("responseId")) or None,
+            metadata=told,
+        )
+
+    def _complain_of_a_block(self, feedback: Mapping[str, Any]) -> None:
+        if reason := as_text(feedback.get("blockReason")):
+            said = as_text(feedback.get("blockReasonMessage")) or "Google says no more"
+            raise ContentFilteredError(
+                self._failures().provider,
+                f"the content filter refused the request ({reason}): {said}; change what is asked",
+                request_id=self._request_id,
+            )
+
+    def _read_part(self, part: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        signature = as_text(part.get("thoughtSignature"))
+        if call := as_mapping(part.get("functionCall")):
+            self._end_speech()
+            yield self._read_call(call, signature)
+            return
+        if isinstance(part.get("text"), str):
+            yield from self._say(part["text"], is_thought=bool(part.get("thought")))
+            if signature and part.get("thought") and self._spoken:
+                self._content.append(
+                    ReasoningBlock(text="".join(self._spoken), encrypted=_kept(thoughtSignature=signature))
+                )
+                self._spoken = []
+                return
+        elif media := _media(part):
+            self._end_speech()
+            self._content.append(media)
+        else:
+            self._end_speech()
+            self._content.append(ReasoningBlock(encrypted=_kept(part=dict(part))))
+            return
+        if signature:
+            self._end_speech()
+            self._content.append(ReasoningBlock(encrypted=_kept(thoughtSignature=signature)))
+
+    def _read_call(self, call: Mapping[str, Any], signature: str) -> ArgumentsDelta:
+        name = as_text(call.get("name"))
+        arguments = json.dumps(as_mapping(call.get("args")), ensure_ascii=False)
+        made = ToolCall(as_text(call.get("id")), self._names.get(name, name), arguments)
+        if signature:
+            # As Google's endpoint for chat completions has it, so that a transcript may go on there.
+            made.extra = {"extra_content": {PROVIDER: {"thought_signature": signature}}}
+        self._content.append(made)
+        self._calls += 1
+        return ArgumentsDelta(self._calls - 1, made.id, made.name, arguments)
+
+    def _say(self, text: str, *, is_thought: bool) -> Iterator[StreamEvent]:
+        if not text:
+            return
+        if is_thought != self._is_thought:
+            self._end_speech()
+            self._is_thought = is_thought
+        self._spoken.append(text)
+        yield ReasoningDelta(text) if is_thought else TextDelta(text)
+
+    def _end_speech(self) -> None:
+        """Make a block of what was said since the last one."""
+        if self._spoken:
+            text = "".join(self._spoken)
+            self._content.append(ReasoningBlock(text=text) if self._is_thought else TextBlock(text))
+            self._spoken = []
+
+
+def _kept(**kept: Any) -> str:
+    return sealed(PROVIDER, kept)
+
+
+def _media(part: Mapping[str, Any]) -> ImageBlock | AudioBlock | FileBlock | None:
+    data = as_mapping(part.get("inlineData"))
+    file = as_mapping(part.get("fileData"))
+    if not data and not file:
+        return None
+    media_type = as_text((data or file).get("mimeType")) or "application/octet-stream"
+    content = as_bytes(data.get("data")) if data else None
+    url = as_text(file.get("fileUri")) or None
+    name = as_text((data or file).get("displayName")) or "file"
+    if media_type.startswith("image/"):
+        return ImageBlock(content, media_type=media_type, url=url)
+    if media_type.startswith("audio/") and content is not None:
+        return AudioBlock(content, media_type=media_type)
+    return FileBlock(content, name=name, media_type=media_type, url=url)

@@ -1,0 +1,355 @@
+"""Requests as Gemini's ``generateContent`` says them: settings in the SDK's words, and the contents and tools in JSON.
+
+Of what differs between formats (`toolkit.providers.dialect`) this one has:
+
+- The system messages at the beginning are a setting; a later one is marked text of the user.
+- Roles take turns and the user begins.
+- A result is text, under ``output`` or, of a failed call, ``error``. Its images, sounds and files stand after the last
+  result of the turn.
+- What the model wants back (thought signatures, code that it ran) goes back where it was. A call of another provider's
+  model has no signature; Gemini 3 and later refuse that, unless told to go without.
+- There is no switch for calls side by side: a request for one at a time says so in the system text.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, assert_never, cast
+
+from toolkit.chat import (
+    AssistantMessage,
+    AudioBlock,
+    ChatRequest,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    Message,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    UserMessage,
+)
+from toolkit.errors import ConfigurationError
+from toolkit.providers.dialect import (
+    BEGINNING_LEFT_OUT,
+    Dialect,
+    arguments_object,
+    as_user_text,
+    checked_choice,
+    file_text,
+    in_turns,
+    result_text,
+    source_of,
+    split_system,
+    unsealed,
+)
+from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
+from toolkit.providers.json_values import as_mapping, as_text
+from toolkit.schema import gemini
+
+__all__ = ["DIALECT", "PROVIDER", "EncodedMessage", "GenerateEncoder", "encode_message", "encode_tool"]
+
+JsonObject: TypeAlias = dict[str, Any]
+
+DIALECT = Dialect(tool_name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"))
+PROVIDER = "google"
+
+_LAID_OVER = ("tool_config", "thinking_config")
+_ONE_AT_A_TIME = "Call one function at a time."
+_WITHOUT_SIGNATURES = re.compile(r"(models/)?(gemini-[12]|gemma)")
+_NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that another model made
+_BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedMessage:
+    """One message as the wire has it.
+
+    Args:
+        parts: Its parts.
+        attachments: What a result can't hold: parts that follow the turn's last result.
+    """
+
+    parts: Sequence[JsonObject]
+    attachments: Sequence[JsonObject] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    parts: tuple[bytes, ...]
+    attachments: tuple[bytes, ...]
+    is_result: bool
+
+
+class GenerateEncoder:
+    """Encodes the requests of one provider, each message and each tool once.
+
+    Args:
+        model: The model's name.
+        defaults: Settings that the request may overwrite, as the SDK's ``GenerateContentConfig`` has them.
+    """
+
+    def __init__(self, *, model: str, defaults: Mapping[str, Any]) -> None:
+        self._defaults = dict(defaults)
+        self._wants_signatures = _WITHOUT_SIGNATURES.match(model) is None
+        self._messages = EncodedOnce(self._keep, size_of=lambda kept: sum(map(len, kept.parts + kept.attachments)))
+        self._tools = EncodedOnce(_tool_bytes, size_of=len)
+
+    def settings(self, request: ChatRequest) -> JsonObject:
+        """Return what the request says beside contents and tools, as a ``GenerateContentConfig`` takes it.
+
+        The `options` go over everything, those of `tool_config` and `thinking_config` one by one; None takes a setting
+        away.
+
+        Raises:
+            ConfigurationError: The request asks for what can't be said.
+        """
+        system, _ = split_system(request.messages)
+        if request.tools and request.parallel_tool_calls is False:
+            system = f"{system}\n\n{_ONE_AT_A_TIME}".strip()
+        settings: JsonObject = {
+            "system_instruction": system or None,
+            "temperature": request.temperature,
+            "max_output_tokens": request.max_tokens,
+            "seed": request.seed,
+            "stop_sequences": list(request.stop) or None,
+            "tool_config": _tool_config(request),
+            "thinking_config": self._thinking(request.reasoning_effort),
+        }
+        if request.response_format is not None:
+            schema = dict(request.response_format.schema)
+            settings |= {"response_mime_type": "application/json", "response_json_schema": schema}
+        merged = dict(self._defaults)
+        for over in ({name: value for name, value in settings.items() if value is not None}, request.options):
+            for name, value in over.items():
+                merged[name] = {**as_mapping(merged.get(name)), **value} if name in _LAID_OVER and value else value
+        return {name: value for name, value in merged.items() if value is not None}
+
+    def body(self, request: ChatRequest, settings: Mapping[str, Any]) -> bytes:
+        """Return the body of a request.
+
+        Args:
+            request: The request.
+            settings: Its settings as the wire has them: `settings`, as the SDK says them.
+        """
+        _, messages = split_system(request.messages)
+        members = {"contents": self._turns(_named(messages))}
+        tools = [to_bytes(tool, "a tool") for tool in settings.get("tools", ())]
+        if request.tools:
+            tools.append(b'{"functionDeclarations":' + joined(self._tools.all_of(request.tools)) + b"}")
+        if tools:
+            members["tools"] = joined(tools)
+        return assembled({name: value for name, value in settings.items() if name not in members}, members)
+
+    def _thinking(self, effort: str | None) -> JsonObject | None:
+        if effort is None:
+            return None
+        if self._wants_signatures:
+            return {"thinking_level": "MINIMAL" if effort == "none" else effort.upper()}
+        if effort not in _BUDGETS:
+            raise ConfigurationError(f"reasoning_effort is '{effort}', which is not one of: {', '.join(_BUDGETS)}")
+        return {"thinking_budget": _BUDGETS[effort]}
+
+    def _turns(self, messages: Sequence[Message]) -> bytes:
+        turns: list[tuple[str, list[bytes]]] = []
+        for speaker, group in in_turns(messages):
+            role = "model" if speaker == "assistant" else speaker
+            parts = _parts_of(self._messages.all_of(group))
+            if turns and turns[-1][0] == role:
+                turns[-1][1].extend(parts)
+            elif parts:
+                turns.append((role, parts))
+        if not turns:
+            raise ConfigurationError("there is nothing to answer: Gemini wants a message of the user")
+        if turns[0][0] == "model":
+            turns.insert(0, ("user", [to_bytes({"text": BEGINNING_LEFT_OUT}, "text")]))
+        return joined([b'{"role":"%s","parts":%s}' % (role.encode(), joined(parts)) for role, parts in turns])
+
+    def _keep(self, message: Message) -> _Kept:
+        encoded = encode_message(message, wants_signatures=self._wants_signatures)
+        subject = f"a {message.role} message"
+        return _Kept(
+            parts=tuple([to_bytes(part, subject) for part in encoded.parts]),
+            attachments=tuple([to_bytes(part, subject) for part in encoded.attachments]),
+            is_result=isinstance(message, ToolResult),
+        )
+
+
+def encode_message(message: Message, *, wants_signatures: bool = True) -> EncodedMessage:
+    """Return the parts that a message is on the wire. Pure: the same message gives the same value.
+
+    Args:
+        message: What to encode; a result needs its `tool_name`.
+        wants_signatures: Whether the model refuses calls without a signature.
+    """
+    match message:
+        case SystemMessage():
+            return EncodedMessage([{"text": as_user_text(message)}])
+        case UserMessage():
+            blocks = (TextBlock(message.content),) if isinstance(message.content, str) else message.content
+            return EncodedMessage([_encode_part(block) for block in blocks if not _is_empty(block)])
+        case AssistantMessage():
+            parts = _encode_assistant(message)
+            if wants_signatures:
+                _allow_unsigned(parts)
+            return EncodedMessage(parts)
+        case ToolResult():
+            return _encode_result(message)
+        case _:
+            assert_never(message)
+
+
+def encode_tool(definition: ToolDefinition) -> JsonObject:
+    """Return a tool as the wire has it."""
+    tool: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
+    parameters = gemini(definition.parameters)
+    # An object without properties is refused there.
+    return {**tool, "parameters": parameters} if parameters.get("properties") else tool
+
+
+def _tool_bytes(tool: ToolDefinition) -> bytes:
+    return to_bytes(encode_tool(tool), f"tool '{tool.name}'")
+
+
+def _tool_config(request: ChatRequest) -> JsonObject | None:
+    tools = request.tools or ()
+    choice = checked_choice(request.tool_choice, tools)
+    if not tools:
+        return None
+    calling: JsonObject
+    match choice:
+        case "auto" if any(tool.strict for tool in tools):
+            calling = {"mode": "VALIDATED"}
+        case "auto":
+            return None
+        case "none":
+            calling = {"mode": "NONE"}
+        case "required":
+            calling = {"mode": "ANY"}
+        case "one":
+            calling = {"mode": "ANY", "allowed_function_names": [DIALECT.tool_name_of(request.tool_choice)]}
+        case _:
+            assert_never(choice)
+    return {"function_calling_config": calling}
+
+
+def _named(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages with the tool's name in each result: Gemini wants it there."""
+    if all(message.tool_name for message in messages if isinstance(message, ToolResult)):
+        return messages
+    names: dict[str, str] = {}
+    named: list[Message] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            names |= {call.id: call.name for call in message.tool_calls}
+        elif isinstance(message, ToolResult) and not message.tool_name:
+            named.append(replace(message, tool_name=names.get(message.call_id, "unknown")))
+            continue
+        named.append(message)
+    return named
+
+
+def _parts_of(group: Sequence[_Kept]) -> list[bytes]:
+    parts: list[bytes] = []
+    waiting: list[bytes] = []
+    for kept in group:
+        if not kept.is_result:
+            parts.extend(waiting)
+            waiting = []
+        parts.extend(kept.parts)
+        waiting.extend(kept.attachments)
+    return parts + waiting
+
+
+def _is_empty(block: object) -> bool:
+    return isinstance(block, TextBlock) and not block.text
+
+
+def _encode_part(block: ContentBlock) -> JsonObject:
+    match block:
+        case TextBlock():
+            return {"text": block.text}
+        case AudioBlock():
+            return _data_part(block.data, block.media_type)
+        case ImageBlock():
+            return _source_part(block)
+        case FileBlock():
+            text = None if block.data is None else file_text(block)
+            return _source_part(block) if text is None else {"text": text}
+        case _:
+            assert_never(block)
+
+
+def _source_part(block: ImageBlock | FileBlock) -> JsonObject:
+    source = source_of(block)
+    if isinstance(source, str):
+        return {"fileData": {"fileUri": source, "mimeType": block.media_type}}
+    return _data_part(source, block.media_type)
+
+
+def _data_part(data: bytes, media_type: str) -> JsonObject:
+    return {"inlineData": {"mimeType": media_type, "data": b64encode(data).decode()}}
+
+
+def _encode_result(result: ToolResult) -> EncodedMessage:
+    call_id = DIALECT.call_id_of(result.call_id)
+    name = DIALECT.tool_name_of(result.tool_name)
+    said = result_text(replace(result, is_error=False), name=name, call_id=call_id)
+    response = {"error" if result.is_error else "output": said.text}
+    part = {"functionResponse": {"id": call_id, "name": name, "response": response}}
+    return EncodedMessage([part], [_encode_part(block) for block in said.attachments])
+
+
+def _encode_assistant(message: AssistantMessage) -> list[JsonObject]:
+    parts: list[JsonObject] = []
+    for block in message.content:
+        match block:
+            case ToolCall():
+                parts.append(_encode_call(block))
+            case ReasoningBlock():
+                for kept in _encode_reasoning(block):
+                    if parts and set(kept) == {"thoughtSignature"} and set(parts[-1]) == {"inlineData"}:
+                        parts[-1] |= kept
+                    else:
+                        parts.append({"text": "", **kept} if set(kept) == {"thoughtSignature"} else kept)
+            case _:
+                if not _is_empty(block):
+                    parts.append(_encode_part(block))
+    return parts
+
+
+def _encode_call(call: ToolCall) -> JsonObject:
+    function = {
+        "id": DIALECT.call_id_of(call.id),
+        "name": DIALECT.tool_name_of(call.name),
+        "args": arguments_object(call.arguments),
+    }
+    content = as_mapping((call.extra or {}).get("extra_content"))
+    signature = as_text(as_mapping(content.get(PROVIDER)).get("thought_signature"))
+    return {"functionCall": function, **({"thoughtSignature": signature} if signature else {})}
+
+
+def _encode_reasoning(block: ReasoningBlock) -> Iterator[JsonObject]:
+    """Yield what the decoder kept; nothing for another provider's."""
+    kept = unsealed(PROVIDER, block.encrypted or "")
+    if kept is None:
+        return
+    if isinstance(kept.get("part"), dict):
+        yield cast("JsonObject", kept["part"])
+    elif block.text:
+        yield {"text": block.text, "thought": True, **kept}
+    else:
+        yield kept
+
+
+def _allow_unsigned(parts: Sequence[JsonObject]) -> None:
+    """Say of a turn's first call that it comes from a model that signs nothing, where no call is signed."""
+    calls = [part for part in parts if "functionCall" in part]
+    if calls and not any("thoughtSignature" in part for part in calls):
+        calls[0]["thoughtSignature"] = _NO_SIGNATURE
