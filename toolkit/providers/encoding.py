@@ -83,7 +83,13 @@ def to_bytes(value: object, subject: str) -> bytes:
 
 def joined(encodings: Iterable[bytes]) -> bytes:
     """Return a JSON list of what is JSON already."""
-    return b"[" + b",".join(encodings) + b"]"
+    parts = list(encodings)
+    if not parts:
+        return b"[]"
+    # One copy of what may be megabytes, not one for each bracket.
+    parts[0] = b"[" + parts[0]
+    parts[-1] += b"]"
+    return b",".join(parts)
 
 
 def assembled(body: Mapping[str, Any], members: Mapping[str, bytes]) -> bytes:
@@ -94,8 +100,11 @@ def assembled(body: Mapping[str, Any], members: Mapping[str, bytes]) -> bytes:
         members: Fields that are JSON already; those that the body has too are the body's.
     """
     said = to_bytes({name: value for name, value in body.items() if value is not None}, "the request")
-    pieces = [to_bytes(name, "a name") + b":" + value for name, value in members.items() if name not in body]
-    return b"{" + b",".join([*([said[1:-1]] if said != b"{}" else []), *pieces]) + b"}"
+    pieces = [said[:-1]]
+    for name, value in members.items():
+        if name not in body:
+            pieces += [b"," if pieces != [b"{"] else b"", to_bytes(name, "a name"), b":", value]
+    return b"".join([*pieces, b"}"])
 
 
 def _plain(value: object) -> Any:

@@ -81,11 +81,8 @@ class Reading:
     audio_format: str = "wav"
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    wire: bytes
-    attachments: bytes
-    is_result: bool
+_Kept: TypeAlias = tuple[bytes, ...]
+"""A message; after a result that has some, its attachments."""
 
 
 class ChatEncoder:
@@ -110,7 +107,7 @@ class ChatEncoder:
         self._defaults = dict(defaults)
         self._max_tokens_field = max_tokens_field
         self._reasoning_field = reasoning_field
-        self._messages = EncodedOnce(self._keep, size_of=lambda kept: len(kept.wire) + len(kept.attachments))
+        self._messages = EncodedOnce(self._keep, size_of=lambda kept: sum(map(len, kept)))
         self._tools = EncodedOnce(_tool_bytes, size_of=len)
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
@@ -160,23 +157,25 @@ class ChatEncoder:
 
     def _joined_messages(self, messages: Sequence[Message]) -> bytes:
         """Join the messages; what results could not hold follows the last result of each turn."""
+        all_kept = self._messages.all_of(messages)
+        if max(map(len, all_kept), default=1) == 1:
+            return joined([kept[0] for kept in all_kept])
         wire: list[bytes] = []
         waiting: list[bytes] = []
-        for kept in self._messages.all_of(messages):
-            if waiting and not kept.is_result:
+        for message, kept in zip(messages, all_kept, strict=True):
+            if waiting and not isinstance(message, ToolResult):
                 wire.append(_user_message(waiting))
                 waiting = []
-            wire.append(kept.wire)
-            if kept.attachments:
-                waiting.append(kept.attachments)
+            wire.append(kept[0])
+            waiting += kept[1:]
         if waiting:
             wire.append(_user_message(waiting))
         return joined(wire)
 
     def _keep(self, message: Message) -> _Kept:
         encoded = encode_message(message, reasoning_field=self._reasoning_field)
-        attachments = to_bytes(encoded.attachments, "a result")[1:-1]
-        return _Kept(to_bytes(encoded.wire, f"a {message.role} message"), attachments, isinstance(message, ToolResult))
+        wire = to_bytes(encoded.wire, f"a {message.role} message")
+        return (wire, to_bytes(encoded.attachments, "a result")[1:-1]) if encoded.attachments else (wire,)
 
 
 def encode_message(message: Message, *, reasoning_field: str | None = None) -> EncodedMessage:
