@@ -89,7 +89,7 @@ class Failures:
             return self.unreachable(error.__cause__ if isinstance(error.__cause__, Exception) else error)
         if isinstance(error, ValueError):
             return self.not_an_answer(str(error) or type(error).__name__)
-        return ProviderError(self.provider, self._without_secrets(_short(str(error))) or type(error).__name__)
+        return ProviderError(self.provider, _short(self._without_secrets(str(error))) or type(error).__name__)
 
     def cause_of(self, error: Exception) -> Exception | None:
         """Return what to raise ``from``: the error, unless it repeats a secret, which a traceback would show."""
@@ -155,7 +155,7 @@ class Failures:
         """Return the error of an answer that is nothing of the protocol: HTML, or no JSON."""
         return BadResponseError(
             self.provider,
-            f"{self.url} did not answer with {self.protocol} ({self._without_secrets(_short(found))}): "
+            f"{self.url} did not answer with {self.protocol} ({_short(self._without_secrets(found))}): "
             f"{self.url_advice}",
             request_id=request_id,
         )
@@ -203,7 +203,7 @@ class Failures:
             text = body
         else:
             text = ""
-        return self._without_secrets(_short(text))
+        return _short(self._without_secrets(text))
 
     def _without_secrets(self, text: str) -> str:
         for secret in self.secrets:

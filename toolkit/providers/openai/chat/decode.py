@@ -7,9 +7,8 @@ empty, what can't be an answer is a `BadResponseError`.
 from __future__ import annotations
 
 import json
-from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -30,6 +29,7 @@ from toolkit.chat import (
     Usage,
 )
 from toolkit.providers.failures import Failures
+from toolkit.providers.json_values import as_bytes, as_items, as_mapping, as_text
 from toolkit.providers.openai.chat.encode import Reading
 
 __all__ = ["StreamDecoder", "decode_completion", "decode_usage"]
@@ -67,7 +67,7 @@ def decode_completion(
     if error := answer.get("error"):
         raise failures().reported(error, request_id=request_id)
     choice = _first_choice(answer)
-    message = _mapping(choice.get("message"))
+    message = as_mapping(choice.get("message"))
     if not message:
         raise failures().empty("choices", request_id=request_id)
     reply = _Reply(reading)
@@ -99,13 +99,13 @@ class StreamDecoder:
             ProviderError: The piece tells of an error.
             ValueError: It is not JSON.
         """
-        piece = _mapping(from_json(data))
+        piece = as_mapping(from_json(data))
         if error := piece.get("error"):
             raise self._failures().reported(error, request_id=self._request_id)
         choice = _first_choice(piece)
         self._answer |= {name: value for name, value in piece.items() if name != "choices" and value is not None}
         self._choice |= {name: value for name, value in choice.items() if name != "delta" and value is not None}
-        yield from self._reply.read(_mapping(choice.get("delta")))
+        yield from self._reply.read(as_mapping(choice.get("delta")))
 
     def finish(self) -> ChatResponse:
         """Return the whole answer.
@@ -120,9 +120,9 @@ class StreamDecoder:
 
 def decode_usage(usage: object) -> Usage:
     """Return what a request cost; zeros where the server did not say."""
-    told = _mapping(usage)
-    prompt = _mapping(told.get("prompt_tokens_details"))
-    completion = _mapping(told.get("completion_tokens_details"))
+    told = as_mapping(usage)
+    prompt = as_mapping(told.get("prompt_tokens_details"))
+    completion = as_mapping(told.get("completion_tokens_details"))
     cached = prompt.get("cached_tokens")
     cost = told.get("cost")
     return Usage(
@@ -163,31 +163,31 @@ class _Reply:
     def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         for field in _REASONING_FIELDS:
             if thought := piece.get(field):
-                self._reasoning.append(_text(thought))
+                self._reasoning.append(_spoken(thought))
                 yield ReasoningDelta(self._reasoning[-1])
                 break
-        for position, detail in enumerate(_items(piece.get("reasoning_details"))):
+        for position, detail in enumerate(as_items(piece.get("reasoning_details"))):
             self._read_detail(detail, position)
-        audio = _mapping(piece.get("audio"))
+        audio = as_mapping(piece.get("audio"))
         if data := audio.get("data"):
-            self._audio.append(_text(data))
+            self._audio.append(as_text(data))
         for value, said in (
             (piece.get("content"), self._text),
             (piece.get("refusal"), self._refusal),
             (audio.get("transcript"), self._transcript),
         ):
-            if text := _text(value):
+            if text := _spoken(value):
                 said.append(text)
                 yield TextDelta(text)
-        for image in _items(piece.get("images")):
-            if url := _mapping(image.get("image_url")).get("url"):
-                self._images.append(_image(_text(url)))
-        for position, call in enumerate(_items(piece.get("tool_calls"))):
+        for image in as_items(piece.get("images")):
+            if url := as_mapping(image.get("image_url")).get("url"):
+                self._images.append(_image(as_text(url)))
+        for position, call in enumerate(as_items(piece.get("tool_calls"))):
             yield self._read_call(call, position)
 
     def _read_detail(self, piece: Mapping[str, Any], position: int) -> None:
         """Put an item that the server wants back together from its pieces."""
-        kind = _text(piece.get("type"))
+        kind = as_text(piece.get("type"))
         if kind.startswith("reasoning."):
             detail = self._details.setdefault((piece.get("index", position), kind), {})
             for name, value in piece.items():
@@ -200,16 +200,16 @@ class _Reply:
         # Some servers leave the index out, others give each call index 0 and an id of its own.
         key: Any = piece.get("index")
         key = position if key is None else key
-        call_id = _text(piece.get("id"))
+        call_id = as_text(piece.get("id"))
         known = self._positions.get(key)
         if known is None or (call_id and self._calls[known].id not in ("", call_id)):
             known = self._positions[key] = len(self._calls)
             self._calls.append(_Call())
         call = self._calls[known]
-        function = _mapping(piece.get("function")) or _mapping(piece.get("custom"))
+        function = as_mapping(piece.get("function")) or as_mapping(piece.get("custom"))
         call.id = call.id or call_id
         if not call.name:
-            name = _text(function.get("name"))
+            name = as_text(function.get("name"))
             call.name = self._reading.names.get(name, name)
         arguments = function.get("arguments", function.get("input"))
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
@@ -222,7 +222,7 @@ class _Reply:
         spoken = (self._text, self._refusal, self._transcript)
         content.extend([TextBlock("".join(pieces)) for pieces in spoken if pieces])
         if self._audio:
-            content.append(AudioBlock(_bytes("".join(self._audio)), media_type=f"audio/{self._reading.audio_format}"))
+            content.append(AudioBlock(as_bytes("".join(self._audio)), media_type=f"audio/{self._reading.audio_format}"))
         content.extend(self._images)
         content.extend(
             [ToolCall(call.id, call.name, "".join(call.arguments), extra=call.extra or None) for call in self._calls]
@@ -232,8 +232,8 @@ class _Reply:
             message=AssistantMessage(content),
             usage=decode_usage(answer.get("usage")),
             stop_reason=self._stop_reason(choice),
-            model=_text(answer.get("model")),
-            request_id=request_id or _text(answer.get("id")) or None,
+            model=as_text(answer.get("model")),
+            request_id=request_id or as_text(answer.get("id")) or None,
             metadata=told,
         )
 
@@ -242,16 +242,16 @@ class _Reply:
         for detail in self._details.values():
             yield ReasoningBlock(
                 text=text,
-                signature=_text(detail.get("signature")) or None,
+                signature=as_text(detail.get("signature")) or None,
                 encrypted=json.dumps(detail, ensure_ascii=False),
-                id=_text(detail.get("id")) or None,
+                id=as_text(detail.get("id")) or None,
             )
             text = ""
         if text:
             yield ReasoningBlock(text=text)
 
     def _stop_reason(self, choice: Mapping[str, Any]) -> StopReason:
-        reason = _STOP_REASONS.get(_text(choice.get("finish_reason")))
+        reason = _STOP_REASONS.get(as_text(choice.get("finish_reason")))
         if reason in ("max_tokens", "content_filter"):
             return reason
         if self._refusal:
@@ -264,36 +264,17 @@ class _Reply:
 
 
 def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    choices = _items(answer.get("choices"))
+    choices = as_items(answer.get("choices"))
     return choices[0] if choices else {}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _items(value: object) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(value, list):
-        return ()
-    return [cast("Mapping[str, Any]", item) for item in cast("list[object]", value) if isinstance(item, Mapping)]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    # Mistral and others send the content as a list of parts.
-    return "".join([_text(part.get("text")) for part in _items(value)])
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return b64decode(text)
-    except ValueError:
-        return b""
+def _spoken(value: object) -> str:
+    """Return a text; Mistral and others send it as a list of parts."""
+    return value if isinstance(value, str) else "".join([as_text(part.get("text")) for part in as_items(value)])
 
 
 def _image(url: str) -> ImageBlock:
     head, comma, data = url.partition(",")
     if comma and head.startswith("data:") and head.endswith(";base64"):
-        return ImageBlock(_bytes(data), media_type=head.removeprefix("data:").removesuffix(";base64") or "image/png")
+        return ImageBlock(as_bytes(data), media_type=head.removeprefix("data:").removesuffix(";base64") or "image/png")
     return ImageBlock(url=url)

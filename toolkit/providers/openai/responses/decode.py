@@ -5,10 +5,9 @@ Compatible servers leave fields out, the numbers of events among them, so nothin
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -29,6 +28,7 @@ from toolkit.chat import (
     Usage,
 )
 from toolkit.providers.failures import Failures
+from toolkit.providers.json_values import as_bytes, as_items, as_mapping, as_text
 
 __all__ = ["StreamDecoder", "decode_response", "decode_usage"]
 
@@ -63,16 +63,16 @@ def decode_response(
         raise failures().reported(error, request_id=request_id)
     if not isinstance(answer.get("output"), list):
         raise failures().empty("output", request_id=request_id)
-    items = _items(answer.get("output"))
+    items = as_items(answer.get("output"))
     content: list[AssistantContent] = []
     others: list[Mapping[str, Any]] = []
     is_refusal = False
     for item in items:
         match item.get("type"):
             case "message":
-                for part in _items(item.get("content")):
+                for part in as_items(item.get("content")):
                     is_refusal = is_refusal or part.get("type") == "refusal"
-                    if text := _text(part.get("text")) or _text(part.get("refusal")):
+                    if text := as_text(part.get("text")) or as_text(part.get("refusal")):
                         content.append(TextBlock(text))
             case "reasoning":
                 content.append(_reasoning(item))
@@ -90,8 +90,8 @@ def decode_response(
         message=message,
         usage=decode_usage(answer.get("usage")),
         stop_reason=_stop_reason(answer, is_refusal=is_refusal, calls=bool(message.tool_calls)),
-        model=_text(answer.get("model")),
-        request_id=request_id or _text(answer.get("id")) or None,
+        model=as_text(answer.get("model")),
+        request_id=request_id or as_text(answer.get("id")) or None,
         metadata=told,
     )
 
@@ -122,22 +122,22 @@ class StreamDecoder:
             ProviderError: It tells of a failure.
             ValueError: It is not JSON.
         """
-        event = _mapping(from_json(data))
+        event = as_mapping(from_json(data))
         kind = event.get("type")
         if kind in _TEXT_DELTAS:
-            yield TextDelta(_text(event.get("delta")))
+            yield TextDelta(as_text(event.get("delta")))
         elif kind in _REASONING_DELTAS:
-            yield ReasoningDelta(_text(event.get("delta")))
+            yield ReasoningDelta(as_text(event.get("delta")))
         elif kind == "response.reasoning_summary_part.added" and event.get("summary_index"):
             yield ReasoningDelta(_BETWEEN_SUMMARIES)
         elif kind == "response.function_call_arguments.delta":
-            yield from self._more_of_call(event, _text(event.get("delta")))
+            yield from self._more_of_call(event, as_text(event.get("delta")))
         elif kind == "response.output_item.added":
             yield from self._begin_call(event)
         elif kind == "response.output_item.done":
             yield from self._end_item(event)
         elif kind in _ENDINGS:
-            self._end(_mapping(event.get("response")))
+            self._end(as_mapping(event.get("response")))
         elif kind == "error" or (kind is None and event.get("error")):
             raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
 
@@ -152,12 +152,12 @@ class StreamDecoder:
         return ResponseDone(self._response)
 
     def _begin_call(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
-        item = _mapping(event.get("item"))
+        item = as_mapping(event.get("item"))
         if item.get("type") == "function_call":
-            name = _text(item.get("name"))
-            call = _Call(len(self._calls), _text(item.get("call_id")), self._names.get(name, name))
+            name = as_text(item.get("name"))
+            call = _Call(len(self._calls), as_text(item.get("call_id")), self._names.get(name, name))
             self._calls[_key(event)] = call
-            yield call.more(_text(item.get("arguments")))
+            yield call.more(as_text(item.get("arguments")))
 
     def _more_of_call(self, event: Mapping[str, Any], text: str) -> Iterator[StreamEvent]:
         call = self._calls.get(_key(event))
@@ -165,7 +165,7 @@ class StreamDecoder:
             yield call.more(text)
 
     def _end_item(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
-        item = _mapping(event.get("item"))
+        item = as_mapping(event.get("item"))
         index = event.get("output_index")
         self._items.append((index if isinstance(index, int) else len(self._items), item))
         if item.get("type") == "function_call":
@@ -174,7 +174,7 @@ class StreamDecoder:
                 yield from self._begin_call(event)
             elif not call.has_arguments:
                 # Some servers send the arguments only whole.
-                yield from self._more_of_call(event, _text(item.get("arguments")))
+                yield from self._more_of_call(event, as_text(item.get("arguments")))
 
     def _end(self, answer: Mapping[str, Any]) -> None:
         output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
@@ -199,9 +199,9 @@ class _Call:
 
 def decode_usage(usage: object) -> Usage:
     """Return what a request cost; zeros where the server did not say."""
-    told = _mapping(usage)
-    read = _mapping(told.get("input_tokens_details"))
-    wrote = _mapping(told.get("output_tokens_details"))
+    told = as_mapping(usage)
+    read = as_mapping(told.get("input_tokens_details"))
+    wrote = as_mapping(told.get("output_tokens_details"))
     return Usage(
         input_tokens=told.get("input_tokens") or 0,
         output_tokens=told.get("output_tokens") or 0,
@@ -212,7 +212,7 @@ def decode_usage(usage: object) -> Usage:
 
 
 def _stop_reason(answer: Mapping[str, Any], *, is_refusal: bool, calls: bool) -> StopReason:
-    reason = _INCOMPLETE.get(_text(_mapping(answer.get("incomplete_details")).get("reason")))
+    reason = _INCOMPLETE.get(as_text(as_mapping(answer.get("incomplete_details")).get("reason")))
     if reason is not None:
         return reason
     if is_refusal:
@@ -221,46 +221,29 @@ def _stop_reason(answer: Mapping[str, Any], *, is_refusal: bool, calls: bool) ->
 
 
 def _reasoning(item: Mapping[str, Any]) -> ReasoningBlock:
-    summaries = [_text(part.get("text")) for part in _items(item.get("summary"))]
-    thoughts = [_text(part.get("text")) for part in _items(item.get("content"))]
+    summaries = [as_text(part.get("text")) for part in as_items(item.get("summary"))]
+    thoughts = [as_text(part.get("text")) for part in as_items(item.get("content"))]
     return ReasoningBlock(
         text=_BETWEEN_SUMMARIES.join(summaries) or "".join(thoughts),
-        encrypted=_text(item.get("encrypted_content")) or None,
-        id=_text(item.get("id")) or None,
+        encrypted=as_text(item.get("encrypted_content")) or None,
+        id=as_text(item.get("id")) or None,
     )
 
 
 def _call(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolCall:
-    name = _text(item.get("name"))
+    name = as_text(item.get("name"))
     extra = {field: value for field, value in item.items() if field not in _CALL_FIELDS and value is not None}
     return ToolCall(
-        _text(item.get("call_id")), names.get(name, name), _text(item.get("arguments")), extra=extra or None
+        as_text(item.get("call_id")), names.get(name, name), as_text(item.get("arguments")), extra=extra or None
     )
 
 
 def _image(item: Mapping[str, Any]) -> ImageBlock:
-    try:
-        data = b64decode(_text(item.get("result")))
-    except ValueError:
-        data = b""
-    return ImageBlock(data, media_type=f"image/{_text(item.get('output_format')) or 'png'}")
+    media_type = f"image/{as_text(item.get('output_format')) or 'png'}"
+    return ImageBlock(as_bytes(item.get("result")), media_type=media_type)
 
 
 def _key(event: Mapping[str, Any]) -> object:
     """Return what tells the items of a response apart; llama.cpp leaves the index out."""
     index = event.get("output_index")
-    return (event.get("item_id") or _mapping(event.get("item")).get("id")) if index is None else index
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _items(value: object) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(value, list):
-        return ()
-    return [cast("Mapping[str, Any]", item) for item in cast("list[object]", value) if isinstance(item, Mapping)]
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return (event.get("item_id") or as_mapping(event.get("item")).get("id")) if index is None else index
