@@ -255,14 +255,15 @@ def signers(
     if auth is None:
         return None
     schemes = document.root.at("components").at("securitySchemes", {})
+    there: dict[str, Any] = schemes.value
     by_scheme: dict[str, Auth | str] | None = auth if is_object(auth) else None
     if by_scheme is not None:
         made: dict[str, Signer] = {}
         for name, one in by_scheme.items():
             if name not in schemes.value:
-                near = get_close_matches(name, schemes.value, n=1)
-                there = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(schemes.value) or 'none'}"
-                raise OpenApiError(f"{document.name}: it has no security scheme '{name}'; {there}")
+                near = get_close_matches(name, there, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(there) or 'none'}"
+                raise OpenApiError(f"{document.name}: it has no security scheme '{name}'; {hint}")
             scheme = schemes.at(name).about(f"{document.name}: security scheme '{name}'").resolved()
             meant = _meant(one, scheme.value, scheme.subject) if isinstance(one, str) else one
             made[name] = _signer(meant, [scheme.value], document, secrets)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from toolkit.errors import OpenApiError
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.sources.openapi.document import Document, Part
-from toolkit.sources.openapi.schema import FILE_SCHEMA, Schemas, is_file
+from toolkit.sources.openapi.schema import FILE_SCHEMA, Schemas, holds_file
 
 __all__ = ["Body", "Encoding", "Endpoint", "Operation", "Parameter", "endpoint_of", "operations_of"]
 
@@ -307,13 +307,8 @@ class _Arguments:
         converted["properties"] = {name: member for name, member in with_files.items() if member is not None}
         return converted
 
-    @staticmethod
-    def _file(part: Part) -> dict[str, Any]:
-        schema = part.resolved().value
-        words = {"description": schema["description"]} if isinstance(schema.get("description"), str) else {}
-        if schema.get("type") == "array":
-            return {"type": "array", "items": dict(FILE_SCHEMA), **words}
-        return {**FILE_SCHEMA, **words}
+    def _file(self, part: Part) -> dict[str, Any]:
+        return self._schemas.with_files(part) if holds_file(part) else dict(FILE_SCHEMA)
 
     def _free(self, name: str, place: str) -> str:
         """Return a name for an argument that is not taken yet."""
@@ -379,10 +374,9 @@ def _form(whole: Part, schema: Part) -> tuple[dict[str, Encoding], frozenset[str
     members: Any = resolved.at("properties").value
     for name, member in (members if is_object(members) else {}).items():
         one = resolved.of(member)
-        items = one.resolved().at("items")
         media_type = encodings[name].media_type if name in encodings else None
         is_nothing_else = not one.value and media_type is not None and _kind(media_type) == "file"
-        if is_nothing_else or is_file(one) or (items.value is not None and is_file(items)):
+        if is_nothing_else or holds_file(one):
             files.add(name)
     return encodings, frozenset(files)
 

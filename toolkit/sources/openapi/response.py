@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import suppress
 from dataclasses import dataclass
 
 import httpx2
@@ -73,11 +73,16 @@ async def output_of(
 async def _first_bytes(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:
     """Return a body up to a limit, and whether that is all of it."""
     data = bytearray()
-    async with aclosing(response.aiter_bytes()) as pieces:
-        async for piece in pieces:
-            data += piece
-            if len(data) > limit:
-                return bytes(data[:limit]), False
+    pieces = response.aiter_bytes()
+    async for piece in pieces:
+        data += piece
+        if len(data) > limit:
+            await response.aclose()
+            # Generators of the HTTP client are still suspended inside one another, and nothing but an error from the
+            # closed connection ends them all; trio warns of those that are left to the garbage collector.
+            with suppress(Exception):
+                await anext(pieces)
+            return bytes(data[:limit]), False
     return bytes(data), True
 
 

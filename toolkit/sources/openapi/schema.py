@@ -16,7 +16,7 @@ from toolkit.schema.json_schema import with_few_definitions
 from toolkit.schema.nodes import is_array, is_object, map_subschemas, subschemas
 from toolkit.sources.openapi.document import Part
 
-__all__ = ["FILE_SCHEMA", "Schemas", "is_file"]
+__all__ = ["FILE_SCHEMA", "Schemas", "holds_file"]
 
 FILE_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -35,6 +35,8 @@ FILE_SCHEMA: Mapping[str, Any] = {
 }
 """How a model hands over a file."""
 
+_MAX_FILE_DEPTH = 5
+_MAX_INLINED = 100
 _PREFIX = "#/$defs/"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 # Words of OpenAPI, of other tools or of a document as a whole: they say nothing about a value.
@@ -58,6 +60,7 @@ class Schemas:
         self._is_3_0 = is_3_0
         self._names: dict[int, str] = {}
         self._definitions: dict[str, dict[str, Any]] = {}
+        self._references: dict[str, frozenset[str]] = {}
         # What has been converted is kept alive, so that the same id is the same object.
         self._kept: list[Any] = []
 
@@ -72,6 +75,23 @@ class Schemas:
         except RecursionError as error:
             raise OpenApiError(f"{part.subject}: a schema is nested too deeply") from error
 
+    def with_files(self, part: Part) -> dict[str, Any]:
+        """Do what `convert` does, with each file as `FILE_SCHEMA`."""
+        if not holds_file(part):
+            return self.convert(part)
+        part = part.resolved()
+        if _is_file(part.value):
+            words = {key: part.value[key] for key in _ANNOTATIONS - {"default", "examples"} if key in part.value}
+            return {**FILE_SCHEMA, **words}
+        inside = ("anyOf", "oneOf", "items")
+        converted = self.convert(part.of({key: value for key, value in part.value.items() if key not in inside}))
+        for keyword in ("anyOf", "oneOf"):
+            if is_array(listed := part.value.get(keyword)):
+                converted[keyword] = [self.with_files(part.of(member)) for member in listed]
+        if "items" in part.value:
+            converted["items"] = self.with_files(part.at("items"))
+        return converted
+
     def standing_alone(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return a converted schema with everything that it refers to."""
         needed: dict[str, dict[str, Any]] = {}
@@ -80,10 +100,13 @@ class Schemas:
             name = waiting.pop()
             if name not in needed:
                 needed[name] = self._definitions[name]
-                waiting.extend(_references(needed[name]))
+                if name not in self._references:
+                    self._references[name] = frozenset(_references(needed[name]))
+                waiting.extend(self._references[name])
         if not needed:
             return dict(schema)
-        return with_few_definitions({**schema, "$defs": {name: needed[name] for name in sorted(needed)}})
+        whole = {**schema, "$defs": {name: needed[name] for name in sorted(needed)}}
+        return with_few_definitions(whole) if len(needed) <= _MAX_INLINED else whole
 
     def _converted(self, part: Part) -> dict[str, Any]:
         schema = part.value
@@ -173,14 +196,28 @@ class Schemas:
             }
 
 
-def is_file(part: Part) -> bool:
-    """Whether a value of this schema is the content of a file."""
-    schema = part.resolved().value
-    if not is_object(schema):
-        return False
-    return schema.get("type", "string") == "string" and (
-        schema.get("format") == "binary" or (_says_media_type(schema) and "contentEncoding" not in schema)
+def holds_file(part: Part, _depth: int = 0) -> bool:
+    """Whether a value of this schema is the content of a file, or a list of such, or may be."""
+    part = part.resolved()
+    if _is_file(part.value):
+        return True
+    return _depth < _MAX_FILE_DEPTH and any(holds_file(inner, _depth + 1) for inner in _alternatives(part))
+
+
+def _is_file(schema: Any) -> bool:
+    return (
+        is_object(schema)
+        and schema.get("type", "string") == "string"
+        and (schema.get("format") == "binary" or (_says_media_type(schema) and "contentEncoding" not in schema))
     )
+
+
+def _alternatives(part: Part) -> Iterator[Part]:
+    for keyword in ("anyOf", "oneOf"):
+        listed = part.at(keyword).value
+        yield from (part.of(member) for member in (listed if is_array(listed) else ()))
+    if part.at("items").value is not None:
+        yield part.at("items")
 
 
 def _says_media_type(schema: dict[str, Any]) -> bool:

@@ -217,7 +217,7 @@ def _form_pairs(body: Body, name: str, value: Any) -> Iterator[str]:
     encoding = body.encodings.get(name, Encoding())
     if name in body.files:
         files = value if is_array(value) else [value]
-        value = [_file(one, name)[1].decode("utf-8", "replace") for one in files]
+        value = [_file(one, name)[1].decode("utf-8", "replace") if is_object(one) else one for one in files]
     is_deep = is_object(value) or (is_array(value) and any((is_object(item) or is_array(item)) for item in value))
     if is_deep and name not in body.encodings:
         encoding = Encoding(media_type="application/json")
@@ -231,6 +231,9 @@ def _multipart(body: Body, name: str, value: Any) -> Iterator[Field]:
     items = value if is_array(value) else [value]
     if name in body.files:
         for item in items:
+            if not is_object(item):  # where a document lets it be something else too
+                yield None, _text(item).encode("utf-8", "replace"), None
+                continue
             filename, data = _file(item, f"{body.argument}.{name}")
             yield filename or name, data, media_type or mimetypes.guess_type(filename or "")[0] or _BINARY
         return

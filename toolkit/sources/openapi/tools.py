@@ -34,6 +34,7 @@ __all__ = ["OpenApiTool", "openapi_tools"]
 _LOG = logging.getLogger("toolkit.sources.openapi")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME = 64
+_MAX_OPERATIONS = 10_000
 _SAFE_TO_REPEAT = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE")
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|session|password", re.IGNORECASE)
 _SHOWN = 5
@@ -136,11 +137,15 @@ def _endpoints(
     schemas = Schemas(is_3_0=document.is_3_0)
     found = list(operations_of(document))
     check_filter(wanted, [operation for operation, _ in found], document.name)
+    chosen = [(operation, item) for operation, item in found if wanted is None or wanted(operation)]
+    if len(chosen) > _MAX_OPERATIONS:
+        raise OpenApiError(
+            f"{document.name}: it has {len(chosen):,} operations, and at most {_MAX_OPERATIONS:,} become tools at once, "
+            "of which a model can oversee some dozens: choose with filter="
+        )
     broken = _Broken(skip=skip_broken)
     endpoints: list[Endpoint] = []
-    for operation, item in found:
-        if wanted is not None and not wanted(operation):
-            continue
+    for operation, item in chosen:
         try:
             endpoints.append(
                 endpoint_of(
