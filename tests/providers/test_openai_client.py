@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from toolkit import (
     BadResponseError,
     ChatRequest,
     ChatResponse,
+    ContentFilteredError,
     ContextTooLongError,
     ImageBlock,
     ProviderAuthError,
@@ -42,6 +44,7 @@ from toolkit import (
     Usage,
     UserMessage,
 )
+from toolkit.providers.dialect import Dialect
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.openai import OpenAIProvider
 
@@ -121,6 +124,10 @@ class Said:
     stop_reason: str
 
 
+DETAILS = [
+    {"type": "reasoning.text", "text": "Hm.", "signature": "s", "format": "anthropic-claude-v1", "index": 0},
+    {"type": "reasoning.encrypted", "data": "x", "id": "rs_1", "index": 1},
+]
 SAID = [
     Said("cut off", completion("He", finish_reason="length"), (TextBlock("He"),), "max_tokens"),
     Said("filtered", completion("", finish_reason="content_filter"), (), "content_filter"),
@@ -150,6 +157,16 @@ SAID = [
         "reasoning",
         completion("Hi.", reasoning_content="Hm."),
         (ReasoningBlock(text="Hm."), TextBlock("Hi.")),
+        "end_turn",
+    ),
+    Said(
+        "sealed reasoning",
+        completion("Hi.", reasoning="Hm.", reasoning_details=DETAILS),
+        (
+            ReasoningBlock(text="Hm.", signature="s", encrypted=json.dumps(DETAILS[0])),
+            ReasoningBlock(encrypted=json.dumps(DETAILS[1]), id="rs_1"),
+            TextBlock("Hi."),
+        ),
         "end_turn",
     ),
     Said("parts", completion([{"type": "text", "text": "Hi."}]), (TextBlock("Hi."),), "end_turn"),
@@ -213,6 +230,35 @@ async def test_a_stream_gives_deltas_and_then_the_whole(server: Server) -> None:
     assert server.requests[0]["stream_options"] == {"include_usage": True}
 
 
+async def test_sealed_reasoning_comes_in_pieces_and_goes_back_whole(server: Server) -> None:
+    first, second = DETAILS
+    pieces = [
+        {**first, "text": "H", "signature": None},
+        {**first, "text": "m."},
+        {**second, "data": "x"},
+    ]
+    chunks = [chunk({"reasoning": "", "reasoning_details": [piece]}) for piece in pieces]
+    heard = await listen(server, Answer(pieces=events(*chunks, chunk({"content": "Hi."}, finish_reason="stop"))))
+    said = response_of(heard).message
+    server.answers[:] = [Answer(completion())]
+    await ask(server, request=ChatRequest(messages=[UserMessage("Hi"), said]))
+    assert server.requests[-1]["messages"][1]["reasoning_details"] == DETAILS
+
+
+async def test_names_that_the_format_refuses_are_mapped_and_mapped_back(server: Server) -> None:
+    odd = ToolDefinition(name="look up", description="", parameters={"type": "object", "properties": {}})
+    wire = Dialect().tool_name_of("look up")
+    call = {"id": "c1", "type": "function", "function": {"name": wire, "arguments": "{}"}}
+    request = ChatRequest(messages=[UserMessage("Hi")], tools=[odd], tool_choice="look up")
+    whole = await ask(server, Answer(completion(None, tool_calls=[call])), request=request)
+    last = chunk({"tool_calls": [{"index": 0, **call}]}, finish_reason="tool_calls")
+    heard = await listen(server, Answer(pieces=events(last)), request=request)
+    assert whole.tool_calls == response_of(heard).tool_calls == (ToolCall("c1", "look up", "{}"),)
+    assert heard[0] == ArgumentsDelta(0, "c1", "look up", "{}")
+    assert server.requests[0]["tool_choice"]["function"]["name"] == wire
+    assert server.requests[0]["tools"][0]["function"]["name"] == wire
+
+
 async def test_calls_that_share_an_index_are_told_apart_by_their_ids(server: Server) -> None:
     calls = [{"index": 0, "id": name, "function": {"name": name, "arguments": "{}"}} for name in ("one", "two")]
     heard = await listen(
@@ -272,6 +318,12 @@ FAILURES = [
     Failure("unknown model", refusal(404, "No such model"), ProviderError, "check the model 'test-1' and base_url"),
     Failure("wrong url", Answer(HTML.body, status=404, content_type="text/html"), ProviderError, "base_url"),
     Failure("bad request", refusal(400, "temperature is too high"), ProviderError, "temperature is too high"),
+    Failure(
+        "a content filter",
+        refusal(400, "Flagged", code="content_filter"),
+        ContentFilteredError,
+        "the content filter refused the request: Flagged",
+    ),
     Failure(
         "too long for OpenAI",
         refusal(400, "Your messages are too many", code="context_length_exceeded"),
@@ -400,6 +452,27 @@ async def test_a_broken_stream_is_an_error_and_never_a_short_answer(server: Serv
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
+async def test_a_server_without_tls_is_told_from_one_that_is_not_there(server: Server, streams: bool) -> None:
+    secure = Server(server.url.replace("http:", "https:"))
+    with pytest.raises(ProviderError, match=r"no trusted connection to https:.*check the certificate, or the proxy"):
+        await (listen if streams else ask)(secure)
+
+
+async def test_a_proxy_that_refuses_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.answers[:] = [Answer(b"", status=407)]
+    monkeypatch.setenv("HTTP_PROXY", server.url.removesuffix("/v1"))
+    with pytest.raises(ProviderError, match="HTTP 407"):
+        await ask(Server("http://example.invalid/v1"))
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
+async def test_a_key_that_the_server_repeats_is_not_in_the_traceback(server: Server, streams: bool) -> None:
+    with pytest.raises(ProviderAuthError) as caught:
+        await (listen if streams else ask)(server, refusal(401, f"Bad key {SECRET}"))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
 async def test_no_server_names_the_url_and_what_to_do(streams: bool) -> None:
     nowhere = Server(f"http://user:pass@127.0.0.1:{closed_port()}/v1")
     with pytest.raises(ProviderError, match=r"no connection to http://127\.0\.0\.1:\d+/v1.*is the server") as caught:
@@ -480,6 +553,21 @@ async def test_a_client_of_your_own_is_used_and_left_open(server: Server) -> Non
         assert not client.is_closed()
         assert (await provider.generate(REQUEST)).text == "Hello."
     assert [headers["authorization"] for headers in server.headers] == [f"Bearer {SECRET}"] * 2
+
+
+@pytest.mark.parametrize("deployment", [None, "mine"])
+async def test_azure_is_asked_where_its_deployments_are(server: Server, deployment: str | None) -> None:
+    client = openai.AsyncAzureOpenAI(
+        api_key=SECRET,
+        api_version="2025-01-01",
+        azure_endpoint=server.url.removesuffix("/v1"),
+        azure_deployment=deployment,
+    )
+    async with client:
+        assert (await OpenAIProvider("test 1", client=client).generate(REQUEST)).text == "Hello."
+    where = deployment or "test%201"
+    assert server.paths == [f"/openai/deployments/{where}/chat/completions?api-version=2025-01-01"]
+    assert server.headers[0]["api-key"] == SECRET
 
 
 async def test_a_key_may_be_asked_for_before_each_request(server: Server) -> None:

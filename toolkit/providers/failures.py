@@ -106,7 +106,7 @@ class Failures:
 
     def unreachable(self, cause: Exception) -> ProviderError:
         """Return the error of a connection that could not be made, or was cut."""
-        said = self._without_secrets(str(cause)) or type(cause).__name__
+        said = self._without_secrets(_first_words(cause)) or type(cause).__name__
         kinds = {kind.__name__ for kind in type(cause).__mro__}
         if kinds & _CUT_OFF:
             message = f"the connection to {self.url} was cut before the answer was complete: {said}"
@@ -267,6 +267,14 @@ def _retry_delay(details: Mapping[str, Any]) -> float | None:
         except ValueError:
             continue
     return None
+
+
+def _first_words(error: BaseException) -> str:
+    """Return the message of an error, else of what it came from: trio's say nothing themselves."""
+    found: BaseException | None = error
+    while found is not None and not str(found):
+        found = found.__cause__ or found.__context__
+    return "" if found is None else str(found)
 
 
 def _is_about_context(status: int, said: str) -> bool:
