@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self, TypeGuard, TypeVar, cast, runtime_checkable
 
 from toolkit.errors import MaxDepthExceededError
 
 if TYPE_CHECKING:
+    from toolkit.chat import Usage
     from toolkit.loop.budget import Budget
 
 __all__ = ["LoopDepth", "LoopFrame", "current_frame", "enter_depth", "nested_context"]
@@ -38,11 +40,14 @@ class LoopFrame:
         depth: The depth of a loop started here.
         limit: The smallest ``max_depth`` of the loops round here; None where none has one.
         budget: What the outer loops may still spend.
+        spend: Counts what a loop started here used towards the loop round it; who starts one as a part of its own
+            work, as a sub-agent, calls it.
     """
 
     depth: int
     limit: int | None
     budget: Budget | None = None
+    spend: Callable[[Usage], None] | None = field(default=None, compare=False)
 
 
 current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)

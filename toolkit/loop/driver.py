@@ -160,6 +160,7 @@ class Driver(Generic[Ctx, Out]):
         if config.usage_limits is not None:
             frame.budget = Budget(config.usage_limits, frame.budget)
         self._frame = frame
+        frame.spend = self.state.spent
         self._ctx = nested_context(ctx, frame)
         self._budget = frame.budget
         if saved is not None and config.usage_limits is not None and self._budget is not None:

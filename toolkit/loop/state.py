@@ -663,6 +663,10 @@ class LoopState:
 
     # what comes from outside
 
+    def spent(self, usage: Usage) -> None:
+        """Count what a loop inside a tool has used."""
+        self._spent.append(usage)
+
     def steered(self, messages: Iterable[Message]) -> None:
         """Take messages from somebody else: calls that have not started are skipped, the next turn begins with them.
 

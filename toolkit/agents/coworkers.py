@@ -1,0 +1,97 @@
+"""Two tools to work with others: hand a task to a coworker, or ask one a question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, cast
+
+from pydantic import AliasChoices, Field
+from typing_extensions import Unpack
+
+from toolkit.agents.sub_agents import SUB_AGENT_TAG, SubAgent
+from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
+from toolkit.tools.context import ToolContext
+from toolkit.tools.decorators import tool_with_ctx
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.handler import Ctx
+from toolkit.tools.options import ToolOptionKeywords
+from toolkit.tools.output import ToolOutput
+
+__all__ = ["coworker_tools"]
+
+_Name = Annotated[
+    str,
+    Field(description="The coworker, by name.", validation_alias=AliasChoices("coworker", "co_worker")),
+]
+_KNOWS_NOTHING = "They know nothing of your work, so tell them everything: don't refer to things, explain them."
+
+
+def coworker_tools(
+    coworkers: Iterable[SubAgent[Ctx]], **options: Unpack[ToolOptionKeywords]
+) -> list[FunctionTool[Ctx, ..., Any]]:
+    """Return the tools ``delegate_work`` and ``ask_question`` over these coworkers.
+
+    A model may write a name in another case, with other spaces or in quotes, and the first of a list in brackets
+    counts. Whom it does not name rightly it is told, with the names that there are.
+
+    Args:
+        coworkers: At least one; the name of each is the role under which it is known.
+        options: How both tools are run; see `ToolOptions`.
+
+    Raises:
+        ConfigurationError: There is no coworker, or two have one name.
+    """
+    team = list(coworkers)
+    names = ", ".join(coworker.name for coworker in team)
+    by_name = {_plain(coworker.name): coworker for coworker in team}
+    if not team:
+        raise ConfigurationError("coworker_tools needs at least one coworker")
+    if len(by_name) < len(team):
+        raise ConfigurationError(f"two coworkers have one name: {names}")
+
+    async def delegate_work(
+        ctx: ToolContext[Ctx],
+        task: Annotated[str, Field(description="What is to be done.")],
+        context: Annotated[str, Field(description="All that has to be known for it.")],
+        coworker: _Name,
+    ) -> ToolOutput:
+        return await _ask(ctx, by_name, coworker, task, context)
+
+    async def ask_question(
+        ctx: ToolContext[Ctx],
+        question: Annotated[str, Field(description="What you want to know.")],
+        context: Annotated[str, Field(description="All that has to be known to answer.")],
+        coworker: _Name,
+    ) -> ToolOutput:
+        return await _ask(ctx, by_name, coworker, question, context)
+
+    options["tags"] = frozenset({SUB_AGENT_TAG, *options.get("tags", ())})
+    descriptions: Sequence[tuple[Any, str]] = (
+        (delegate_work, f"Hand a task to one of these coworkers: {names}. {_KNOWS_NOTHING}"),
+        (ask_question, f"Ask one of these coworkers a question: {names}. {_KNOWS_NOTHING}"),
+    )
+    return [
+        cast("FunctionTool[Ctx, ..., Any]", tool_with_ctx(description=description, **options)(function))
+        for function, description in descriptions
+    ]
+
+
+async def _ask(
+    ctx: ToolContext[Ctx], by_name: dict[str, SubAgent[Ctx]], coworker: str, task: str, context: str
+) -> ToolOutput:
+    asked = by_name.get(_plain(coworker))
+    if asked is None:
+        options = "\n".join(f"- {name}" for name in by_name)
+        raise ToolError(f"There is no coworker '{coworker}'. It must be one of these:\n{options}")
+    try:
+        return await asked.run(ctx, f"{task}\n\nWhat you have to know for it:\n{context}" if context.strip() else task)
+    except ToolFailedError as error:
+        raise ToolFailedError(f"The coworker '{asked.name}' could not do it. {error.message}") from error
+
+
+def _plain(name: str) -> str:
+    """Return a coworker's name without what models do to names: ``[Writer, "Editor"]`` is ``writer``."""
+    name = name.strip()
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1].split(",", maxsplit=1)[0]
+    return " ".join(name.replace('"', "").split()).casefold()

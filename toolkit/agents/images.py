@@ -1,0 +1,54 @@
+"""A tool with which a model has an image shown to it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from toolkit.chat import ImageBlock, TextBlock
+from toolkit.errors import InvalidArgumentsError
+from toolkit.tools.decorators import tool_from_function
+from toolkit.tools.function_tool import FunctionTool
+
+__all__ = ["add_image"]
+
+_WHAT_TO_DO = "Describe what the image shows, with every detail that matters."
+
+
+def add_image() -> FunctionTool[object, ..., Any]:
+    """Return the tool ``add_image``: its output is the image itself, which the model sees in its next turn.
+
+    The image is given by a URL (``http``, ``https``), which the provider fetches, not this process; or by a ``data:``
+    URL, which is decoded here.
+    """
+
+    def add_image(
+        image_url: Annotated[str, Field(description="Where the image is: an http or https URL, or a data: URL.")],
+        action: Annotated[str, Field(description="What is to be done with the image.")] = _WHAT_TO_DO,
+    ) -> list[TextBlock | ImageBlock]:
+        """Look at an image."""
+        return [TextBlock(action), _image_at(image_url.strip())]
+
+    return tool_from_function(add_image, tags={"read"}, run_in_thread=False)
+
+
+def _image_at(url: str) -> ImageBlock:
+    parts = urlsplit(url)
+    if parts.scheme in ("http", "https") and parts.netloc:
+        return ImageBlock(url=url)
+    if parts.scheme != "data":
+        raise InvalidArgumentsError(
+            f"image_url: '{url[:80]}' is no URL of an image. Give one that begins with https://, http:// or data:image."
+        )
+    head, _, body = url.removeprefix("data:").partition(",")
+    media_type, _, encoding = head.partition(";")
+    if not media_type.startswith("image/") or encoding != "base64":
+        raise InvalidArgumentsError("image_url: a data: URL of an image begins with data:image/png;base64, or alike.")
+    try:
+        return ImageBlock(base64.b64decode(body, validate=True), media_type=media_type)
+    except binascii.Error as error:
+        raise InvalidArgumentsError(f"image_url: what follows the comma is not base64 ({error}).") from error

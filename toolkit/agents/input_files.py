@@ -1,0 +1,83 @@
+"""A tool with which a model reads the files that the application handed in, and no others."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock
+from toolkit.errors import ToolError
+from toolkit.tools.decorators import tool_from_function
+from toolkit.tools.function_tool import FunctionTool
+
+__all__ = ["read_input_file"]
+
+_TEXT_TYPES = frozenset({
+    "application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml",
+    "application/javascript", "application/x-sh", "application/sql",
+})  # fmt: skip
+_LARGEST = 20 * 1024 * 1024
+
+
+def read_input_file(files: Mapping[str, bytes | str | Path | FileBlock]) -> FunctionTool[object, ..., Any]:
+    """Return the tool ``read_input_file`` over these files; no other file can be read with it.
+
+    Text comes as text, an image or a sound as such, anything else as a file for the provider to read.
+
+    Args:
+        files: By the name under which the model asks for them: the content, text, where the file is, or a block. The
+            mapping is looked at in each call, so that files can be added later. One may have at most 20 MB.
+    """
+
+    def read_input_file(
+        file_name: Annotated[str, Field(description="The name of the file.")],
+    ) -> str | list[ContentBlock]:
+        """Read one of the files that the user has given."""
+        if not files:
+            raise ToolError("No input files are there.")
+        if file_name not in files:
+            raise ToolError(f"There is no file '{file_name}'. These are there: {', '.join(files)}.")
+        return _shown(file_name, _content_of(file_name, files[file_name]))
+
+    return tool_from_function(read_input_file, tags={"read"})
+
+
+def _content_of(name: str, file: bytes | str | Path | FileBlock) -> bytes | str | FileBlock:
+    if not isinstance(file, Path):
+        return file
+    try:
+        return _read(file)
+    except OSError as error:
+        raise ToolError(f"The file '{name}' can't be read: {error.strerror or type(error).__name__}.") from error
+
+
+def _read(path: Path) -> bytes:
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise ToolError(f"The file has {size:,} bytes, and at most {_LARGEST:,} can be read.")
+    return path.read_bytes()
+
+
+def _shown(name: str, file: bytes | str | FileBlock) -> str | list[ContentBlock]:
+    if isinstance(file, str):
+        return file
+    if isinstance(file, FileBlock):
+        if file.data is None:
+            return [file]
+        media_type, data = file.media_type, file.data
+    else:
+        media_type, data = mimetypes.guess_type(name)[0] or "", file
+    if not media_type or media_type.startswith("text/") or media_type in _TEXT_TYPES:
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            pass  # not the text that its name promised: it goes as it is
+    if media_type.startswith("image/"):
+        return [ImageBlock(data, media_type=media_type)]
+    if media_type.startswith("audio/"):
+        return [AudioBlock(data, media_type=media_type)]
+    return [FileBlock(data, name=name, media_type=media_type or "application/octet-stream")]

@@ -1,0 +1,282 @@
+"""A loop as a tool: it gets a task, works on it with its own model, prompt and tools, and gives its answer.
+
+What a sub-agent may do is never more than its caller may: its requests, calls and tokens count towards the limits of
+the loops round it, its depth is theirs plus one, and when they are cancelled so is it. What went wrong inside is told:
+a failure is an error, an answer that a limit cut short says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, cast
+from uuid import uuid4
+
+from typing_extensions import Unpack
+
+from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
+from toolkit.errors import ConfigurationError, MaxDepthExceededError, ToolCancelledError, ToolFailedError
+from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.depth import current_frame
+from toolkit.loop.events import LoopDetected, LoopEvent
+from toolkit.loop.handle import Failed, ToolLoopHandle, Yielded
+from toolkit.loop.outcome import (
+    Aborted,
+    AwaitingApproval,
+    Cancelled,
+    Complete,
+    MaxIterations,
+    ResultAsAnswer,
+    StopCondition,
+    Timeout,
+    ToolLoopResult,
+    UsageLimit,
+)
+from toolkit.tools.context import ToolContext
+from toolkit.tools.decorators import tool_with_ctx
+from toolkit.tools.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.handler import Ctx
+from toolkit.tools.options import ToolOptionKeywords
+from toolkit.tools.output import ToolOutput, to_output
+from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentEvent", "SubAgentRun", "sub_agent_tool"]
+
+SUB_AGENT_TAG = "sub_agent"
+"""Every tool that runs a loop has this tag."""
+
+_DEFAULTS: ToolLoopConfig[Any] = ToolLoopConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class SubAgentEvent:
+    """An event of a sub-agent's loop, in the `details` of an update of the call that runs it.
+
+    Args:
+        sub_agent: The sub-agent's name.
+        loop_id: The id of its run.
+        event: What its loop told; that of a sub-agent inside it is an update again.
+    """
+
+    sub_agent: str
+    loop_id: str
+    event: LoopEvent
+
+
+@dataclass(frozen=True, slots=True)
+class SubAgentRun:
+    """What a sub-agent left, in the `details` of its output: no model reads it.
+
+    Args:
+        sub_agent: The sub-agent's name.
+        loop_id: The id of its run.
+        result: Its transcript, usage and reason for ending.
+    """
+
+    sub_agent: str
+    loop_id: str
+    result: ToolLoopResult[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubAgent(Generic[Ctx]):
+    """A model with a prompt, tools and limits of its own; each run starts with a fresh transcript.
+
+    Args:
+        name: What it is called in events and errors.
+        provider: Its model.
+        registry: All that it may call.
+        system_prompt: What it is told first; empty tells nothing.
+        config: Its limits and hooks; None takes the defaults, under which what needs approval is denied.
+        request: Settings of its requests, such as ``reasoning_effort``; messages in it come after the system prompt.
+        allow_sub_agents: Whether it may run sub-agents itself.
+    """
+
+    name: str
+    provider: Provider
+    registry: ToolRegistry[Ctx]
+    system_prompt: str = ""
+    config: ToolLoopConfig[Any] | None = None
+    request: ChatRequest | None = None
+    allow_sub_agents: bool = False
+
+    def __post_init__(self) -> None:
+        inner = self.registry.tagged(SUB_AGENT_TAG).names
+        if inner and not self.allow_sub_agents:
+            raise ConfigurationError(
+                f"sub-agent '{self.name}' has sub-agents among its tools ({', '.join(inner)}): take them out with "
+                "registry.without(...), or pass allow_sub_agents=True"
+            )
+
+    async def run(self, context: ToolContext[Ctx], task: str) -> ToolOutput:
+        """Work on a task and return the answer; its usage is counted towards the loop round it.
+
+        Raises:
+            ToolFailedError: The loop failed; the message says why.
+        """
+        loop_id = uuid4().hex
+        handle = ToolLoopHandle(
+            self.provider, self._scope(), self._request(task), ctx=context.state, config=self._config(context, loop_id)
+        )
+        try:
+            while isinstance(outcome := await handle.next_turn(), Yielded):
+                pass
+        finally:
+            _count(handle)
+        if isinstance(outcome, Failed):
+            raise ToolFailedError(f"Sub-agent '{self.name}' failed: {_words_of(outcome.error)}") from outcome.error
+        return self._output(outcome.result, loop_id)
+
+    def _scope(self) -> ToolRegistry[Ctx]:
+        if self.allow_sub_agents or not self.registry.tagged(SUB_AGENT_TAG):
+            return self.registry
+        return self.registry.where(lambda registration: SUB_AGENT_TAG not in registration.options.tags)
+
+    def _request(self, task: str) -> ChatRequest:
+        request = self.request or ChatRequest(messages=())
+        prompt: list[Message] = [SystemMessage(self.system_prompt)] if self.system_prompt else []
+        return replace(request, messages=[*prompt, *request.messages, UserMessage(task)])
+
+    def _config(self, context: ToolContext[Ctx], loop_id: str) -> ToolLoopConfig[Any]:
+        config = self.config or _DEFAULTS
+        if not context.is_observed:
+            return config
+        own = config.on_event
+
+        def on_event(event: LoopEvent) -> Awaitable[None] | None:
+            self._tell(context, loop_id, event)
+            return None if own is None else own(event)
+
+        return replace(config, on_event=on_event)
+
+    def _tell(self, context: ToolContext[Ctx], loop_id: str, event: LoopEvent) -> None:
+        match event:
+            case ToolProgress():
+                context.report_progress(f"{self.name}: {event.text}")
+                return
+            case TextDelta():
+                text = event.text
+            case ToolExecutionStart():
+                text = f"[{self.name} calls {event.tool_name}]"
+            case ToolExecutionUpdate():
+                text = event.output.text
+            case _:
+                text = ""
+        context.report_update(ToolOutput(text, details=SubAgentEvent(self.name, loop_id, event)))
+
+    def _output(self, result: ToolLoopResult[Any], loop_id: str) -> ToolOutput:
+        output = ToolOutput(result.text) if result.output is None else to_output(result.output)
+        has_said = bool(output.text.strip())
+        notice, is_error = _judged(self.name, result)
+        parts = [output.text if has_said else "", f"[{notice}]" if notice else ""]
+        text = "\n\n".join([part for part in parts if part])
+        return ToolOutput(
+            text or f"(sub-agent '{self.name}' said nothing)",
+            is_error=is_error or (bool(notice) and not has_said),
+            details=SubAgentRun(self.name, loop_id, result),
+            child_loop_id=loop_id,
+        )
+
+
+def sub_agent_tool(
+    name: str,
+    description: str,
+    provider: Provider,
+    registry: ToolRegistry[Ctx],
+    system_prompt: str = "",
+    config: ToolLoopConfig[Any] | None = None,
+    *,
+    request: ChatRequest | None = None,
+    allow_sub_agents: bool = False,
+    **options: Unpack[ToolOptionKeywords],
+) -> FunctionTool[Ctx, [ToolContext[Ctx], str], Any]:
+    """Return a tool that hands a task to a model of its own, and gives back its answer.
+
+    ::
+
+        research = sub_agent_tool("research", "Find facts.", provider, tools.only(["search"]), "You find facts.")
+
+    Each call starts with a fresh transcript: the task must say all that is to be known. While it works, its events
+    come as updates of the call (`SubAgentEvent`), and its output carries what it left (`SubAgentRun`).
+
+    Args:
+        name: What the caller's model calls it.
+        description: What the caller's model reads; empty means a sentence with the name.
+        provider: Its model.
+        registry: All that it may call.
+        system_prompt: What it is told first.
+        config: Its limits and hooks; see `ToolLoopConfig`.
+        request: Settings of its requests, such as ``reasoning_effort``.
+        allow_sub_agents: Whether it may run sub-agents itself; the depth of all loops is limited all the same.
+        options: How the tool itself is run; see `ToolOptions`.
+
+    Raises:
+        ConfigurationError: Its registry has sub-agents, and they are not allowed.
+    """
+    agent = SubAgent(
+        name=name,
+        provider=provider,
+        registry=registry,
+        system_prompt=system_prompt,
+        config=config,
+        request=request,
+        allow_sub_agents=allow_sub_agents,
+    )
+
+    async def run(context: ToolContext[Ctx], task: str) -> ToolOutput:
+        """Hand over a task.
+
+        Args:
+            context: Of the call.
+            task: What is to be done, with all that has to be known for it: nothing else of the conversation is seen.
+        """
+        return await agent.run(context, task)
+
+    options["tags"] = frozenset({SUB_AGENT_TAG, *options.get("tags", ())})
+    made = tool_with_ctx(name=name, description=description or f"Delegate a task to the '{name}' sub-agent.", **options)
+    return cast("FunctionTool[Ctx, [ToolContext[Ctx], str], Any]", made(run))
+
+
+def _count(handle: ToolLoopHandle[Any, Any]) -> None:
+    frame = current_frame.get()
+    if frame is None or frame.spend is None:
+        return
+    try:
+        usage = handle.usage
+    except MaxDepthExceededError:  # it never began
+        return
+    frame.spend(usage)
+
+
+def _words_of(error: Exception) -> str:
+    text = str(error).strip()
+    return text or type(error).__name__
+
+
+def _judged(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:
+    """Return what the caller's model must know of an ending, if anything, and whether the task failed by it."""
+    match result.reason:
+        case Complete() | ResultAsAnswer():
+            return "", False
+        case StopCondition(reason):
+            return (f"Sub-agent '{name}' was stopped: {reason}", False) if reason else ("", False)
+        case MaxIterations(limit):
+            return f"Sub-agent '{name}' was stopped after {limit} turns: this may be incomplete", False
+        case Timeout(limit):
+            return f"Sub-agent '{name}' was stopped after {limit:g} s: this may be incomplete", False
+        case UsageLimit(limit, maximum):
+            words = limit.replace("_", " ")
+            return f"Sub-agent '{name}' was stopped by the limit of {maximum:g} {words}: this may be incomplete", False
+        case LoopDetected():
+            return f"Sub-agent '{name}' failed: it repeated {result.reason.tool_name} without getting further", True
+        case Aborted(reason):
+            return f"Sub-agent '{name}' was aborted: {reason}", True
+        case AwaitingApproval(calls):
+            return f"Sub-agent '{name}' can't go on: {_names(calls)} needs an approval that nobody can give here", True
+        case Cancelled():
+            raise ToolCancelledError
+
+
+def _names(calls: tuple[ToolCall, ...]) -> str:
+    return ", ".join(dict.fromkeys(call.name for call in calls))
