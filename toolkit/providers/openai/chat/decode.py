@@ -40,6 +40,7 @@ _STOP_REASONS: Mapping[str, StopReason] = {
     "tool_calls": "tool_use",
     "function_call": "tool_use",
 }
+_ANSWER_FIELDS = ("id", "model", "usage", "system_fingerprint", "service_tier")
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 _SPOKEN_DETAILS = ("text", "summary", "data")
 _CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
@@ -89,7 +90,7 @@ class StreamDecoder:
         self._failures = failures
         self._request_id = request_id
         self._reply = _Reply(reading)
-        self._choice: dict[str, Any] = {}
+        self._choice: Mapping[str, Any] = {}
         self._answer: dict[str, Any] = {}
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
@@ -103,8 +104,11 @@ class StreamDecoder:
         if error := piece.get("error"):
             raise self._failures().reported(error, request_id=self._request_id)
         choice = _first_choice(piece)
-        self._answer |= {name: value for name, value in piece.items() if name != "choices" and value is not None}
-        self._choice |= {name: value for name, value in choice.items() if name != "delta" and value is not None}
+        for name in _ANSWER_FIELDS:
+            if value := piece.get(name):
+                self._answer[name] = value
+        if choice.get("finish_reason"):
+            self._choice = choice
         yield from self._reply.read(as_mapping(choice.get("delta")))
 
     def finish(self) -> ChatResponse:
@@ -168,16 +172,16 @@ class _Reply:
                 break
         for position, detail in enumerate(as_items(piece.get("reasoning_details"))):
             self._read_detail(detail, position)
-        audio = as_mapping(piece.get("audio"))
-        if data := audio.get("data"):
-            self._audio.append(as_text(data))
-        for value, said in (
-            (piece.get("content"), self._text),
-            (piece.get("refusal"), self._refusal),
-            (audio.get("transcript"), self._transcript),
-        ):
-            if text := _spoken(value):
-                said.append(text)
+        if text := _spoken(piece.get("content")):
+            self._text.append(text)
+            yield TextDelta(text)
+        if text := as_text(piece.get("refusal")):
+            self._refusal.append(text)
+            yield TextDelta(text)
+        if audio := as_mapping(piece.get("audio")):
+            self._audio.append(as_text(audio.get("data")))
+            if text := as_text(audio.get("transcript")):
+                self._transcript.append(text)
                 yield TextDelta(text)
         for image in as_items(piece.get("images")):
             if url := as_mapping(image.get("image_url")).get("url"):
@@ -221,7 +225,7 @@ class _Reply:
         content: list[AssistantContent] = list(self._thoughts())
         spoken = (self._text, self._refusal, self._transcript)
         content.extend([TextBlock("".join(pieces)) for pieces in spoken if pieces])
-        if self._audio:
+        if any(self._audio):
             content.append(AudioBlock(as_bytes("".join(self._audio)), media_type=f"audio/{self._reading.audio_format}"))
         content.extend(self._images)
         content.extend(
