@@ -210,9 +210,11 @@ async def _closed_with(response: httpx2.Response) -> AsyncGenerator[AsyncIterato
         with anyio.CancelScope(shield=True):
             await response.aclose()
             # Generators of the HTTP client are still suspended inside one another, and nothing but an error from
-            # the closed connection ends them all; trio warns of those that are left to the garbage collector.
+            # the closed connection, after what it has received already, ends them all; trio warns of those that are
+            # left to the garbage collector.
             with suppress(Exception):
-                await anext(pieces)
+                while True:
+                    await anext(pieces)
 
 
 def is_loopback(url: str) -> bool:
