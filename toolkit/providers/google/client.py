@@ -108,6 +108,7 @@ class GoogleProvider:
                 http_options=HttpOptions(
                     base_url=base_url,
                     headers=dict(headers or {}),
+                    httpx_client=httpx2.Client(transport=_Stop()),  # else the SDK makes one that nobody uses
                     httpx_async_client=httpx2.AsyncClient(transport=_Stop()),
                 ),
             )
@@ -233,7 +234,7 @@ class _DraftedError(Exception):
         super().__init__()
 
 
-class _Stop(httpx2.AsyncBaseTransport):
+class _Stop(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         raise _DraftedError(request)
 
