@@ -58,12 +58,15 @@ MEASURES = (
     Measure("blocking_32", "32 sync tools of 50 ms in one turn, wall", "ms", 1.10, 1.04, "blocking_32"),
     Measure("loops_1000", "a turn of 1,000 loops at once", "us", 2.0, 1.4, "loops_1000"),
     Measure("deltas", "a streamed text delta, of 10,000", "us", 4.0, 2.0, "deltas"),
+    Measure("encoding_1600", "encode a request of 1,600 messages, the last new", "us", 0.5, 0.25, "encoding_1600"),
     Measure("memory", "peak memory of a live loop", "KiB", 11.0, 8.0, None),
     Measure("python_calls", "Python function calls a turn", "", 60.0, 40.0, None),
     Measure("trio_turns", "on trio: a turn, of 50", "us", None, None, "turns_50"),
     Measure("trio_calls", "on trio: a call, of 100 in one turn", "us", None, None, "calls_100"),
 )
-_WITHOUT_FEATURES = ("importing", "importing_with_a_tool", "making_simple", "making_rich", "one_call")
+_WITHOUT_FEATURES = (
+    "importing", "importing_with_a_tool", "making_simple", "making_rich", "one_call", "encoding_1600",
+)  # fmt: skip
 
 
 @dataclass

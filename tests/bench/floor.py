@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from tests.bench.clock import cpu_of, on_asyncio, sized, wall_of
 from tests.bench.rich import RICH_ARGUMENTS, Address, Kind, Point
-from tests.bench.workload import arguments_of, block, forecast, search, wait
+from tests.bench.workload import ANSWER, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 
 Reply: TypeAlias = dict[str, Any]
 Function: TypeAlias = Callable[..., Awaitable[Any]]
@@ -206,6 +206,26 @@ def deltas() -> float:
     from tests.bench.ours import floor_of_deltas
 
     return floor_of_deltas()
+
+
+def encoding_1600() -> float:
+    """Write a conversation that grows by one message as JSON, all of it each time."""
+    messages: list[Reply] = []
+    for number in range(400):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": arguments_of(number)}}
+        messages.append({"role": "user", "content": QUESTION})
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": OUTPUT})
+        messages.append({"role": "assistant", "content": ANSWER})
+
+    def encode() -> None:
+        for _ in range(20):
+            messages.append({"role": "user", "content": QUESTION})
+            body = json.dumps({"model": "m", "messages": messages}, ensure_ascii=False).encode()
+            assert len(body) > 400_000
+        del messages[1600:]
+
+    return cpu_of(encode, 20)
 
 
 def memory() -> float:

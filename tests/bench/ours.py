@@ -15,7 +15,7 @@ import pydantic
 from tests.bench.clock import BATCHES, cpu_of, on_asyncio, sized, wall_of
 from tests.bench.floor import hold, memory_of
 from tests.bench.rich import RICH_ARGUMENTS, Address, Kind, Point
-from tests.bench.workload import DELTAS, arguments_of, block, forecast, search, wait
+from tests.bench.workload import ANSWER, DELTAS, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 from toolkit import (
     Approve,
     AssistantMessage,
@@ -24,6 +24,7 @@ from toolkit import (
     FunctionTool,
     LoopDetectionConfig,
     MemoryCache,
+    Message,
     ResponseDone,
     StreamEvent,
     TextDelta,
@@ -31,6 +32,7 @@ from toolkit import (
     ToolLoopConfig,
     ToolLoopResult,
     ToolRegistry,
+    ToolResult,
     ToolRetryConfig,
     Usage,
     UsageLimits,
@@ -294,6 +296,25 @@ def deltas(features: Collection[str]) -> float:
         assert len("".join(parts)) == 5 * DELTAS
 
     return on_asyncio(work, DELTAS)
+
+
+def encoding_1600(features: Collection[str]) -> float:
+    from toolkit.providers.openai.chat.encode import ChatEncoder
+
+    messages: list[Message] = []
+    for number in range(400):
+        call = ToolCall(f"c{number}", "f", arguments_of(number))
+        messages += [UserMessage(QUESTION), AssistantMessage([call]), ToolResult(f"c{number}", OUTPUT)]
+        messages.append(AssistantMessage(ANSWER))
+    encoder = ChatEncoder(model="m", defaults={})
+
+    def encode() -> None:
+        for _ in range(20):
+            messages.append(UserMessage(QUESTION))
+            assert len(encoder.encode(ChatRequest(messages=messages), streams=False)) > 400_000
+        del messages[1600:]
+
+    return cpu_of(encode, 20)
 
 
 def floor_of_deltas() -> float:

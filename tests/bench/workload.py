@@ -56,3 +56,7 @@ def arguments_of(number: int) -> str:
 
 
 DELTAS = 10_000
+
+QUESTION = "How will the weather be? " * 8
+OUTPUT = "Sunny, 21 degrees, a light wind from the west. " * 10
+ANSWER = "It will be sunny all day. " * 8
