@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import sha256
 
 from toolkit.errors import ConfigurationError
 
-__all__ = ["check_name"]
+__all__ = ["check_name", "legal_names"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
+_LONGEST = 64
+_HASH = 8
 
 
 def check_name(name: str) -> str:
@@ -19,8 +25,27 @@ def check_name(name: str) -> str:
     """
     if _NAME.fullmatch(name):
         return name
-    if len(name) > 64:
-        what = f"it has {len(name)} characters, and 64 are allowed"
+    if len(name) > _LONGEST:
+        what = f"it has {len(name)} characters, and {_LONGEST} are allowed"
     else:
         what = "only letters, digits, '_' and '-' are allowed"
     raise ConfigurationError(f"'{name}' can't be the name of a tool: {what}; give another with name='...'")
+
+
+def legal_names(names: Sequence[str]) -> list[str]:
+    """Return, for names that somebody else gave, what the tools are called here.
+
+    A name that is allowed stays. In others what is not allowed becomes ``_``; where that makes a name too long, empty
+    or the same as another one, it ends in a hash of what it was, so that it does not depend on its neighbours' order.
+    """
+    mapped = [name if _NAME.fullmatch(name) else _ILLEGAL.sub("_", name).strip("_") for name in names]
+    taken = Counter(mapped)
+    return [
+        plain if _NAME.fullmatch(plain) and (plain == name or taken[plain] == 1) else _hashed(plain, name)
+        for plain, name in zip(mapped, names, strict=True)
+    ]
+
+
+def _hashed(plain: str, name: str) -> str:
+    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+    return f"{plain[: _LONGEST - _HASH - 1]}_{digest}"
