@@ -77,7 +77,7 @@ def test_an_item_larger_than_what_may_be_kept_is_encoded_all_the_same() -> None:
 class Body:
     name: str
     body: dict[str, Any]
-    members: dict[str, bytes]
+    members: dict[str, bytes | list[bytes]]
     whole: str
 
 
@@ -88,6 +88,8 @@ class Body:
         Body("only members", {}, {"a": b"1", "b": b"[2]"}, '{"a":1,"b":[2]}'),
         Body("only fields", {"a": 1, "b": None}, {}, '{"a":1}'),
         Body("both", {"a": 1}, {"b": b"2", "c": b"3"}, '{"a":1,"b":2,"c":3}'),
+        Body("lists", {"a": 1}, {"b": [b"1", b"{}"], "c": [], "d": [b"2"]}, '{"a":1,"b":[1,{}],"c":[],"d":[2]}'),
+        Body("a list and nothing else", {}, {"a": [b"1", b"2", b"3"]}, '{"a":[1,2,3]}'),
         Body("a field of the same name wins", {"a": 1}, {"a": b"2"}, '{"a":1}'),
         Body("a field of None takes the member away", {"a": None}, {"a": b"2"}, "{}"),
     ],

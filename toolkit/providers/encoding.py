@@ -83,28 +83,32 @@ def to_bytes(value: object, subject: str) -> bytes:
 
 def joined(encodings: Iterable[bytes]) -> bytes:
     """Return a JSON list of what is JSON already."""
-    parts = list(encodings)
-    if not parts:
-        return b"[]"
-    # One copy of what may be megabytes, not one for each bracket.
-    parts[0] = b"[" + parts[0]
-    parts[-1] += b"]"
-    return b",".join(parts)
+    return b"[" + b",".join(encodings) + b"]"
 
 
-def assembled(body: Mapping[str, Any], members: Mapping[str, bytes]) -> bytes:
+def assembled(body: Mapping[str, Any], members: Mapping[str, bytes | Sequence[bytes]]) -> bytes:
     """Return the body of a request; a field of None is left out.
 
     Args:
         body: Its fields.
-        members: Fields that are JSON already; those that the body has too are the body's.
+        members: Fields that are JSON already, or lists of what is; those that the body has too are the body's.
     """
     said = to_bytes({name: value for name, value in body.items() if value is not None}, "the request")
     pieces = [said[:-1]]
     for name, value in members.items():
         if name not in body:
-            pieces += [b"," if pieces != [b"{"] else b"", to_bytes(name, "a name"), b":", value]
+            pieces += [b"," if pieces != [b"{"] else b"", to_bytes(name, "a name"), b":"]
+            pieces += [value] if isinstance(value, bytes) else _list_of(value)
     return b"".join([*pieces, b"}"])
+
+
+def _list_of(encodings: Sequence[bytes]) -> list[bytes]:
+    # The commas are laid between here, so that what may be megabytes is copied only once.
+    pieces = [b","] * (2 * len(encodings) + 1)
+    pieces[1::2] = encodings
+    pieces[0] = b"["
+    pieces[-1] = b"]" if encodings else b"[]"
+    return pieces
 
 
 def _plain(value: object) -> Any:

@@ -144,9 +144,9 @@ class ChatEncoder:
         if streams:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         body |= request.options
-        members = {"messages": self._joined_messages(request.messages)}
+        members = {"messages": self._all_messages(request.messages)}
         if tools:
-            members["tools"] = joined(self._tools.all_of(tools))
+            members["tools"] = self._tools.all_of(tools)
         return assembled(body, members)
 
     def reading_of(self, request: ChatRequest) -> Reading:
@@ -155,11 +155,11 @@ class ChatEncoder:
         audio_format = str(cast("JsonObject", audio).get("format", "wav")) if isinstance(audio, Mapping) else "wav"
         return Reading(DIALECT.names_back(request.tools), audio_format)
 
-    def _joined_messages(self, messages: Sequence[Message]) -> bytes:
-        """Join the messages; what results could not hold follows the last result of each turn."""
+    def _all_messages(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return the messages; what results could not hold follows the last result of each turn."""
         all_kept = self._messages.all_of(messages)
         if max(map(len, all_kept), default=1) == 1:
-            return joined([kept[0] for kept in all_kept])
+            return [kept[0] for kept in all_kept]
         wire: list[bytes] = []
         waiting: list[bytes] = []
         for message, kept in zip(messages, all_kept, strict=True):
@@ -170,7 +170,7 @@ class ChatEncoder:
             waiting += kept[1:]
         if waiting:
             wire.append(_user_message(waiting))
-        return joined(wire)
+        return wire
 
     def _keep(self, message: Message) -> _Kept:
         encoded = encode_message(message, reasoning_field=self._reasoning_field)

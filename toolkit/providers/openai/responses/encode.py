@@ -40,7 +40,7 @@ from toolkit.providers.dialect import (
     is_strict,
     source_of,
 )
-from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
+from toolkit.providers.encoding import EncodedOnce, assembled, to_bytes
 from toolkit.schema import openai_strict
 
 __all__ = ["DIALECT", "ResponsesEncoder", "encode_message", "encode_tool"]
@@ -95,9 +95,9 @@ class ResponsesEncoder:
                 _lay_over(body, name, cast("Mapping[str, Any]", value))
             else:
                 body[name] = value
-        members = {"input": joined([items for items in self._messages.all_of(request.messages) if items])}
+        members = {"input": [items for items in self._messages.all_of(request.messages) if items]}
         if request.tools:
-            members["tools"] = joined(self._tools.all_of(request.tools))
+            members["tools"] = self._tools.all_of(request.tools)
         return assembled(body, members)
 
     def _items_of(self, message: Message) -> bytes:
