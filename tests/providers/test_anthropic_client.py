@@ -238,6 +238,7 @@ async def test_a_stream_gives_deltas_and_then_the_whole(server: Server) -> None:
         ArgumentsDelta(0, "toolu_1", "add", '{"a": '),
         ArgumentsDelta(0, "toolu_1", "add", "1}"),
         ArgumentsDelta(1, "toolu_2", "now", ""),
+        ArgumentsDelta(1, "toolu_2", "now", "{}"),
     ]
     response = response_of(heard)
     assert response.message.content == (

@@ -105,6 +105,8 @@ class StreamDecoder:
                 yield from self._reply.more(event.get("index"), as_mapping(event.get("delta")))
             case "content_block_start":
                 yield from self._reply.begin(event.get("index"), as_mapping(event.get("content_block")))
+            case "content_block_stop":
+                yield from self._reply.end(event.get("index"))
             case "message_start":
                 self._reply.learn(as_mapping(event.get("message")))
             case "message_delta":
@@ -204,6 +206,12 @@ class _Reply:
                 block.citations.append(delta.get("citation"))
             case _:
                 pass
+
+    def end(self, index: object) -> Iterator[StreamEvent]:
+        """Say that a call without arguments has none, where the server said nothing of them."""
+        block = self._blocks.get(index)
+        if block is not None and block.kind == "tool_use" and not any(block.pieces):
+            yield self._arguments(block, "{}")
 
     def explain(self) -> Iterator[StreamEvent]:
         """Say why the model refused, where it said nothing itself."""
