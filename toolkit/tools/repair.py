@@ -14,11 +14,11 @@ import re
 from collections.abc import Collection, Iterator
 from difflib import SequenceMatcher, get_close_matches
 
-__all__ = ["nearest_names", "repair_arguments", "repair_name"]
+__all__ = ["LONGEST_TEXT", "nearest_names", "repair_arguments", "repair_name"]
 
 _SIMILAR = 0.85
 _LONGEST_NAME = 256
-_LONGEST_TEXT = 2_000_000
+LONGEST_TEXT = 2_000_000
 _LONGEST_NUMBER = 300
 _DEEPEST = 100
 _MOST_ENCODINGS = 3
@@ -80,7 +80,7 @@ def repair_arguments(text: str) -> str | None:
     surrogates, control characters, data outside of the object, more than 100 levels and more than 2 million characters.
     It takes time linear in the length of the text, and never raises.
     """
-    if len(text) > _LONGEST_TEXT:
+    if len(text) > LONGEST_TEXT:
         return None
     try:
         return _read(text, _MOST_ENCODINGS)

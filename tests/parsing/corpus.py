@@ -1,0 +1,489 @@
+"""Replies as small models write them, and what each must be read as.
+
+`calls` are the calls that the model meant, as names and arguments; `is_error` says that something was meant as a call
+and can't be read; with neither, the whole reply is text. `text` is what must be left as text, where that matters.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from toolkit import ToolDefinition
+from toolkit.parsing import TextFormat
+
+
+def definition(name: str, **properties: Any) -> ToolDefinition:
+    return ToolDefinition(name=name, description="", parameters={"type": "object", "properties": properties})
+
+
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+
+TOOLS = (
+    definition("get_weather", city=STRING, days=INTEGER, unit={"enum": ["celsius", "fahrenheit"]}),
+    definition("add", a=INTEGER, b=INTEGER),
+    definition("search", query=STRING, limit=INTEGER, tags={"type": "array", "items": STRING}),
+    definition("write_file", path=STRING, text=STRING),
+    definition("send_email", to={"type": "array", "items": STRING}, subject=STRING, options={"type": "object"}),
+    definition("now"),
+)
+
+Call = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    shape: str
+    reply: str
+    calls: tuple[Call, ...] = ()
+    is_error: bool = False
+    text: str | None = None
+    reads: TextFormat = "auto"
+
+
+def called(shape: str, reply: str, *calls: Call, text: str | None = None, reads: TextFormat = "auto") -> Case:
+    return Case(shape=shape, reply=reply, calls=calls, text=text, reads=reads)
+
+
+def error(shape: str, reply: str, *, text: str | None = None, reads: TextFormat = "auto") -> Case:
+    return Case(shape=shape, reply=reply, is_error=True, text=text, reads=reads)
+
+
+def no_call(shape: str, reply: str, *, reads: TextFormat = "auto") -> Case:
+    return Case(shape=shape, reply=reply, text=reply, reads=reads)
+
+
+ADD: Call = ("add", {"a": 1, "b": 2})
+PARIS: Call = ("get_weather", {"city": "Paris"})
+OSLO: Call = ("get_weather", {"city": "Oslo"})
+NOW: Call = ("now", {})
+ADD_JSON = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
+PARIS_JSON = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+OSLO_JSON = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+
+
+def tagged(content: str) -> str:
+    return f"<tool_call>{content}</tool_call>"
+
+
+HERMES = [
+    called("hermes", tagged(PARIS_JSON), PARIS),
+    called("hermes", tagged(f"\n{PARIS_JSON}\n"), PARIS),
+    called("hermes", f"{tagged(PARIS_JSON)}\n{tagged(OSLO_JSON)}", PARIS, OSLO),
+    called("hermes", tagged(PARIS_JSON) + tagged(OSLO_JSON), PARIS, OSLO),
+    called("hermes", f"Let me look.\n\n{tagged(PARIS_JSON)}", PARIS, text="Let me look."),
+    called("hermes", f"{tagged(PARIS_JSON)}\nOne moment.", PARIS, text="One moment."),
+    called("hermes", f"First {tagged(PARIS_JSON)} then {tagged(OSLO_JSON)}.", PARIS, OSLO, text="First  then ."),
+    called("hermes", tagged(f"[{PARIS_JSON}, {OSLO_JSON}]"), PARIS, OSLO),
+    called("hermes", tagged(f"{PARIS_JSON}\n{OSLO_JSON}"), PARIS, OSLO),
+    called("hermes", tagged(f"{PARIS_JSON},\n{OSLO_JSON}"), PARIS, OSLO),
+    called("hermes", f"<tool_call>\n{PARIS_JSON}", PARIS),
+    called("hermes", f"<tool_call>{PARIS_JSON}\n<tool_call>{OSLO_JSON}</tool_call>", PARIS, OSLO),
+    called("hermes", tagged(f"```json\n{PARIS_JSON}\n```"), PARIS),
+    called("hermes", tagged("{'name': 'get_weather', 'arguments': {'city': 'Paris'}}"), PARIS),
+    called("hermes", tagged('{"name": "get_weather", "arguments": {"city": "Paris",},}'), PARIS),
+    called("hermes", tagged('{name: "get_weather", arguments: {city: "Paris"}}'), PARIS),
+    called("hermes", tagged('{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}'), PARIS),
+    called("hermes", tagged('{"arguments": {"city": "Paris"}, "name": "get_weather"}'), PARIS),
+    called("hermes", tagged('{"name": "get_weather", "parameters": {"city": "Paris"}}'), PARIS),
+    called("hermes", tagged('{"id": "x", "name": "get_weather", "arguments": {"city": "Paris"}}'), PARIS),
+    called("hermes", tagged('{"function": {"name": "add", "arguments": {"a": 1, "b": 2}}}'), ADD),
+    called("hermes", tagged('{"name": "now"}'), NOW),
+    called("hermes", tagged('{"name": "now", "arguments": {}}'), NOW),
+    called("hermes", tagged('{"name": "now", "arguments": null}'), NOW),
+    called("hermes", tagged('{"name": "now", "arguments": ""}'), NOW),
+    called("hermes", tagged('{"name": "no_such_tool", "arguments": {}}'), ("no_such_tool", {})),
+    called("hermes", tagged('{"name": "getWeather", "arguments": {}}'), ("getWeather", {})),
+    called("hermes", tagged('{"name": "add", "arguments": {"a": True, "b": None}}'), ("add", {"a": True, "b": None})),
+    called("hermes", tagged('{"name": "add", /* sum */ "arguments": {"a": 1, "b": 2} // done\n}'), ADD),
+    called(
+        "hermes",
+        tagged('{"name": "write_file", "arguments": {"path": "a", "text": "end with </tool_call> here"}}'),
+        ("write_file", {"path": "a", "text": "end with </tool_call> here"}),
+    ),
+    called(
+        "hermes",
+        tagged('{"name": "write_file", "arguments": {"path": "a", "text": "if (x) { y[0] } \\" }"}}'),
+        ("write_file", {"path": "a", "text": 'if (x) { y[0] } " }'}),
+    ),
+    called(
+        "hermes",
+        tagged('{"name": "write_file", "arguments": {"path": "a", "text": "line\nbreak"}}'),
+        ("write_file", {"path": "a", "text": "line\nbreak"}),
+    ),
+    called(
+        "hermes",
+        tagged('{"name": "search", "arguments": {"query": "\u2603 \\u2603 天気"}}'),
+        ("search", {"query": "\u2603 \u2603 天気"}),
+    ),
+    error("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}'),
+    error("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Par'),
+    error("hermes", "<tool_call>"),
+    error("hermes", "<tool_call>\n{"),
+    error("hermes", tagged("")),
+    error("hermes", tagged('{"name": "get_weather", "arguments": {"city": "Paris"}')),
+    error("hermes", tagged('{"name": "get_weather", "arguments": {"city": "Paris"}}}')),
+    error("hermes", tagged('{"name": "get_weather" "arguments": {"city": "Paris"}}')),
+    error("hermes", tagged('{"name": "get_weather", "arguments": {"city": "Paris}}')),
+    error("hermes", tagged('{"name": "get_weather", "arguments": {"city": "the "best" one"}}')),
+    error("hermes", tagged('{"name": "get_weather", "arguments": {"city": "Paris", "city": "Rome"}}')),
+    error("hermes", tagged('{"name": "get_weather", "name": "add", "arguments": {}}')),
+    error("hermes", tagged('{"name": "add", "arguments": {"a": NaN, "b": Infinity}}')),
+    error("hermes", tagged('{"name": "add", "arguments": {"a": 01, "b": 2}}')),
+    error("hermes", tagged('{"name": "add", "arguments": {"a": 1 + 1, "b": 2}}')),
+    error("hermes", tagged('{"name": "add", "arguments": [1, 2]}')),
+    error("hermes", tagged('{"name": "add", "arguments": 3}')),
+    error("hermes", tagged('{"name": "add", "arguments": "1 and 2"}')),
+    error("hermes", tagged('{"name": "add", "a": 1, "b": 2}')),
+    error("hermes", tagged('{"name": 5, "arguments": {}}')),
+    error("hermes", tagged('{"name": "", "arguments": {}}')),
+    error("hermes", tagged('{"arguments": {"a": 1, "b": 2}}')),
+    error("hermes", tagged('{"name": "add", "arguments": {}, "parameters": {"a": 1}}')),
+    error("hermes", tagged("[]")),
+    error("hermes", tagged("{}")),
+    error("hermes", tagged('[{"name": "add", "arguments": {}}, 5]')),
+    error("hermes", tagged("get_weather(city='Paris')")),
+    error("hermes", tagged(f"I will call {PARIS_JSON}")),
+    error("hermes", tagged(f"{PARIS_JSON} as you wished")),
+    error("hermes", tagged('{"name": "search", "arguments": {"query": "\ud800"}}')),
+    error("hermes", tagged('{"name": "search", "arguments": {"query": "a\x00b"}}')),
+    error("hermes", tagged('{"name": "search", "arguments": ' + '{"a": ' * 200 + "1" + "}" * 200 + "}")),
+    no_call("hermes", "Models of this kind write `<tool_call>` round their calls."),
+    no_call("hermes", f"They write `{tagged(PARIS_JSON)}` for that."),
+    no_call("hermes", "The <tool_call> tag begins a call."),
+    no_call("hermes", f"For example:\n{tagged(PARIS_JSON)}"),
+    no_call("hermes", "The closing tag </tool_call> alone is nothing."),
+    no_call("hermes", "a < b and <b>bold</b> and <tool> and <tool_calls>"),
+    no_call("hermes", f"<think>\nI could write {tagged(PARIS_JSON)}\n</think>\nIt is sunny."),
+    no_call("hermes", f"<think>{tagged(PARIS_JSON)}"),
+    called("hermes", f"<think>Weather?</think>\n{tagged(PARIS_JSON)}", PARIS, text="<think>Weather?</think>"),
+]
+
+REACT = [
+    called("react", 'Action: get_weather\nAction Input: {"city": "Paris"}', PARIS),
+    called("react", 'Thought: I need it.\nAction: get_weather\nAction Input: {"city": "Paris"}', PARIS),
+    called("react", 'Thought: a\n\nAction: get_weather\n\nAction Input: {"city": "Paris"}\n', PARIS),
+    called("react", 'Action: get_weather\nAction Input:\n{"city": "Paris"}', PARIS),
+    called("react", 'Action: get_weather\nAction Input: {\n  "city": "Paris"\n}\n', PARIS),
+    called("react", 'Action: get_weather\nAction Input: ```json\n{"city": "Paris"}\n```', PARIS),
+    called("react", 'Action: get_weather\nAction Input:\n```\n{"city": "Paris"}\n```\n', PARIS),
+    called("react", 'Action: `get_weather`\nAction Input: `{"city": "Paris"}`', PARIS),
+    called("react", 'Action: [get_weather]\nAction Input: {"city": "Paris"}', PARIS),
+    called("react", 'Action: get_weather()\nAction Input: {"city": "Paris"}', PARIS),
+    called("react", '**Action:** get_weather\n**Action Input:** {"city": "Paris"}', PARIS),
+    called("react", 'Action 1: get_weather\nAction Input 1: {"city": "Paris"}', PARIS),
+    called("react", 'action: get_weather\naction input: {"city": "Paris"}', PARIS),
+    called("react", 'ACTION: get_weather\nACTION INPUT: {"city": "Paris"}', PARIS),
+    called("react", "Action: get_weather\nAction Input: {'city': 'Paris'}", PARIS),
+    called("react", 'Action: get_weather\r\nAction Input: {"city": "Paris"}\r\n', PARIS),
+    called("react", 'Action: get_weather\nAction Input: "{\\"city\\": \\"Paris\\"}"', PARIS),
+    called("react", "Action: now\nAction Input: {}", NOW),
+    called("react", "Action: now\nAction Input:\n", NOW),
+    called("react", "Action: now\nAction Input:", NOW),
+    called("react", "Action: now\nAction Input:\nObservation: 12:00\nThought: It is noon.", NOW, text=""),
+    error("react", "Action: get_weather\nAction Input:\n"),
+    error("react", "Action: get_weather\nAction Input:\nParis"),
+    error("react", "Action: get_weather\nAction Input:\nObservation: Sunny."),
+    called("react", "Action: now\nAction Input: None\n", NOW),
+    called("react", 'Action: no_such_tool\nAction Input: {"x": 1}', ("no_such_tool", {"x": 1})),
+    called(
+        "react",
+        'Action: get_weather\nAction Input: {"city": "Paris"}\nObservation: Hot.\nThought: Done.\nFinal Answer: Hot.',
+        PARIS,
+        text="",
+    ),
+    called(
+        "react",
+        'Action: get_weather\nAction Input: {"city": "Paris"} Observation: Sunny.\nAction: add\nAction Input: {"a": 1}',
+        PARIS,
+        text="",
+    ),
+    called(
+        "react",
+        'Action: get_weather\nAction Input: {"city": "Paris"}\nAction: get_weather\nAction Input: {"city": "Oslo"}',
+        PARIS,
+        OSLO,
+    ),
+    error("react", "Action: get_weather\nAction Input: Paris"),
+    error("react", "Action: get_weather\nAction Input: city=Paris"),
+    error("react", 'Action: get_weather\nAction Input: {"city": "Par'),
+    error("react", "Action: get_weather\nAction Input:"),
+    error("react", "Action: get_weather\n"),
+    error("react", "Action: get_weather\nInput: Paris"),
+    error("react", 'Action: get_weather\nAction Input: ["Paris"]'),
+    error("react", 'Action: get_weather\nAction Input: {"city": "Paris"} because it is sunny there'),
+    error("react", 'Action: get_weather\nAction Input: {"city": "Paris"}}'),
+    no_call("react", "Thought: I know it.\nFinal Answer: It is sunny."),
+    no_call("react", "Action: we should leave now.\nThat is all."),
+    no_call("react", "Thought: no tool is needed.\nAction: None\nFinal Answer: 4"),
+    no_call("react", 'A call to Action: get_weather\nAction Input: {"city": "Paris"}'),
+    no_call("react", 'Here is an example:\nAction: get_weather\nAction Input: {"city": "Paris"}'),
+    no_call("react", "Actions speak louder than words."),
+]
+
+LLAMA = [
+    called("llama", '<|python_tag|>{"name": "get_weather", "parameters": {"city": "Paris"}}', PARIS),
+    called("llama", '<|python_tag|>{"name": "get_weather", "parameters": {"city": "Paris"}}<|eom_id|>', PARIS, text=""),
+    called("llama", f"<|python_tag|>{PARIS_JSON}<|eot_id|>", PARIS, text=""),
+    called("llama", f"<|python_tag|>{PARIS_JSON}; {OSLO_JSON}", PARIS, OSLO),
+    called("llama", f"<|python_tag|>{PARIS_JSON}\n{OSLO_JSON}", PARIS, OSLO),
+    called("llama", f"<|python_tag|>[{PARIS_JSON}, {OSLO_JSON}]", PARIS, OSLO),
+    called("llama", '<|python_tag|>get_weather.call(city="Paris")', PARIS),
+    called("llama", '<|python_tag|>get_weather(city="Paris")', PARIS),
+    called("llama", '{"type": "function", "name": "get_weather", "parameters": {"city": "Paris"}}', PARIS),
+    called("llama", '{"name": "get_weather", "parameters": {"city": "Paris"}}', PARIS, reads="llama"),
+    called("llama", '<function=get_weather>{"city": "Paris"}</function>', PARIS),
+    called("llama", '<function=get_weather>{"city": "Paris"}</function>', PARIS, reads="llama"),
+    called("llama", "<function=now>{}</function>", NOW),
+    error("llama", "<|python_tag|>print('hello')"),
+    error("llama", "<|python_tag|>import os"),
+    error("llama", "<|python_tag|>"),
+    error("llama", '<|python_tag|>{"name": "get_weather", "parameters": {"city": "Par'),
+    error("llama", '<|python_tag|>get_weather.call(city="Par'),
+    error("llama", '<function=get_weather>{"city": "Paris"'),
+    error("llama", '<function=get_weather>{"city": "Paris"}'),
+    error("llama", '<function=get_weather>{"city": "Paris"} please</function>'),
+    no_call("llama", "The token `<|python_tag|>` begins a call."),
+]
+
+MISTRAL = [
+    called("mistral", f"[TOOL_CALLS] [{PARIS_JSON}]", PARIS),
+    called("mistral", f"[TOOL_CALLS][{PARIS_JSON}, {OSLO_JSON}]", PARIS, OSLO),
+    called("mistral", f"Let me see. [TOOL_CALLS] [{PARIS_JSON}]", PARIS, text="Let me see."),
+    called("mistral", f"[TOOL_CALLS] [{PARIS_JSON}] [/TOOL_CALLS]", PARIS, text=""),
+    called("mistral", f"[TOOL_CALLS] {PARIS_JSON}", PARIS),
+    called("mistral", f"[TOOL_CALLS] {PARIS_JSON}, {OSLO_JSON}", PARIS, OSLO),
+    called(
+        "mistral", '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "VvvODy9mT"}]', PARIS
+    ),
+    called("mistral", "[TOOL_CALLS] [{'name': 'get_weather', 'arguments': {'city': 'Paris'}}]", PARIS),
+    called("mistral", '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}', PARIS),
+    called("mistral", '[TOOL_CALLS]get_weather{"city": "Paris"}', PARIS),
+    called("mistral", '[TOOL_CALLS]get_weather[CALL_ID]VvvODy9mT[ARGS]{"city": "Paris"}', PARIS),
+    called(
+        "mistral",
+        '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}[TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}',
+        PARIS,
+        OSLO,
+    ),
+    error("mistral", "[TOOL_CALLS]"),
+    error("mistral", "[TOOL_CALLS] []"),
+    error("mistral", '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}}'),
+    error("mistral", '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": ]}}, ' + OSLO_JSON + "]"),
+    error("mistral", "[TOOL_CALLS]get_weather[ARGS]"),
+    error("mistral", '[TOOL_CALLS]get_weather[ARGS]{"city": "Par'),
+    error("mistral", '[TOOL_CALLS]get_weather[ARGS]["Paris"]'),
+    error("mistral", "[TOOL_CALLS]get_weather[ARGS]Paris"),
+    no_call("mistral", "The token `[TOOL_CALLS]` begins calls, [TOOL is nothing."),
+]
+
+
+def function(name: str, **parameters: str) -> str:
+    inner = "".join([f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in parameters.items()])
+    return f"<function={name}>\n{inner}</function>"
+
+
+QWEN = [
+    called("qwen", f"<tool_call>\n{function('get_weather', city='Paris')}\n</tool_call>", PARIS),
+    called("qwen", f"Sure.\n<tool_call>\n{function('get_weather', city='Paris')}\n</tool_call>", PARIS, text="Sure."),
+    called("qwen", function("get_weather", city="Paris"), PARIS),
+    called("qwen", f"{function('get_weather', city='Paris')}\n</tool_call>", PARIS, text=""),
+    called("qwen", f"<tool_call>\n{function('get_weather', city='Paris')}", PARIS),
+    called("qwen", f"<tool_call>{function('now')}</tool_call>", NOW),
+    called("qwen", "<function=get_weather><parameter=city>Paris</parameter></function>", PARIS),
+    called("qwen", function("add", a="1", b="2"), ADD),
+    called("qwen", function("get_weather", city="5"), ("get_weather", {"city": "5"})),
+    called("qwen", function("get_weather", city="true"), ("get_weather", {"city": "true"})),
+    called("qwen", function("add", a="one", b="2"), ("add", {"a": "one", "b": 2})),
+    called("qwen", function("search", tags='["a", "b"]'), ("search", {"tags": ["a", "b"]})),
+    called("qwen", function("search", tags="['a', 'b']"), ("search", {"tags": ["a", "b"]})),
+    called("qwen", function("send_email", options='{"x": {"y": 1}}'), ("send_email", {"options": {"x": {"y": 1}}})),
+    called("qwen", function("send_email", options='5, "x": 6'), ("send_email", {"options": '5, "x": 6'})),
+    called("qwen", function("write_file", text="a\n\n  b <c> & 'd'"), ("write_file", {"text": "a\n\n  b <c> & 'd'"})),
+    called("qwen", function("write_file", text="\nx\n"), ("write_file", {"text": "\nx\n"})),
+    called("qwen", function("write_file", text='{"name": "add"}'), ("write_file", {"text": '{"name": "add"}'})),
+    called("qwen", f"<tool_call>\n{function('now')}\n{function('add', a='1', b='2')}\n</tool_call>", NOW, ADD),
+    called("qwen", f"<tool_call>{function('now')}</tool_call>\n<tool_call>{function('now')}</tool_call>", NOW, NOW),
+    error("qwen", "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis"),
+    error("qwen", "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>"),
+    error("qwen", "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</tool_call>"),
+    error("qwen", "<function=get_weather>\n<parameter=city>\nParis\n</function>"),
+    error("qwen", "<function=get_weather>\n<parameter=city>a</parameter>\n<parameter=city>b</parameter></function>"),
+    error("qwen", "<function=write_file>\n<parameter=text>a</parameter> b</parameter>\n</function>"),
+    error("qwen", "<function=get_weather>\nParis\n</function>"),
+    error("qwen", "<function="),
+    error("qwen", "<function=get_weather\n<parameter=city>Paris</parameter></function>"),
+    no_call("qwen", "The `<function=name>` element holds `<parameter=key>` elements."),
+    no_call("qwen", "y = <function> of x"),
+]
+
+PYTHONIC = [
+    called("pythonic", '[get_weather(city="Paris")]', PARIS),
+    called("pythonic", "[get_weather(city='Paris')]", PARIS),
+    called("pythonic", '[get_weather(city="Paris"), get_weather(city="Oslo")]', PARIS, OSLO),
+    called("pythonic", '[\n  get_weather(city="Paris"),\n  add(a=1, b=2),\n]', PARIS, ADD),
+    called("pythonic", "[now()]", NOW),
+    called("pythonic", "[add(a=1, b=2,)]", ADD),
+    called("pythonic", "[add(a = 1, b = 2)]", ADD),
+    called("pythonic", "[add(a=1,  # the first\n  b=2)]", ADD),
+    called("pythonic", "[add(a=-1, b=2.5e3)]", ("add", {"a": -1, "b": 2500.0})),
+    called("pythonic", "[add(a=True, b=None)]", ("add", {"a": True, "b": None})),
+    called("pythonic", "[add(a=true, b=null)]", ("add", {"a": True, "b": None})),
+    called(
+        "pythonic", '[search(query="a, b)]", tags=["x", "y"])]', ("search", {"query": "a, b)]", "tags": ["x", "y"]})
+    ),
+    called("pythonic", "[send_email(options={'a': [1, {'b': 2}]})]", ("send_email", {"options": {"a": [1, {"b": 2}]}})),
+    called("pythonic", "[getWeather(city='Paris')]", ("getWeather", {"city": "Paris"})),
+    called("pythonic", 'Calling: [get_weather(city="Paris")]', PARIS, text="Calling:"),
+    called("pythonic", '```\n[get_weather(city="Paris")]\n```', PARIS, text="", reads="pythonic"),
+    error("pythonic", '[get_weather("Paris")]'),
+    error("pythonic", '[get_weather(city="Par'),
+    error("pythonic", '[get_weather(city="Paris"'),
+    error("pythonic", '[get_weather(city="Paris")'),
+    error("pythonic", "[add(a=1 + 1, b=2)]"),
+    error("pythonic", "[add(a=7 // 2, b=2)]"),
+    error("pythonic", "[add(a=7 / 2, b=2)]"),
+    error("pythonic", "[add(a=x, b=2)]"),
+    error("pythonic", "[add(a=add(a=1, b=2), b=2)]"),
+    error("pythonic", "[add(a=1, a=2)]"),
+    error("pythonic", "[add(a==1)]"),
+    error("pythonic", "[add(**values)]"),
+    error("pythonic", "[search(query=f'{x}')]"),
+    error("pythonic", "[search(query='a' 'b')]"),
+    error("pythonic", "[add(a=1, b=2), 5]"),
+    error("pythonic", "[add(a=1, b=2) add(a=1, b=2)]"),
+    error("pythonic", "[add(a=(1, 2), b=2)]"),
+    no_call("pythonic", '[no_such_tool(city="Paris")]'),
+    no_call("pythonic", "See [add(a=1)](https://example.com)."),
+    no_call("pythonic", "- [get_weather(city='Paris')](#weather): the weather"),
+    no_call("pythonic", "The list [add(a=1, b=2)] is what I used."),
+    no_call("pythonic", "You could write `[add(a=1, b=2)]`."),
+    no_call("pythonic", "[x for x in range(3)]"),
+    no_call("pythonic", "[1, 2, 3] and [link](url)"),
+    no_call("pythonic", "```python\n[add(a=1, b=2)]\n```"),
+]
+
+JSON = [
+    called("json", PARIS_JSON, PARIS),
+    called("json", f"\n\n  {PARIS_JSON}\n", PARIS, text=""),
+    called("json", '{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Paris"\n  }\n}', PARIS),
+    called("json", f"{PARIS_JSON}\n{OSLO_JSON}", PARIS, OSLO),
+    called("json", f"{PARIS_JSON}{OSLO_JSON}", PARIS, OSLO),
+    called("json", f"{PARIS_JSON}, {OSLO_JSON}", PARIS, OSLO, text=""),
+    called("json", f"{PARIS_JSON};\n{OSLO_JSON}", PARIS, OSLO, text=""),
+    called("json", f"[{PARIS_JSON}, {OSLO_JSON}]", PARIS, OSLO),
+    called("json", f'{{"tool_calls": [{PARIS_JSON}, {OSLO_JSON}]}}', PARIS, OSLO),
+    called(
+        "json",
+        '{"tool_calls": [{"id": "c1", "type": "function", "function": {"name": "get_weather", '
+        '"arguments": "{\\"city\\": \\"Paris\\"}"}}]}',
+        PARIS,
+    ),
+    called("json", '{"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}', ADD),
+    called("json", '{"function": "add", "arguments": {"a": 1, "b": 2}}', ADD),
+    called("json", '{"tool": "add", "args": {"a": 1, "b": 2}}', ADD),
+    called("json", '{"tool": "add", "parameters": {"a": 1, "b": 2}}', ADD),
+    called("json", '{"action": "add", "action_input": {"a": 1, "b": 2}}', ADD),
+    called("json", '{"arguments": {"a": 1, "b": 2}, "name": "add"}', ADD),
+    called("json", "{'name': 'add', 'arguments': {'a': 1, 'b': 2,},}", ADD),
+    called("json", '{name: "add", arguments: {a: 1, b: 2}}', ADD),
+    called("json", '{"name": "getWeather", "arguments": {"city": "Paris"}}', ("getWeather", {"city": "Paris"})),
+    called("json", f"Sure! {PARIS_JSON}", PARIS, text="Sure!"),
+    called("json", f"I'll look that up for you:\n\n{PARIS_JSON}\n\nOne moment.", PARIS),
+    called("json", f"Let me check the weather: {PARIS_JSON} I will tell you.", PARIS),
+    called("json", f"I did not find it. Let me try again:\n{PARIS_JSON}", PARIS),
+    called("json", f"**Tool call:** {PARIS_JSON}", PARIS),
+    error("json", '{"name": "get_weather", "arguments": {"city": "Paris"}'),
+    error("json", '{"name": "get_weather", "arguments": {"city": "Par'),
+    error("json", '{"name": "get_weather", "arguments": {"city": "Paris"]}'),
+    error("json", '{"name": "get_weather", "arguments": {"city": "Paris" "days": 2}}'),
+    error("json", '{"name": "get_weather", "arguments": {"city": "Paris", "city": "Oslo"}}'),
+    error("json", '{"name": "get_weather", "arguments": ["Paris"]}'),
+    error("json", '{"name": "get_weather", "arguments": "Paris"}'),
+    error("json", '{"name": "add", "arguments": {"a": NaN}}'),
+    error("json", '{"name": "no_such_tool", "arguments": {"a": 1}}'),
+    no_call("json", '{"name": "Ada", "born": 1815}'),
+    no_call("json", '{"name": "add"}'),
+    no_call("json", '{"name": "add", "description": "Add two numbers.", "parameters": {"a": 1}}', reads="hermes"),
+    no_call("json", '{"city": "Paris", "degrees": 21}'),
+    no_call("json", '{"a": 1, "b": 2}'),
+    no_call("json", f'{{"result": {PARIS_JSON}}}'),
+    no_call("json", f'{{\n  "items": [\n    {PARIS_JSON}\n  ]\n}}'),
+    no_call("json", f"I used {PARIS_JSON} to find out."),
+    no_call("json", f"The weather came from the call {PARIS_JSON}, and it is sunny."),
+    no_call("json", f"You can call it like this: {PARIS_JSON}"),
+    no_call("json", f"For example:\n\n{PARIS_JSON}"),
+    no_call("json", f"I called the tool with:\n{PARIS_JSON}"),
+    no_call("json", f"The input `{PARIS_JSON}` is valid."),
+    no_call("json", f"She wrote '{PARIS_JSON}'."),
+    no_call("json", 'It is sunny. The data was {"city": "Paris", "name": "add"}.'),
+    no_call("json", "In set notation {a, b} and {name: x} and { and }."),
+    no_call("json", "x = {'a': {'name': 'add', 'arguments': {}}}"),
+    no_call("json", ""),
+    no_call("json", "It is sunny in Paris."),
+    no_call("json", "null"),
+    no_call("json", "[]"),
+    no_call("json", '[{"name": "Ada"}, {"name": "Grace"}]'),
+]
+
+FENCED = [
+    called("fenced", f"```json\n{PARIS_JSON}\n```", PARIS, text=""),
+    called("fenced", f"```\n{PARIS_JSON}\n```", PARIS, text=""),
+    called("fenced", f"~~~json\n{PARIS_JSON}\n~~~", PARIS, text=""),
+    called("fenced", f"````json\n{PARIS_JSON}\n````", PARIS, text=""),
+    called("fenced", f"```JSON\n{PARIS_JSON}\n```", PARIS),
+    called("fenced", f"```tool_call\n{PARIS_JSON}\n```", PARIS),
+    called("fenced", f"Let me look:\n```json\n{PARIS_JSON}\n```\nOne moment.", PARIS),
+    called("fenced", f"```json\n{PARIS_JSON}\n{OSLO_JSON}\n```", PARIS, OSLO),
+    called("fenced", f"```json\n[{PARIS_JSON}, {OSLO_JSON}]\n```", PARIS, OSLO),
+    called("fenced", f"```json\n{PARIS_JSON}\n```\n```json\n{OSLO_JSON}\n```", PARIS, OSLO, text=""),
+    called("fenced", f"```json\n{PARIS_JSON}", PARIS),
+    called("fenced", f"```{PARIS_JSON}```", PARIS),
+    called("fenced", f"```xml\n{tagged(PARIS_JSON)}\n```", PARIS, text=""),
+    error("fenced", '```json\n{"name": "get_weather", "arguments": {"city": "Paris"}\n```'),
+    error("fenced", '```json\n{"name": "get_weather", "arguments": {"city": "Par'),
+    error("fenced", f"```json\n{PARIS_JSON}\nand more\n```"),
+    no_call("fenced", '```json\n{"city": "Paris", "degrees": 21}\n```'),
+    no_call("fenced", f"```python\ncall = {PARIS_JSON}\n```"),
+    no_call("fenced", f"```python\n{PARIS_JSON}\n```"),
+    no_call("fenced", f"An example of a call:\n```json\n{PARIS_JSON}\n```"),
+    no_call("fenced", f"You can use it like this:\n\n```json\n{PARIS_JSON}\n```\n"),
+    no_call("fenced", f"```markdown\n{tagged(PARIS_JSON)}\n```"),
+    no_call("fenced", f"```json\n// a call\n{{}}\n```\nThat is {PARIS_JSON} in short."),
+    no_call("fenced", "```"),
+    no_call("fenced", "`` ` `` and ~~struck~~ and ``code``"),
+]
+
+CREW = [
+    called("crew", '{"tool_name": "add", "arguments": {"a": 1, "b": 2}}', ADD),
+    called("crew", "{'tool_name': 'add', 'arguments': {'a': 1, 'b': 2}}", ADD),
+    called("crew", '{"tool_name": "now"}', NOW),
+    called("crew", '{"tool_name": "now", "arguments": null}', NOW),
+    called("crew", '{"tool_name": "add", "arguments": "{\'a\': 1, \'b\': 2}"}', ADD),
+    called("crew", 'Using a tool:\n{"tool_name": "add", "arguments": {"a": 1, "b": 2}}', ADD),
+    called("crew", '```json\n{"tool_name": "add", "arguments": {"a": 1, "b": 2}}\n```', ADD, reads="crew"),
+    called("crew", 'Action: add\nAction Input: {"a": 1, "b": 2}', ADD, reads="crew"),
+    error("crew", '{"tool_name": "add", "arguments": {"a": 1, "b": 2}'),
+    error("crew", '{"tool_name": "add", "arguments": [1, 2]}'),
+    error("crew", '{"tool_name": "add", "arguments": {"a": 1}, "also": 5}'),
+    no_call("crew", '{"tool_name": "no_such_tool"}'),
+    no_call("crew", '{"tool_name": 5, "arguments": {}}'),
+]
+
+NAMED = [
+    no_call("named format", tagged(PARIS_JSON), reads="react"),
+    no_call("named format", PARIS_JSON, reads="hermes"),
+    no_call("named format", '[get_weather(city="Paris")]', reads="json"),
+    no_call("named format", f"[TOOL_CALLS] [{PARIS_JSON}]", reads="qwen"),
+    called("named format", tagged(PARIS_JSON), PARIS, reads="hermes"),
+    called("named format", f"[TOOL_CALLS] [{PARIS_JSON}]", PARIS, reads="mistral"),
+    called("named format", function("get_weather", city="Paris"), PARIS, reads="qwen"),
+    called("named format", '[get_weather(city="Paris")]', PARIS, reads="pythonic"),
+    called("named format", f"```json\n{PARIS_JSON}\n```", PARIS, reads="fenced"),
+]
+
+MIXED = [
+    called("several", f"{tagged(PARIS_JSON)}\n{function('now')}\n{ADD_JSON}", PARIS, NOW, ADD, text=""),
+    called("several", f'{PARIS_JSON}\nAction: add\nAction Input: {{"a": 1, "b": 2}}', PARIS, ADD),
+    called("several", f"{tagged(PARIS_JSON)}\n\nIt returns data like {ADD_JSON} then.", PARIS),
+]
+
+CORPUS = [*HERMES, *REACT, *LLAMA, *MISTRAL, *QWEN, *PYTHONIC, *JSON, *FENCED, *CREW, *NAMED, *MIXED]

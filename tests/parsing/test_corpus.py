@@ -1,0 +1,69 @@
+"""Every reply of the corpus is read as its model meant it, whole and in pieces."""
+
+import json
+
+import pytest
+
+from tests.parsing.corpus import CORPUS, TOOLS, Case
+from toolkit.parsing import Reply, ReplyReader, UnreadCall, read_reply
+
+every_case = pytest.mark.parametrize(
+    "case", CORPUS, ids=[f"{case.shape}-{number}" for number, case in enumerate(CORPUS)]
+)
+
+
+def as_read(reply: Reply) -> tuple[tuple[str, object], ...]:
+    return tuple([(call.name, json.loads(call.arguments)) for call in reply.calls])
+
+
+@every_case
+def test_a_reply_is_read_as_it_was_meant(case: Case) -> None:
+    reply = read_reply(case.reply, TOOLS, format=case.reads)
+    assert as_read(reply) == case.calls
+    assert bool(reply.unread) is case.is_error
+    assert all(unread.reason and unread.text.strip() for unread in reply.unread)
+    if case.text is not None:
+        assert reply.text == case.text
+
+
+@every_case
+def test_no_beginning_of_a_reply_has_a_call_that_the_whole_has_not(case: Case) -> None:
+    reader = ReplyReader(TOOLS, format=case.reads)
+    calls = [part for character in case.reply for part in reader.feed(character) if not isinstance(part, str)]
+    calls += [part for part in reader.finish() if not isinstance(part, str)]
+    assert calls == [
+        part for part in read_reply(case.reply, TOOLS, format=case.reads).parts if not isinstance(part, str)
+    ]
+
+
+@every_case
+def test_a_call_that_is_cut_off_is_never_another_call(case: Case) -> None:
+    for length in range(len(case.reply)):
+        calls = as_read(read_reply(case.reply[:length], TOOLS, format=case.reads))
+        assert calls == case.calls[: len(calls)] or not case.calls
+
+
+def test_the_corpus_has_every_shape_and_enough_of_each() -> None:
+    assert len(CORPUS) >= 300
+    errors = [case for case in CORPUS if case.is_error]
+    texts = [case for case in CORPUS if not case.is_error and not case.calls]
+    assert len(errors) >= 80
+    assert len(texts) >= 60
+
+
+def test_what_can_not_be_read_says_what_would_be_right() -> None:
+    def reason(text: str) -> str:
+        (unread,) = read_reply(text, TOOLS).unread
+        assert isinstance(unread, UnreadCall)
+        return unread.reason
+
+    assert reason('<tool_call>{"name": "add"') == "The call is cut off."
+    assert (
+        reason('{"name": "get_wheather_now", "arguments": {}}')
+        == "There is no tool 'get_wheather_now'. Tools: get_weather."
+    )
+    assert reason('[get_weather("Paris")]') == "Each argument needs its name: write name=value."
+    assert (
+        reason('<tool_call>{"name": "add", "a": 1}</tool_call>')
+        == 'A call has the tool\'s "name" and its "arguments", nothing else. It has "a", "name".'
+    )

@@ -1,0 +1,272 @@
+"""What holds for every reply: however it is cut, nothing is lost, nothing is invented, and it takes linear time."""
+
+import json
+import re
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.parsing.corpus import ADD, ADD_JSON, CORPUS, PARIS_JSON, TOOLS, tagged
+from toolkit import ToolCall
+from toolkit.errors import ConfigurationError
+from toolkit.parsing import Reply, ReplyPart, ReplyReader, UnreadCall, read_reply
+from toolkit.schema.nodes import is_array, is_object
+
+PIECES = [
+    *[
+        "<tool_call>",
+        "</tool_call>",
+        "<function=add>",
+        "</function>",
+        "<parameter=a>",
+        "</parameter>",
+        "<|python_tag|>",
+    ],
+    *[
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "[CALL_ID]",
+        "Action: add\n",
+        "Action Input: ",
+        "Observation: ",
+        "**Action:** ",
+        "Action",
+    ],
+    *["```", "```json\n", "\n```", "~~~", "`", "<think>", "</think>", "[add(a=1, b=2)]", "[add(", "a=1", ")", "]"],
+    *[
+        ADD_JSON,
+        PARIS_JSON,
+        '{"tool_name": "now"}',
+        '{"x": ',
+        "{",
+        "}",
+        "[",
+        '"',
+        "'",
+        "\\",
+        "//",
+        "/*",
+        "# ",
+        ",",
+        ":",
+    ],
+    *["Sure. ", "For example:\n", "I used ", " ", "\n", "\t", "\x00", "\ud800", "é", "*", "<", "=", "1", "add", "a"],
+]
+REPLIES = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=14).map("".join),
+    st.text(max_size=60),
+    st.sampled_from([case.reply for case in CORPUS]),
+)
+
+
+def in_pieces(text: str, cuts: list[int]) -> Reply:
+    reader = ReplyReader(TOOLS)
+    joined: list[ReplyPart] = []
+    bounds = [0, *sorted({cut % (len(text) + 1) for cut in cuts}), len(text)]
+    parts = [part for start, end in pairwise(bounds) for part in reader.feed(text[start:end])]
+    for part in [*parts, *reader.finish()]:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return Reply(tuple(joined))
+
+
+@given(REPLIES, st.lists(st.integers(0, 1000), max_size=12))
+def test_a_reply_in_pieces_is_read_like_the_whole(text: str, cuts: list[int]) -> None:
+    assert in_pieces(text, cuts) == read_reply(text, TOOLS)
+
+
+@given(REPLIES)
+def test_a_reply_that_comes_character_by_character_is_read_like_the_whole(text: str) -> None:
+    assert in_pieces(text, list(range(len(text)))) == read_reply(text, TOOLS)
+
+
+@given(REPLIES)
+def test_text_stays_as_it_was_written(text: str) -> None:
+    reply = read_reply(text, TOOLS)
+    if not reply.calls and not reply.unread:
+        assert reply.text == text
+    position = 0
+    for part in reply.parts:
+        written = part.text if isinstance(part, UnreadCall) else part
+        if isinstance(written, str):
+            found = text.find(written.strip(), position)
+            assert found >= position
+            position = found + len(written.strip())
+
+
+def leaves(value: Any) -> list[Any]:
+    if is_object(value):
+        return [leaf for key, inner in value.items() for leaf in [key, *leaves(inner)]]
+    if is_array(value):
+        return [leaf for inner in value for leaf in leaves(inner)]
+    return [value]
+
+
+@given(REPLIES)
+def test_a_call_says_nothing_that_was_not_written(text: str) -> None:
+    for call in read_reply(text, TOOLS).calls:
+        assert call.name in text
+        for leaf in leaves(json.loads(call.arguments)):
+            if isinstance(leaf, str):
+                assert all(word in text for word in re.findall(r"\w+", leaf))
+            elif leaf is not None and not isinstance(leaf, bool):
+                assert str(leaf) in text
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(st.characters(exclude_categories=["Cs", "Cc"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5).filter(str.isidentifier), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), VALUES, max_size=4), st.booleans())
+def test_what_a_model_writes_rightly_is_read_in_every_form(arguments: dict[str, Any], indents: bool) -> None:
+    written = json.dumps(arguments, indent=2 if indents else None, ensure_ascii=indents)
+    call = f'{{"name": "add", "arguments": {written}}}'
+    forms = [
+        tagged(call),
+        f"<|python_tag|>{call}",
+        f"[TOOL_CALLS] [{call}]",
+        f"[TOOL_CALLS]add[ARGS]{written}",
+        f"<function=add>{written}</function>",
+        f"Action: add\nAction Input: {written}",
+        f"```json\n{call}\n```",
+        call,
+        f'{{"tool_name": "add", "arguments": {written}}}',
+        f"[add({', '.join([f'{key}={json.dumps(value)}' for key, value in arguments.items()])})]",
+    ]
+    for form in forms:
+        reply = read_reply(form, TOOLS)
+        assert [(found.name, json.loads(found.arguments)) for found in reply.calls] == [("add", arguments)], form
+        assert not reply.unread
+        assert reply.text == ""
+
+
+# while it comes
+
+
+def test_text_flows_as_soon_as_it_can_be_no_call_anymore() -> None:
+    reader = ReplyReader(TOOLS)
+    assert reader.feed("The weather") == ["The weather"]
+    assert reader.feed(" in <") == [" in"]
+    assert reader.feed("b>") == [" <b>"]
+    assert reader.feed("\n\n<tool") == []
+    assert reader.feed('_call>{"name": "add"') == []
+    assert reader.feed(', "arguments": {"a": 1, "b": 2}}</tool_') == []
+    assert reader.feed("call> and") == [ToolCall("call_1", "add", '{"a": 1, "b": 2}'), "\n\n and"]
+    assert reader.feed(" {x") == [" {x"]
+    assert reader.feed(' {"city') == [' {"city']
+    assert reader.feed('": {"name": "add", "arguments": {}}}') == ['": {"name": "add", "arguments": {}}}']
+    assert reader.finish() == []
+
+
+def test_data_and_code_of_other_languages_flow_too() -> None:
+    reader = ReplyReader(TOOLS)
+    given = [*reader.feed("```python\nx = "), *reader.feed('{"name": "add"'), *reader.feed(', "arguments": {}}\n')]
+    assert (
+        "".join([part for part in given if isinstance(part, str)]) == '```python\nx = {"name": "add", "arguments": {}}'
+    )
+    assert all(isinstance(part, str) for part in given)
+
+
+def test_what_was_read_is_given_before_what_is_still_open() -> None:
+    reader = ReplyReader(TOOLS)
+    assert reader.feed(f"{tagged(ADD_JSON)}\n<tool_call>") == [ToolCall("call_1", "add", '{"a": 1, "b": 2}')]
+    (unread,) = reader.finish()
+    assert isinstance(unread, UnreadCall)
+    assert unread.text == "<tool_call>"
+
+
+def test_a_format_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
+    with pytest.raises(ConfigurationError, match=r"no format 'xml'; there are: hermes, react, "):
+        ReplyReader(TOOLS, format="xml")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_ids_count_the_calls_of_a_reply() -> None:
+    reply = read_reply(tagged(ADD_JSON) * 3, TOOLS)
+    assert [call.id for call in reply.calls] == ["call_1", "call_2", "call_3"]
+    assert {(call.name, call.arguments) for call in reply.calls} == {("add", json.dumps(ADD[1]))}
+
+
+# hostile replies
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Hostile:
+    unit: str
+    start: str = ""
+    end: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.start + self.unit * (MEGABYTE // len(self.unit)) + self.end
+
+
+HOSTILE = [
+    *[Hostile(unit) for unit in "[{(<`~\n \"'\\/#*\x00\ud800a1"],
+    *[Hostile(piece) for piece in PIECES if len(piece) > 1],
+    *[Hostile(f"\n{piece}") for piece in PIECES],
+    *[Hostile(unit) for unit in ("[a(", "[{", '{"a":', '\n{"name":', "{name:", '{"name": []},', "[TOOL_CALLS][", "[]")],
+    *[
+        Hostile(unit)
+        for unit in ("<tool_call>{'</tool_call>x", '<tool_call>{"', "<tool_call>{", "<tool_call>a</tool_call>")
+    ],
+    Hostile("[", start="<tool_call>"),
+    Hostile("[],", start='<tool_call>{"name": "add", "arguments": {"a": [', end="[]]}}</tool_call>"),
+    Hostile("x", start='<tool_call>{"name": "add", "arguments": {"a": "', end='"}}</tool_call>'),
+    Hostile("\\n", start='<tool_call>{"name": "add", "arguments": {"a": "', end='"}}</tool_call>'),
+    Hostile("a=1, ", start="[add(", end="b=1)]"),
+    Hostile("add(a=1), ", start="[", end="]"),
+    Hostile("<parameter=a>1</parameter>", start="<function=add>", end="</function>"),
+    Hostile('{"name": "add", "arguments": {}}, ', start="[", end="]"),
+    Hostile("x", start="Action: add\nAction Input: "),
+    Hostile("x", start="<think>"),
+]
+
+
+@pytest.mark.parametrize("case", HOSTILE, ids=[f"{n}-{case.start + case.unit!r:.30}" for n, case in enumerate(HOSTILE)])
+def test_a_megabyte_takes_less_than_a_second(case: Hostile) -> None:
+    text = case.text
+    before = time.process_time()
+    reply = read_reply(text, TOOLS)
+    assert time.process_time() - before < 1.0
+    assert len(reply.calls) <= 1000
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Hostile("x", start='<tool_call>{"name": "add", "arguments": {"a": "', end='"}}</tool_call>'),
+        Hostile("[{", start="<tool_call>"),
+        Hostile("word "),
+        Hostile("<parameter=a>1</parameter>", start="<function=add>"),
+    ],
+    ids=["a long string", "brackets", "prose", "parameters"],
+)
+def test_a_megabyte_in_small_pieces_takes_linear_time(case: Hostile) -> None:
+    def seconds(text: str) -> float:
+        reader = ReplyReader(TOOLS)
+        before = time.process_time()
+        for start in range(0, len(text), 4):
+            reader.feed(text[start : start + 4])
+        reader.finish()
+        return time.process_time() - before
+
+    text = case.text
+    assert seconds(text) < 10 * seconds(text[: len(text) // 4]) + 0.5
+
+
+def test_ten_megabytes_of_arguments_are_refused_with_a_reason() -> None:
+    text = tagged('{"name": "add", "arguments": {"a": "' + "x" * 10_000_000 + '"}}')
+    reply = read_reply(text, TOOLS)
+    assert not reply.calls
+    assert reply.unread[0].reason == "The call is too long: 10000039 characters, and 2000000 are read."

@@ -1,0 +1,5 @@
+"""Tool calls that a model writes into its text: read, also while they come, and written back."""
+
+from toolkit.parsing.reply import Reply, ReplyPart, ReplyReader, TextFormat, UnreadCall, read_reply
+
+__all__ = ["read_reply", "Reply", "ReplyPart", "ReplyReader", "TextFormat", "UnreadCall"]

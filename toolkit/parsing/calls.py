@@ -1,0 +1,202 @@
+"""What was written as a call: which of its words are the tool's name and which its arguments.
+
+JSON is read by `toolkit.tools.repair` alone, which takes what is surely meant and refuses the rest; here its members
+are only told apart, and their text is kept as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from toolkit.chat import ToolCall, ToolDefinition
+from toolkit.schema.nodes import Nodes
+from toolkit.tools.repair import LONGEST_TEXT, nearest_names, repair_arguments, repair_name
+
+__all__ = [
+    "ARGUMENTS",
+    "CALL_KEYS",
+    "NAMES",
+    "KnownTools",
+    "UnclearCallError",
+    "UnknownToolError",
+    "calls_in",
+    "read_json",
+    "unreadable",
+]
+
+NAMES = ("name", "tool_name", "tool", "function", "function_name", "action")
+ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "action_input", "tool_input")
+_BESIDE = frozenset({"id", "type", "call_id", "index", "thought", "thoughts", "reasoning"})
+_WRAPPERS = ("tool_calls", "calls")
+CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_WRAPPERS})
+_TELLING_NAMES = frozenset({"tool_name", "function_name"})
+
+_decoder = json.JSONDecoder()
+_blank = re.compile(r"[\s,:]*")
+
+
+class UnclearCallError(Exception):
+    """Something is no call that can be read; the message says why, for the model."""
+
+
+class UnknownToolError(UnclearCallError):
+    """It has all that a call has, but no tool of that name is there."""
+
+
+class KnownTools:
+    """The tools that may be called.
+
+    Args:
+        definitions: What the model was told.
+    """
+
+    def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
+        self._definitions = {definition.name: definition for definition in definitions}
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a name is, or must mean, that of a tool."""
+        return isinstance(name, str) and repair_name(name, self._definitions) is not None
+
+    def takes_nothing(self, name: str) -> bool:
+        """Whether this is surely a tool without parameters."""
+        definition = self._definitions.get(repair_name(name, self._definitions) or "")
+        return definition is not None and not definition.parameters.get("properties")
+
+    def offer(self, name: str) -> str:
+        """Return what to tell of a name that is not known."""
+        near = nearest_names(name, self._definitions) or tuple(self._definitions)[:20]
+        return f"There is no tool '{name[:64]}'. Tools: {', '.join(near) or 'none'}."
+
+    def value(self, name: str, parameter: str, text: str) -> str:
+        """Return the JSON of an argument that was written without quotes: a string where the tool takes one there.
+
+        Where it takes none, text that is JSON is taken as that; other text stays a string, which the tool refuses.
+        """
+        definition = self._definitions.get(repair_name(name, self._definitions) or "")
+        if definition is not None:
+            nodes = Nodes(definition.parameters)
+            if "string" not in nodes.types(nodes.at_key(definition.parameters, parameter)):
+                read = read_json(text)
+                if read is not None:
+                    return read
+        return json.dumps(text)
+
+
+def unreadable(text: str) -> str:
+    """Return why a JSON text was refused."""
+    if len(text) > LONGEST_TEXT:
+        return f"The call is too long: {len(text)} characters, and {LONGEST_TEXT} are read."
+    return "The call is not valid JSON."
+
+
+def read_json(text: str) -> str | None:
+    """Return strict JSON for a value that surely means one, or None."""
+    wrapped = repair_arguments('{"value": ' + text + "}")
+    members = {} if wrapped is None else members_of(wrapped)
+    return members["value"] if members.keys() == {"value"} else None
+
+
+def members_of(json_object: str) -> dict[str, str]:
+    """Return the members of a JSON object as JSON text, each as it was written."""
+    return dict(_members(json_object))
+
+
+def _members(json_object: str) -> Iterator[tuple[str, str]]:
+    position = _after_blank(json_object, 1)
+    while json_object[position] != "}":
+        key, position = _decoder.raw_decode(json_object, position)
+        start = _after_blank(json_object, position)
+        _, position = _decoder.raw_decode(json_object, start)
+        yield key, json_object[start:position]
+        position = _after_blank(json_object, position)
+
+
+def _items(json_array: str) -> Iterator[str]:
+    position = _after_blank(json_array, 1)
+    while json_array[position] != "]":
+        start = position
+        _, position = _decoder.raw_decode(json_array, start)
+        yield json_array[start:position]
+        position = _after_blank(json_array, position)
+
+
+def _after_blank(text: str, position: int) -> int:
+    match = _blank.match(text, position)
+    return position if match is None else match.end()
+
+
+def calls_in(text: str, tools: KnownTools, *, is_marked: bool) -> list[ToolCall]:
+    """Return the calls that a JSON object or list says, which stands in `text` from end to end; their ids are empty.
+
+    Args:
+        text: The object or list, as it was written.
+        tools: What may be called.
+        is_marked: Whether something else said that calls follow. Otherwise it must name tools that are known, and say
+            nothing else.
+
+    Raises:
+        UnclearCallError: It says no call, or can't be read.
+    """
+    read = read_json(text)
+    if read is None:
+        raise UnclearCallError(unreadable(text))
+    return list(_calls(read, tools, is_marked=is_marked))
+
+
+def _calls(read: str, tools: KnownTools, *, is_marked: bool) -> Iterator[ToolCall]:
+    if read.startswith("["):
+        items = list(_items(read))
+        if not items:
+            raise UnclearCallError("The list of calls is empty.")
+        for item in items:
+            yield from _calls(item, tools, is_marked=is_marked)
+        return
+    if not read.startswith("{"):
+        raise UnclearCallError('A call is an object such as {"name": ..., "arguments": {...}}.')
+    members = members_of(read)
+    for key in _WRAPPERS:
+        if members.keys() == {key} and members[key].startswith("["):
+            yield from _calls(members[key], tools, is_marked=is_marked)
+            return
+    if members.get("function", "").startswith("{"):
+        if not members.keys() <= {"function", *_BESIDE}:
+            raise UnclearCallError(f"A call has no {_listed(members.keys() - _BESIDE - {'function'})}.")
+        members = members_of(members["function"])
+    yield _call(members, tools, is_marked=is_marked)
+
+
+def _call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -> ToolCall:
+    named = [key for key in NAMES if key in members]
+    given = [key for key in ARGUMENTS if key in members]
+    others = members.keys() - _BESIDE - {*named, *given}
+    if len(named) != 1 or len(given) > 1 or others:
+        wrong = f" It has {_listed(members)}." if members else ""
+        raise UnclearCallError(f'A call has the tool\'s "name" and its "arguments", nothing else.{wrong}')
+    name: Any = json.loads(members[named[0]])
+    if not isinstance(name, str) or not name.strip():
+        raise UnclearCallError(f'"{named[0]}" must be the name of a tool.')
+    if not is_marked:
+        if name not in tools:
+            unknown = UnknownToolError if given == ["arguments"] else UnclearCallError
+            raise unknown(tools.offer(name))
+        if not given and named[0] not in _TELLING_NAMES:
+            raise UnclearCallError('"arguments" are missing.')
+    return ToolCall("", name.strip(), _arguments(members[given[0]] if given else "{}", given))
+
+
+def _arguments(read: str, given: list[str]) -> str:
+    if read.startswith('"'):
+        # Encoded once more: the text inside is what the tool's own reading is given.
+        read = repair_arguments(json.loads(read)) or ""
+    elif read == "null":
+        read = "{}"
+    if not read.startswith("{"):
+        raise UnclearCallError(f'"{given[0]}" must be a JSON object with an entry for each argument.')
+    return read
+
+
+def _listed(keys: Iterable[str]) -> str:
+    return ", ".join(f'"{key[:64]}"' for key in sorted(keys)[:10])

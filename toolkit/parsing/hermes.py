@@ -1,0 +1,62 @@
+"""``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``: Hermes, Qwen and many others."""
+
+from __future__ import annotations
+
+import re
+
+from toolkit.chat import ToolCall
+from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in
+from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, partial, spoken_of
+from toolkit.parsing.source import Source, Waiting
+
+__all__ = ["HermesForm"]
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_TICK = re.compile("[`~]")
+_WORD = re.compile(r"\w")
+
+
+class HermesForm:
+    """One object, several, or a list of them between the tags; the last closing tag may be missing."""
+
+    characters = "<"
+    opening = partial(_OPEN)
+
+    def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
+        """Read the calls of one pair of tags."""
+        if not (yield from source.accepts(_OPEN)):
+            return None
+        if before.is_spoken_of or before.text.rstrip().endswith(_CLOSE):
+            return spoken_of(source)
+        character = yield from source.spaces()
+        if character == "`":
+            yield from source.word(_TICK, 10)
+            yield from source.word(_WORD, 20)
+            character = yield from source.spaces()
+        if character == "<" and (yield from source.peek(2)) != "</":
+            return None
+        if character not in {"{", "["} and not before.is_line_start:
+            return nothing_more()
+        calls: list[ToolCall] = []
+        while character in {"{", "["}:
+            start = source.length
+            if not (yield from source.value(stop=_CLOSE)):
+                ended = not (yield from source.past(_CLOSE))
+                raise UnclearCallError("The call is cut off." if ended else "The brackets of the call don't match.")
+            text = source.piece(start)
+            try:
+                calls += calls_in(text, tools, is_marked=True)
+            except UnclearCallError:
+                yield from source.past(_CLOSE)
+                raise
+            character = yield from source.spaces(" \t\r\n,;`~")
+        if calls and (not character or (yield from _ends(source))):
+            return calls
+        yield from source.past(_CLOSE)
+        raise UnclearCallError(f"Between {_OPEN} and {_CLOSE} there must be one JSON object.")
+
+
+def _ends(source: Source) -> Waiting[bool]:
+    if (yield from source.accepts(_CLOSE)):
+        return True
+    return (yield from source.peek(len(_OPEN))) == _OPEN

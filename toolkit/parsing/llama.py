@@ -1,0 +1,54 @@
+"""``<|python_tag|>`` and what follows: objects with name and parameters, or ``name.call(key=value)``; Llama 3."""
+
+from __future__ import annotations
+
+from toolkit.chat import ToolCall
+from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in
+from toolkit.parsing.forms import Outcome, Surroundings, partial, spoken_of
+from toolkit.parsing.keywords import NAME, read_call
+from toolkit.parsing.source import Source, Waiting
+
+__all__ = ["LlamaForm"]
+
+_OPEN = "<|python_tag|>"
+_ENDS = ("<|eom_id|>", "<|eot_id|>")
+
+
+class LlamaForm:
+    """Everything behind the tag up to the end of the turn is calls."""
+
+    characters = "<"
+    opening = partial(_OPEN)
+
+    def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
+        """Read the calls behind one tag."""
+        if not (yield from source.accepts(_OPEN)):
+            return None
+        if before.is_spoken_of:
+            return spoken_of(source)
+        try:
+            calls = yield from _calls(source, tools)
+        except UnclearCallError:
+            yield from source.rest()
+            raise
+        for end in _ENDS:
+            yield from source.accepts(end)
+        return calls
+
+
+def _calls(source: Source, tools: KnownTools) -> Waiting[list[ToolCall]]:
+    calls: list[ToolCall] = []
+    character = yield from source.spaces()
+    while character and character in "{[":
+        start = source.length
+        if not (yield from source.value()):
+            raise UnclearCallError("The call is cut off, or its brackets don't match.")
+        calls += calls_in(source.piece(start), tools, is_marked=True)
+        character = yield from source.spaces(" \t\r\n;,")
+    if not calls:
+        name = yield from source.word(NAME, 64)
+        if not name.removesuffix(".call") or (yield from source.peek(1)) != "(":
+            raise UnclearCallError(f'After {_OPEN} there must be a call: {{"name": ..., "parameters": {{...}}}}.')
+        calls.append((yield from read_call(source, name.removesuffix(".call"))))
+        yield from source.spaces()
+    return calls

@@ -1,0 +1,109 @@
+"""``Action: name`` and ``Action Input: {...}`` on lines of their own: ReAct."""
+
+from __future__ import annotations
+
+import re
+
+from toolkit.chat import ToolCall
+from toolkit.parsing.calls import KnownTools, UnclearCallError, unreadable
+from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, partial
+from toolkit.parsing.source import Source, Waiting
+from toolkit.tools.repair import repair_arguments
+
+__all__ = ["ReactForm"]
+
+_IN_LINE = re.compile(r"[^\r\n]")
+_DIGIT = re.compile(r"[0-9]")
+_TICK = re.compile(r"[`~]")
+_WORD = re.compile(r"\w")
+_COLON = r"[ \t0-9*]{0,8}+(?:\Z|:)"
+_LINE_ENDS = {"", "\r", "\n"}
+_NO_NAMES = {"", "none", "n/a", "null", "no action", "final answer", "finish"}
+_LONGEST_NAME = 120
+_LONGEST_TEXT = 2_000
+
+
+_ACTION = f"(?i:{partial('Action', then=_COLON)})"
+
+
+class ReactForm:
+    """One action and its input, each at the start of a line.
+
+    An observation that the model goes on to write itself is made up, and so is all that follows it: it is left out.
+    """
+
+    characters = "a*"
+    opening = rf"(?<![^\s*])(?:{partial('**', then=_ACTION)}|{_ACTION})"
+
+    def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
+        """Read one action with its input."""
+        if not (yield from _label(source, "Action")):
+            return None
+        if not before.is_line_start or before.is_spoken_of:
+            return nothing_more()
+        written = yield from source.word(_IN_LINE, _LONGEST_NAME)
+        name = written.strip(" \t*`\"'[]").removesuffix("()")
+        there = source.length
+        yield from source.spaces()
+        if name.casefold() in _NO_NAMES or not (yield from _label(source, "Action Input")):
+            source.back(there)
+            if name in tools:
+                raise UnclearCallError('After "Action: NAME" there must be a line "Action Input: {...}".')
+            return nothing_more()
+        try:
+            arguments = yield from _input(source, takes_nothing=tools.takes_nothing(name))
+        except UnclearCallError:
+            yield from source.rest()
+            raise
+        there = source.length
+        yield from source.spaces()
+        if (yield from _label(source, "Observation")):
+            yield from source.rest()
+        else:
+            source.back(there)
+        return [ToolCall("", name, arguments)]
+
+
+def _label(source: Source, label: str) -> Waiting[bool]:
+    """Go past a label with its colon, and a number or bold type, where it stands here."""
+    yield from source.accepts("**")
+    if not (yield from source.accepts(label)):
+        return False
+    yield from source.spaces(" \t")
+    yield from source.word(_DIGIT, 3)
+    yield from source.accepts("**")
+    if not (yield from source.accepts(":")):
+        return False
+    yield from source.accepts("**")
+    return True
+
+
+def _input(source: Source, *, takes_nothing: bool) -> Waiting[str]:
+    character = yield from source.spaces(" \t")
+    if takes_nothing and character in _LINE_ENDS:
+        return "{}"
+    character = yield from source.spaces()
+    is_fenced = character in {"`", "~"}
+    if is_fenced:
+        yield from source.word(_TICK, 10)
+        yield from source.word(_WORD, 20)
+        character = yield from source.spaces()
+    if character == "{":
+        start = source.length
+        if not (yield from source.value()):
+            raise UnclearCallError("The call is cut off, or its brackets don't match.")
+        text = source.piece(start)
+        if is_fenced:
+            yield from source.spaces()
+            yield from source.word(_TICK, 10)
+        following = yield from source.spaces(" \t`")
+        if following not in _LINE_ENDS and (yield from source.peek(11)).casefold() != "observation":
+            raise UnclearCallError("After the JSON object of Action Input the line must end.")
+    else:
+        text = yield from source.word(_IN_LINE, _LONGEST_TEXT)
+        if not text.startswith(('"', "'", "null", "None")):
+            raise UnclearCallError("Action Input must be a JSON object with an entry for each argument.")
+    arguments = repair_arguments(text)
+    if arguments is None:
+        raise UnclearCallError(unreadable(text))
+    return arguments

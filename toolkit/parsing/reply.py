@@ -1,0 +1,319 @@
+"""A reply of a model as text and calls: all at once, or while it comes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from toolkit.chat import ToolCall, ToolDefinition
+from toolkit.errors import ConfigurationError
+from toolkit.parsing.calls import KnownTools, UnclearCallError
+from toolkit.parsing.forms import Form, Outcome, Passage, Surroundings, nothing_more, partial
+from toolkit.parsing.function_tags import FunctionTagsForm
+from toolkit.parsing.hermes import HermesForm
+from toolkit.parsing.json_objects import JsonForm
+from toolkit.parsing.llama import LlamaForm
+from toolkit.parsing.mistral import MistralForm
+from toolkit.parsing.pythonic import PythonicForm
+from toolkit.parsing.react import ReactForm
+from toolkit.parsing.source import SPACES, Source, Waiting
+
+__all__ = ["Reply", "ReplyPart", "ReplyReader", "TextFormat", "UnreadCall", "read_reply"]
+
+TextFormat: TypeAlias = Literal[
+    "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew"
+]
+"""How calls are written. ``auto`` takes all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadCall:
+    """A call that was meant and could not be read.
+
+    Args:
+        text: All that belongs to it, as it was written.
+        reason: What is wrong with it, for the model.
+    """
+
+    text: str
+    reason: str
+
+
+ReplyPart: TypeAlias = str | ToolCall | UnreadCall
+"""Some text, a call, or one that could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a reply says, in its order; no two texts stand side by side.
+
+    White space round calls is left out; all other text stays as it was written.
+    """
+
+    parts: tuple[ReplyPart, ...]
+
+    @property
+    def text(self) -> str:
+        """The text, without the calls and what was meant as one."""
+        return "".join([part for part in self.parts if isinstance(part, str)])
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls; their ids are ``call_1``, ``call_2`` and so on."""
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
+
+    @property
+    def unread(self) -> tuple[UnreadCall, ...]:
+        """What was meant as a call and could not be read."""
+        return tuple([part for part in self.parts if isinstance(part, UnreadCall)])
+
+
+def read_reply(text: str, tools: Iterable[ToolDefinition], *, format: TextFormat = "auto") -> Reply:  # noqa: A002
+    """Return the text and the calls of a reply.
+
+    ::
+
+        reply = read_reply('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', registry.definitions())
+
+    A call is what its format's mark says to be one; without a mark, what names a known tool, stands by itself and is
+    not spoken of as an example. A call to a tool that is not known is read as one where it is marked. Arguments are
+    taken as `toolkit.tools.repair` takes them: only what was surely written; what is cut off is never a call. Nothing
+    in code of another language, in quotes or in ``<think>`` is one. It takes time linear in the length of the text.
+
+    Args:
+        text: The whole reply.
+        tools: What the model may call.
+        format: The only format that is looked for.
+    """
+    reader = ReplyReader(tools, format=format)
+    parts = [*reader.feed(text), *reader.finish()]
+    joined: list[ReplyPart] = []
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return Reply(tuple(joined))
+
+
+class ReplyReader:
+    """Reads a reply while it comes.
+
+    What may still become a call is held back, and white space, which may stand before one; all other text is given at
+    once. The parts are the same however the reply was cut into pieces, but for text, which comes in more of them.
+
+    Args:
+        tools: What the model may call.
+        format: The only format that is looked for.
+
+    Raises:
+        ConfigurationError: There is no such format.
+    """
+
+    def __init__(self, tools: Iterable[ToolDefinition], *, format: TextFormat = "auto") -> None:  # noqa: A002
+        self._tools = KnownTools(tools)
+        self._source = Source()
+        self._forms, self._opening = _forms(format)
+        self._parts: list[ReplyPart] = []
+        self._before = ""
+        self._space = ""  # white space whose text may still come
+        self._has_text = False
+        self._last_is_call = False
+        self._count = 0
+        self._left = _MOST_CALLS
+        self._passages = 0
+        self._running = self._read()
+
+    def feed(self, text: str) -> list[ReplyPart]:
+        """Take some more of the reply, and return what is known now."""
+        self._source.feed(text)
+        return self._advance()
+
+    def finish(self) -> list[ReplyPart]:
+        """Return the rest: the reply is over."""
+        self._source.is_ended = True
+        return self._advance()
+
+    def _advance(self) -> list[ReplyPart]:
+        next(self._running, None)
+        parts, self._parts = self._parts, []
+        return parts
+
+    def _read(self) -> Generator[None]:
+        source = self._source
+        is_start = True  # of the reply, or of what follows a call: a call may stand there
+        while True:
+            if self._passages > _MOST_PASSAGES:
+                is_start, self._opening = False, _NEVER
+            if is_start:
+                yield from source.spaces()
+                self._say(source.take())
+            elif not source.until(self._opening):
+                self._say(source.take())
+                if source.is_ended:
+                    break
+                yield
+                continue
+            self._say(source.take())
+            is_start, was_read = yield from self._part()
+            if not was_read:
+                # Not one after all: the next one begins behind the first character at the earliest.
+                character = yield from source.peek(1)
+                source.skip(len(character))
+        if self._space and not self._last_is_call:
+            self._parts.append(self._space)
+
+    def _part(self) -> Waiting[tuple[bool, bool]]:
+        """Read what begins here; say whether it was meant as calls, and whether it was anything at all."""
+        source = self._source
+        try:
+            outcome = yield from self._outcome()
+        except UnclearCallError as error:
+            self._left -= 1
+            if self._left <= 0:
+                yield from source.rest()
+            self._tell(UnreadCall(source.take(), str(error)))
+            return True, True
+        if outcome is None:
+            source.back()
+            return False, False
+        if isinstance(outcome, list):
+            self._left -= len(outcome)
+            if self._left < 0:
+                yield from source.rest()
+                self._tell(UnreadCall(source.take(), f"A reply may have {_MOST_CALLS} calls, and this has more."))
+                return True, True
+            source.take()
+            for call in outcome:
+                self._count += 1
+                self._tell(replace(call, id=f"call_{self._count}"))
+            return True, True
+        self._passages += 1
+        for _ in outcome:
+            self._say(source.take())
+            yield
+        self._say(source.take())
+        return False, True
+
+    def _outcome(self) -> Waiting[Outcome]:
+        source = self._source
+        character = yield from source.peek(1)
+        before = Surroundings(self._before)
+        if character == "<" and before.is_line_start and (yield from source.accepts(_THINKING)):
+            return source.past(_THINKING_END)
+        if character in _FENCES:
+            return (yield from self._fenced(before))
+        source.back()
+        return (yield from self._in_a_form(before))
+
+    def _in_a_form(self, before: Surroundings) -> Waiting[Outcome]:
+        source = self._source
+        start = source.length
+        character = yield from source.peek(1)
+        for form in self._forms.get(character.casefold(), ()):
+            outcome = yield from form.read(source, self._tools, before)
+            if outcome is not None:
+                return outcome
+            source.back(start)
+        return None
+
+    def _fenced(self, before: Surroundings) -> Waiting[Outcome]:
+        """Read a fence with nothing but calls in it; any other is passed by, with all that it holds."""
+        source = self._source
+        fence = yield from source.word(_FENCES[(yield from source.peek(1))], _LONGEST_FENCE)
+        if len(fence) < 3:
+            return None
+        if not before.is_line_start:
+            return nothing_more()
+        language = yield from source.word(_LANGUAGE, _LONGEST_LANGUAGE)
+        if language.casefold() not in _LANGUAGES:
+            return source.past(fence)
+        yield from source.spaces()
+        calls: list[ToolCall] = []
+        while not calls or not (yield from _ends(source, fence)):
+            try:
+                outcome = yield from self._in_a_form(before)
+            except UnclearCallError:
+                yield from source.past(fence)
+                raise
+            if not isinstance(outcome, list):
+                if not calls:
+                    return _passage(outcome, source.past(fence))
+                yield from source.past(fence)
+                raise UnclearCallError("Where calls stand in a fence, nothing else may stand there.")
+            calls += outcome
+            yield from source.spaces()
+        return calls
+
+    def _say(self, text: str) -> None:
+        """Give text, as far as it is not white space before a call."""
+        if not text:
+            return
+        self._before = (self._before + text)[-_LONGEST_BEFORE:]
+        visible = text.rstrip(SPACES)
+        if not visible:
+            self._space += text
+            return
+        begins_reply = self._last_is_call and not self._has_text
+        self._parts.append(visible.lstrip(SPACES) if begins_reply else self._space + visible)
+        self._space = text[len(visible) :]
+        self._has_text = True
+        self._last_is_call = False
+
+    def _tell(self, part: ToolCall | UnreadCall) -> None:
+        self._parts.append(part)
+        self._before = ""
+        self._last_is_call = True
+        if not self._has_text:
+            self._space = ""
+
+
+_THINKING, _THINKING_END = "<think>", "</think>"
+_FENCES = {"`": re.compile("`"), "~": re.compile("~")}
+_LANGUAGE = re.compile(r"[\w.+-]")
+_LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
+_LONGEST_FENCE, _LONGEST_LANGUAGE = 20, 20
+_LONGEST_BEFORE = 300
+# What no reply of a model has: from there on its text is not looked into, so that it takes no time.
+_MOST_CALLS = 1_000
+_MOST_PASSAGES = 5_000
+_NEVER = re.compile(r"(?!)")
+
+_JSON = JsonForm()
+_FORMS: dict[str, tuple[Form, ...]] = {
+    "hermes": (HermesForm(),),
+    "react": (ReactForm(),),
+    "llama": (LlamaForm(), FunctionTagsForm(), _JSON),
+    "mistral": (MistralForm(),),
+    "qwen": (FunctionTagsForm(),),
+    "pythonic": (PythonicForm(),),
+    "json": (_JSON,),
+    "fenced": (_JSON,),
+    "crew": (_JSON, ReactForm()),
+    "auto": (HermesForm(), FunctionTagsForm(), LlamaForm(), MistralForm(), PythonicForm(), ReactForm(), _JSON),
+}
+
+
+def _forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
+    """Return the forms of a format by the characters that they begin with, and a pattern of all their openings."""
+    forms = _FORMS.get(name)
+    if forms is None:
+        raise ConfigurationError(f"there is no format '{name}'; there are: {', '.join(_FORMS)}")
+    by_character: dict[str, list[Form]] = {}
+    for form in forms:
+        for character in form.characters:
+            by_character.setdefault(character, []).append(form)
+    openings = [partial(_THINKING), r"(?<!`)`{1,2}+(?:\Z|`)|(?<!~)~{1,2}+(?:\Z|~)", *[form.opening for form in forms]]
+    return by_character, re.compile("|".join(openings))
+
+
+def _ends(source: Source, fence: str) -> Waiting[bool]:
+    return (yield from source.peek(1)) == "" or (yield from source.accepts(fence))
+
+
+def _passage(first: Passage | None, then: Passage) -> Passage:
+    if first is not None:
+        yield from first
+    return (yield from then)
