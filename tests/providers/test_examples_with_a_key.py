@@ -1,0 +1,70 @@
+"""With a key, the examples of providers speak to the vendor; here a loopback server stands where it would."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.providers.loopback import completion
+from toolkit.testing.loopback import Answer, serving
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+KEY = "key-of-this-test"
+CALL = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
+ADD = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1, "b": 2}'}
+SUM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is 3."}]}
+
+
+def response(item: dict[str, Any]) -> Answer:
+    end = {"type": "response.completed", "response": {"status": "completed", "output": [item]}}
+    return Answer(pieces=[f"data: {json.dumps(end)}\n\n".encode()])
+
+
+@dataclass(frozen=True)
+class Example:
+    name: str
+    answers: tuple[Answer, ...]
+    path: str
+    prints: str
+    result: str
+
+
+CASES = [
+    Example(
+        "openai_tools.py",
+        (Answer(completion(None, tool_calls=[CALL])), Answer(completion("Sunny."))),
+        "/v1/chat/completions",
+        "get_weather(city='Rome') -> Sunny, 21 degrees in Rome.\nSunny.\n2 requests, 20 tokens\n",
+        "Sunny, 21 degrees in Rome.",
+    ),
+    Example(
+        "openai_reasoning.py",
+        (response(ADD), response(SUM)),
+        "/v1/responses",
+        "[add] \nsealed thoughts in the transcript: 0\n",
+        '"output":"3"',
+    ),
+]
+
+
+@pytest.mark.parametrize("example", CASES, ids=lambda example: example.name)
+def test_an_example_speaks_to_the_vendor_where_there_is_a_key(example: Example) -> None:
+    with serving(*example.answers) as server:
+        run = subprocess.run(
+            [sys.executable, "-W", "error", str(EXAMPLES / example.name)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            # The vendor's own host would be given the key of the environment; a server of this machine is not.
+            env={**os.environ, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url},
+        )
+    assert (run.stdout, run.stderr) == (example.prints, "")
+    assert server.paths == [example.path] * 2
+    assert example.result in json.dumps(server.requests[1], separators=(",", ":"))
+    assert KEY not in run.stdout
