@@ -389,7 +389,7 @@ def _preference(media_type: str) -> int:
 
 def _kind(media_type: str) -> Literal["json", "form", "multipart", "text", "file"]:
     plain = media_type.partition(";")[0].strip().lower()
-    if plain in ("application/json", "*/*", "application/*") or plain.endswith("+json"):
+    if plain in ("*/*", "application/*") or plain.endswith(("+json", "/json")):
         return "json"
     if plain == "application/x-www-form-urlencoded":
         return "form"

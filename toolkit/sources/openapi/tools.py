@@ -140,8 +140,8 @@ def _endpoints(
     chosen = [(operation, item) for operation, item in found if wanted is None or wanted(operation)]
     if len(chosen) > _MAX_OPERATIONS:
         raise OpenApiError(
-            f"{document.name}: it has {len(chosen):,} operations, and at most {_MAX_OPERATIONS:,} become tools at once, "
-            "of which a model can oversee some dozens: choose with filter="
+            f"{document.name}: it has {len(chosen):,} operations, and at most {_MAX_OPERATIONS:,} become tools at once "
+            "(a model can oversee some dozens): choose with filter="
         )
     broken = _Broken(skip=skip_broken)
     endpoints: list[Endpoint] = []
