@@ -4,7 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.testing.wires.anthropic import MessagesWire
+from tests.testing.wires.google import GenerateWire
 from tests.testing.wires.openai_chat import ChatWire
+from tests.testing.wires.openai_responses import ResponsesWire
 from toolkit import ChatRequest, ChatResponse, Provider
 from toolkit.testing import FunctionProvider, ScriptedProvider
 from toolkit.testing.conformance import Features, Peer, ProviderConformance, ServerConformance, Wire
@@ -59,3 +62,21 @@ class TestOpenAIChat(ServerConformance):
     @pytest.fixture
     def wire(self) -> Wire:
         return ChatWire()
+
+
+class TestOpenAIResponses(ServerConformance):
+    @pytest.fixture
+    def wire(self) -> Wire:
+        return ResponsesWire()
+
+
+class TestAnthropic(ServerConformance):
+    @pytest.fixture
+    def wire(self) -> Wire:
+        return MessagesWire()
+
+
+class TestGoogle(ServerConformance):
+    @pytest.fixture
+    def wire(self) -> Wire:
+        return GenerateWire()

@@ -133,12 +133,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def hang(self, answer: Hang) -> None:
-        if answer.pieces:
-            self.begin(200, {"content-type": "text/event-stream"})
-            for piece in answer.pieces:
-                self.write(piece)
-        answer.has_come.set()
         try:
+            if answer.pieces:
+                self.begin(200, {"content-type": "text/event-stream"})
+                for piece in answer.pieces:
+                    self.write(piece)
+            answer.has_come.set()
             while self.connection.recv(1024):
                 pass
         finally:

@@ -46,7 +46,8 @@ def words(text: str) -> list[str]:
 
 
 class ChatWire:
-    features = Features()
+    def __init__(self) -> None:
+        self.features = Features()
 
     def provider(self, server: Server) -> Provider:
         return OpenAIProvider("conformance-1", base_url=server.url, api_key=KEY)
