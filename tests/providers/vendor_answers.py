@@ -65,11 +65,10 @@ def anthropic_stream(
     return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in told]
 
 
-def anthropic_text_stream(*texts: str, is_complete: bool = True) -> list[bytes]:
+def anthropic_text_stream(*texts: str) -> list[bytes]:
     """The stream of a text."""
     deltas = [{"type": "text_delta", "text": text} for text in texts]
-    events = block_events(0, {"type": "text", "text": ""}, *deltas)
-    return anthropic_stream(events if is_complete else events[:-1], is_complete=is_complete)
+    return anthropic_stream(block_events(0, {"type": "text", "text": ""}, *deltas))
 
 
 def gemini_answer(*parts: dict[str, Any], finish: str | None = "STOP", **candidate: Any) -> dict[str, Any]:

@@ -53,7 +53,9 @@ class GoogleProvider:
         model: The model's name.
         api_key: None takes ``GOOGLE_API_KEY``, else ``GEMINI_API_KEY``. A server on this machine needs none, and the
             variables are not sent there.
-        base_url: Where the server is, without ``/v1``. None means Google's own.
+        base_url: Where the server is, without a version. None means Google's own.
+        api_version: The version in the address, such as ``v1beta``; None leaves it to ``GOOGLE_GENAI_API_VERSION``,
+            else to the SDK.
         timeout: Seconds for a request that doesn't set its own; None waits for ever.
         headers: Sent with each request.
         options: Settings for each request, as ``google.genai.types.GenerateContentConfigDict`` has them;
@@ -76,6 +78,7 @@ class GoogleProvider:
         *,
         api_key: str | None = None,
         base_url: str | None = None,
+        api_version: str | None = None,
         timeout: float | None = 600,
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
@@ -107,6 +110,7 @@ class GoogleProvider:
                 credentials=credentials,
                 http_options=HttpOptions(
                     base_url=base_url,
+                    api_version=api_version,
                     headers=dict(headers or {}),
                     httpx_client=httpx2.Client(transport=_Stop()),  # else the SDK makes one that nobody uses
                     httpx_async_client=httpx2.AsyncClient(transport=_Stop()),
@@ -221,7 +225,7 @@ class GoogleProvider:
                 else "check the key: api_key or the environment variable GEMINI_API_KEY"
             ),
             protocol="an answer of Gemini's",
-            url_advice="check base_url, which must not end in /v1",
+            url_advice="check base_url, which must not end in a version",
             secrets=(self._api_key or "", urlsplit(self._base_url).password or "", *secrets_of(self._headers)),
         )
 

@@ -1,7 +1,7 @@
-"""OpenAI's two formats against a server that is not ours: scripted calls over turns, streams, faults."""
+"""The vendors' formats against a server that is not ours: scripted calls over turns, streams, faults."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -35,13 +35,22 @@ from toolkit import (
     tool_loop_stream,
     validate_transcript,
 )
+from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.dialect import Dialect
+from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
-Adapter: TypeAlias = type[OpenAIProvider] | type[OpenAIResponsesProvider]
-ADAPTERS: list[Adapter] = [OpenAIProvider, OpenAIResponsesProvider]
+Adapter: TypeAlias = OpenAIProvider | OpenAIResponsesProvider | AnthropicProvider | GoogleProvider
+
+KEY = "key-of-this-test"
+ADAPTERS: dict[str, Callable[[str], Adapter]] = {
+    "chat": lambda url: OpenAIProvider("gpt-test", base_url=f"{url}/v1", api_key=KEY),
+    "responses": lambda url: OpenAIResponsesProvider("gpt-test", base_url=f"{url}/v1", api_key=KEY),
+    "anthropic": lambda url: AnthropicProvider("claude-test", base_url=url, api_key=KEY),
+    "google": lambda url: GoogleProvider("gemini-test", base_url=url, api_version="v1beta", api_key=KEY),
+}
 ODD = "look up a word, please"
 DONE = "Sunny, noon, and here is the map."
 LONG = "This answer is long enough to come in several pieces."
@@ -80,7 +89,10 @@ FIXTURES: list[dict[str, Any]] = [
         "slow down", {"error": {"message": "Slow down", "type": "rate_limit_error"}, "status": 429, "retryAfter": 7}
     ),
     answers("key", {"error": {"message": "Incorrect API key", "code": "invalid_api_key"}, "status": 401}),
-    answers("too much", {"error": {"message": "Too long", "code": "context_length_exceeded"}, "status": 400}),
+    answers(
+        "too much",
+        {"error": {"message": "No context window for it", "code": "context_length_exceeded"}, "status": 400},
+    ),
     answers("drop", {"content": "x"}, chaos={"dropRate": 1.0}),
     answers("malformed", {"content": "x"}, chaos={"malformedRate": 1.0}),
     answers("disconnect", {"content": "x"}, chaos={"disconnectRate": 1.0}),
@@ -93,11 +105,11 @@ def mock() -> Generator[Aimock]:
         yield running
 
 
-def made(mock: Aimock, adapter: Adapter) -> OpenAIProvider | OpenAIResponsesProvider:
-    return adapter("gpt-test", base_url=f"{mock.url}/v1", api_key="key-of-this-test")
+def made(mock: Aimock, adapter: str) -> Adapter:
+    return ADAPTERS[adapter](mock.url)
 
 
-async def listen(mock: Aimock, adapter: Adapter, request: ChatRequest) -> list[StreamEvent]:
+async def listen(mock: Aimock, adapter: str, request: ChatRequest) -> list[StreamEvent]:
     with anyio.fail_after(20):
         provider = made(mock, adapter)
         async with provider, aclosing(provider.stream(request)) as stream:
@@ -130,7 +142,7 @@ TOOLS = ToolRegistry([get_weather, get_time, draw_map])
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_a_stream_says_what_a_whole_answer_says(mock: Aimock, adapter: Adapter) -> None:
+async def test_a_stream_says_what_a_whole_answer_says(mock: Aimock, adapter: str) -> None:
     async with made(mock, adapter) as provider:
         whole = await provider.generate(asking("greet"))
     heard = await listen(mock, adapter, asking("greet"))
@@ -144,7 +156,7 @@ async def test_a_stream_says_what_a_whole_answer_says(mock: Aimock, adapter: Ada
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_a_long_answer_comes_in_pieces(mock: Aimock, adapter: Adapter) -> None:
+async def test_a_long_answer_comes_in_pieces(mock: Aimock, adapter: str) -> None:
     heard = await listen(mock, adapter, asking("long"))
     pieces = [event.text for event in heard if isinstance(event, TextDelta)]
     assert len(pieces) > 2
@@ -152,7 +164,7 @@ async def test_a_long_answer_comes_in_pieces(mock: Aimock, adapter: Adapter) -> 
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_calls_over_several_turns_are_run_and_answered(mock: Aimock, adapter: Adapter) -> None:
+async def test_calls_over_several_turns_are_run_and_answered(mock: Aimock, adapter: str) -> None:
     with anyio.fail_after(20):
         async with made(mock, adapter) as provider:
             result = await tool_loop(provider, TOOLS, "Plan a trip")
@@ -160,15 +172,15 @@ async def test_calls_over_several_turns_are_run_and_answered(mock: Aimock, adapt
     assert (result.iterations, result.tool_rounds) == (3, 2)
     validate_transcript(result.messages)
     understood = mock.journal()[-1]["body"]["messages"]
-    told = {message["tool_call_id"]: message["content"] for message in understood if message["role"] == "tool"}
+    told = {message["tool_call_id"]: str(message["content"]) for message in understood if message["role"] == "tool"}
     assert list(told) == ["call_1", "call_2", "call_3"]
-    assert told["call_1"] == "Sunny in Oslo."
-    assert told["call_2"] == "Error: ValueError: no clock in Oslo"
-    assert "A map of Oslo." in json.dumps(told["call_3"])
+    assert "Sunny in Oslo." in told["call_1"]
+    assert "ValueError: no clock in Oslo" in told["call_2"]
+    assert "A map of Oslo." in told["call_3"]
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_calls_over_several_turns_stream(mock: Aimock, adapter: Adapter) -> None:
+async def test_calls_over_several_turns_stream(mock: Aimock, adapter: str) -> None:
     with anyio.fail_after(20):
         async with made(mock, adapter) as provider, tool_loop_stream(provider, TOOLS, "Plan a trip") as events:
             told = [event async for event in events]
@@ -180,7 +192,7 @@ async def test_calls_over_several_turns_stream(mock: Aimock, adapter: Adapter) -
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_a_name_that_the_format_refuses_is_mapped_and_mapped_back(mock: Aimock, adapter: Adapter) -> None:
+async def test_a_name_that_the_format_refuses_is_mapped_and_mapped_back(mock: Aimock, adapter: str) -> None:
     odd = ToolDefinition(name=ODD, description="", parameters={"type": "object", "properties": {}})
     request = asking("odd name", tools=[odd], tool_choice=ODD)
     async with made(mock, adapter) as provider:
@@ -190,7 +202,7 @@ async def test_a_name_that_the_format_refuses_is_mapped_and_mapped_back(mock: Ai
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_an_answer_as_data(mock: Aimock, adapter: Adapter) -> None:
+async def test_an_answer_as_data(mock: Aimock, adapter: str) -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     async with made(mock, adapter) as provider:
         answer = await provider.generate(asking("as data", response_format=ResponseFormat(schema)))
@@ -198,7 +210,7 @@ async def test_an_answer_as_data(mock: Aimock, adapter: Adapter) -> None:
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_a_call_with_wrong_arguments_is_refused_and_answered(mock: Aimock, adapter: Adapter) -> None:
+async def test_a_call_with_wrong_arguments_is_refused_and_answered(mock: Aimock, adapter: str) -> None:
     async with made(mock, adapter) as provider:
         result = await tool_loop(provider, TOOLS, "A wrong call")
     assert result.text == "Mended."
@@ -228,7 +240,7 @@ FAULTS = [
 @pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.asked)
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_a_fault_is_one_of_our_errors(mock: Aimock, adapter: Adapter, fault: Fault, streams: bool) -> None:
+async def test_a_fault_is_one_of_our_errors(mock: Aimock, adapter: str, fault: Fault, streams: bool) -> None:
     if streams and fault.asked == "malformed":
         # Malformed JSON in one piece is no event at all: what is told is that the stream ended.
         fault = Fault(fault.asked, ProviderError, True)
@@ -246,18 +258,18 @@ async def test_a_fault_is_one_of_our_errors(mock: Aimock, adapter: Adapter, faul
         fault.retry_after,
     )
     assert (error.request_id is None) == (fault.asked == "disconnect")
-    assert "key-of-this-test" not in str(error)
+    assert KEY not in str(error)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_a_stream_that_is_cut_is_an_error(mock: Aimock, adapter: Adapter) -> None:
+async def test_a_stream_that_is_cut_is_an_error(mock: Aimock, adapter: str) -> None:
     with pytest.raises(ProviderError) as caught:
         await listen(mock, adapter, asking("cut"))
     assert caught.value.is_retryable
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_a_fault_in_a_loop_carries_the_transcript(mock: Aimock, adapter: Adapter) -> None:
+async def test_a_fault_in_a_loop_carries_the_transcript(mock: Aimock, adapter: str) -> None:
     with pytest.raises(ProviderAuthError) as caught:
         async with made(mock, adapter) as provider:
             await tool_loop(provider, TOOLS, "What is the key?")
