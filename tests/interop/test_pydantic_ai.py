@@ -1,0 +1,124 @@
+"""Pydantic AI's tools in a loop of ours, and ours in an agent of theirs."""
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from toolkit import (
+    ImageBlock,
+    TextBlock,
+    ToolCall,
+    ToolContext,
+    ToolOutput,
+    ToolRegistry,
+    ToolResult,
+    tool,
+    tool_loop,
+    tool_with_ctx,
+)
+from toolkit.testing import ScriptedProvider
+
+pytest.importorskip("pydantic_ai", reason="pydantic-ai-slim is not installed: uv pip install pydantic-ai-slim")
+
+from pydantic_ai import Agent, ModelRetry, RunContext, Tool
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturn,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from toolkit.interop import from_pydantic_ai, to_pydantic_ai
+
+
+async def add(context: RunContext[int], first: int, second: int = 1) -> int:
+    """Add two numbers.
+
+    Args:
+        context: Of the run.
+        first: One.
+        second: Another.
+    """
+    return first + second + context.deps
+
+
+def retry(why: str) -> str:
+    """Ask for another try."""
+    raise ModelRetry(f"try again: {why}")
+
+
+def draw() -> ToolReturn:
+    """Draw."""
+    return ToolReturn(return_value="a cat", content=[BinaryContent(b"hi", media_type="image/png")], metadata={"a": 1})
+
+
+def registry() -> ToolRegistry[Any]:
+    return ToolRegistry[Any](from_pydantic_ai([Tool(add), Tool(retry, requires_approval=True), Tool(draw)]))
+
+
+async def ask(tools: ToolRegistry[Any], name: str, ctx: object = None, **arguments: Any) -> ToolResult:
+    return await tools.execute(ToolCall("1", name, json.dumps(arguments)), ctx, approve=lambda request: True)
+
+
+@pytest.mark.anyio
+async def test_their_functions_see_our_context_in_a_loop_of_ours() -> None:
+    provider = ScriptedProvider([ToolCall("1", "add", '{"first": "2"}'), lambda request: request.messages[-1].text])
+    assert (await tool_loop(provider, registry(), "Add.", ctx=10)).text == "13"
+
+
+@pytest.mark.anyio
+async def test_retries_are_errors_and_returns_keep_their_parts() -> None:
+    failed = await ask(registry(), "retry", why="so")
+    assert (failed.text, failed.is_error) == ("try again: so", True)
+    drawn = await ask(registry(), "draw")
+    assert drawn.content == (TextBlock("a cat"), ImageBlock(b"hi"))
+    assert drawn.details == {"a": 1}
+
+
+@pytest.mark.anyio
+async def test_their_approval_is_ours() -> None:
+    refused = await registry().execute(ToolCall("1", "retry", '{"why": "so"}'), None)
+    assert "approval" in refused.text
+
+
+@tool_with_ctx
+def greet(context: ToolContext[str], name: str) -> ToolOutput:
+    """Greet somebody."""
+    return ToolOutput.error("there is nobody") if name == "nobody" else ToolOutput(f"{context.state} {name}")
+
+
+@tool
+async def picture() -> list[TextBlock | ImageBlock]:
+    """Show a picture."""
+    return [TextBlock("look"), ImageBlock(b"hi")]
+
+
+def test_an_agent_of_theirs_runs_ours() -> None:
+    calls = [
+        ToolCallPart("greet", {"name": "Ada"}),
+        ToolCallPart("greet", {"name": "nobody"}),
+        ToolCallPart("picture", {}),
+    ]
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        assert [each.name for each in info.function_tools] == ["greet", "picture"]
+        return ModelResponse(parts=[TextPart("done")] if len(messages) > 1 else list(calls))
+
+    agent = Agent(FunctionModel(model), tools=to_pydantic_ai(ToolRegistry[str]([greet, picture]), "Hello"))
+
+    async def run() -> list[ToolReturnPart]:
+        result = await agent.run("Go.")
+        return [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+
+    greeted, refused, shown = anyio.run(run)
+    assert (greeted.content, greeted.outcome) == ("Hello Ada", "success")
+    assert (refused.content, refused.outcome) == ("there is nobody", "failed")
+    content: Any = shown.content
+    assert content[0] == "look"
+    assert isinstance(content[1], BinaryContent)

@@ -1,0 +1,22 @@
+"""What every framework's outputs have in common: some of their parts are content blocks, others are data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toolkit.chat import ContentBlock
+from toolkit.tools.output import ToolOutput, to_output
+
+__all__ = ["output_of"]
+
+
+def output_of(value: object, block_of: Callable[[Any], ContentBlock | None]) -> ToolOutput:
+    """Return a value, or a list of parts, as an output: the parts that `block_of` knows as blocks, others as text."""
+    parts: Any = value
+    items: list[Any] = list(parts) if isinstance(parts, (list, tuple)) else [parts]
+    blocks = [block_of(item) for item in items]
+    if all(block is None for block in blocks):
+        return to_output(value)
+    pairs = zip(items, blocks, strict=True)
+    return to_output([to_output(item).text if block is None else block for item, block in pairs])

@@ -1,0 +1,150 @@
+"""LangChain's tools, in and out."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+from uuid import uuid4
+
+import anyio
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
+
+from toolkit.chat import (
+    AudioBlock,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    TextBlock,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+)
+from toolkit.tools.context import ToolContext
+from toolkit.tools.decorators import tool_from_schema_with_ctx
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.handler import Ctx
+from toolkit.tools.naming import legal_names
+from toolkit.tools.output import ToolOutput, to_output
+from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["from_langchain", "to_langchain"]
+
+
+def from_langchain(tools: Iterable[BaseTool]) -> list[FunctionTool[object, ..., Any]]:
+    """Return LangChain's tools as tools of ours: checked, limited, approved and retried as all are.
+
+    What a tool reports as an error is an error result; its artifact is in the `details`. One that is only sync runs in
+    a worker thread; LangChain's own async code needs asyncio.
+    """
+    found = list(tools)
+    names = legal_names([tool.name for tool in found])
+    return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
+
+
+def to_langchain(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[StructuredTool]:
+    """Return a registry's tools as LangChain's; each call runs by the registry's rules, permissions included.
+
+    An error result becomes a message of status ``error``; what our tools keep in `details` is its artifact.
+
+    Args:
+        registry: The tools; the definitions are those of now.
+        ctx: What they get as their context.
+    """
+    return [_exported(definition, registry, ctx) for definition in registry.definitions()]
+
+
+def _imported(tool: BaseTool, name: str) -> FunctionTool[object, ..., Any]:
+    schema: Any = tool.tool_call_schema
+    parameters = cast("dict[str, Any]", schema) if isinstance(schema, dict) else schema.model_json_schema()
+
+    def call_of(context: ToolContext[object], arguments: dict[str, Any]) -> Any:
+        return {"type": "tool_call", "id": context.call_id or uuid4().hex, "name": tool.name, "args": arguments}
+
+    def run(context: ToolContext[object], arguments: dict[str, Any]) -> ToolOutput:
+        return _output_of(tool.invoke(call_of(context, arguments)))
+
+    async def arun(context: ToolContext[object], arguments: dict[str, Any]) -> ToolOutput:
+        return _output_of(await tool.ainvoke(call_of(context, arguments)))
+
+    return tool_from_schema_with_ctx(name, tool.description, parameters, arun if _is_async(tool) else run)
+
+
+def _is_async(tool: BaseTool) -> bool:
+    if isinstance(tool, StructuredTool):
+        return tool.coroutine is not None
+    return getattr(type(tool), "_arun", None) is not getattr(BaseTool, "_arun", None)  # what subclasses override
+
+
+def _output_of(answer: object) -> ToolOutput:
+    if not isinstance(answer, ToolMessage):
+        return to_output(answer)
+    content: Any = answer.content
+    blocks = content if isinstance(content, str) else [_block_of(part) for part in content]
+    output = to_output(blocks)
+    output.details = answer.artifact
+    output.is_error = answer.status == "error"
+    return output
+
+
+def _block_of(part: Any) -> ContentBlock:
+    if isinstance(part, str):
+        return TextBlock(part)
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return TextBlock(text)
+        case {"type": "image_url", "image_url": {"url": str(url)} | str(url)}:
+            return ImageBlock(url=url)
+        case {"type": "image" | "audio" | "file" as kind, "base64": str(data)}:
+            return _media(kind, base64.b64decode(data), part.get("mime_type"))
+        case {"type": "image", "url": str(url)}:
+            return ImageBlock(url=url)
+        case _:
+            return TextBlock(json.dumps(part, ensure_ascii=False, default=str))
+
+
+def _media(kind: str, data: bytes, media_type: str | None) -> ContentBlock:
+    if kind == "image":
+        return ImageBlock(data, media_type=media_type or "image/png")
+    if kind == "audio":
+        return AudioBlock(data, media_type=media_type or "audio/wav")
+    return FileBlock(data, media_type=media_type or "application/octet-stream")
+
+
+def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> StructuredTool:
+    async def arun(**arguments: Any) -> tuple[Any, Any]:
+        call = ToolCall(uuid4().hex, definition.name, json.dumps(arguments, default=str))
+        result = await registry.execute(call, ctx)
+        if result.is_error:
+            raise ToolException(result.text)
+        return _content_of(result), result.details
+
+    def run(**arguments: Any) -> tuple[Any, Any]:
+        async def wait() -> tuple[Any, Any]:
+            return await arun(**arguments)
+
+        return anyio.run(wait)
+
+    return StructuredTool(
+        name=definition.name,
+        description=definition.description,
+        args_schema=dict(definition.parameters),
+        func=run,
+        coroutine=arun,
+        response_format="content_and_artifact",
+        handle_tool_error=True,
+    )
+
+
+def _content_of(result: ToolResult) -> str | Sequence[dict[str, Any]]:
+    return result.content if isinstance(result.content, str) else [_part_of(block) for block in result.content]
+
+
+def _part_of(block: ContentBlock) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    if block.data is None:
+        return {"type": block.type, "url": block.url}
+    return {"type": block.type, "base64": base64.b64encode(block.data).decode(), "mime_type": block.media_type}

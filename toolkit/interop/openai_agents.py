@@ -1,0 +1,118 @@
+"""The OpenAI Agents SDK's function tools, in and out."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any, cast
+from uuid import uuid4
+
+from agents import FunctionTool as AgentsTool
+from agents.tool import ToolOutputFileContent, ToolOutputImage, ToolOutputText
+from agents.tool_context import ToolContext as AgentsContext
+from pydantic import BaseModel
+
+from toolkit.chat import ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolDefinition, ToolResult
+from toolkit.interop.blocks import output_of
+from toolkit.tools.context import ToolContext
+from toolkit.tools.decorators import tool_from_schema_with_ctx
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.handler import Ctx
+from toolkit.tools.naming import legal_names
+from toolkit.tools.output import ToolOutput, to_output
+from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["from_openai_agents", "to_openai_agents"]
+
+
+def from_openai_agents(tools: Iterable[AgentsTool]) -> list[FunctionTool[Any, ..., Any]]:
+    """Return the SDK's function tools as tools of ours.
+
+    The SDK puts errors of its functions into words, which come as ordinary results: an error that it raises is an error
+    result. A tool that needs approval there needs it here. Its functions see our context as theirs, and need asyncio.
+    """
+    found = list(tools)
+    names = legal_names([tool.name for tool in found])
+    return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
+
+
+def to_openai_agents(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[AgentsTool]:
+    """Return a registry's tools as the SDK's; each call runs by the registry's rules, permissions included.
+
+    The SDK has no field for a failed call: the text of an error result says that it is one.
+
+    Args:
+        registry: The tools; the definitions are those of now.
+        ctx: What they get as their context.
+    """
+    return [_exported(definition, registry, ctx) for definition in registry.definitions()]
+
+
+def _imported(tool: AgentsTool, name: str) -> FunctionTool[Any, ..., Any]:
+    async def run(context: ToolContext[Any], arguments: dict[str, Any]) -> ToolOutput:
+        text = to_output(arguments).text
+        call_id = context.call_id or uuid4().hex
+        theirs: AgentsContext[Any] = AgentsContext(
+            context.state, tool_name=tool.name, tool_call_id=call_id, tool_arguments=text
+        )
+        return output_of(await tool.on_invoke_tool(theirs, text), _block_of)
+
+    return tool_from_schema_with_ctx(
+        name, tool.description, tool.params_json_schema, run, requires_approval=tool.needs_approval is not False
+    )
+
+
+_KINDS: dict[str, type[BaseModel]] = {
+    "text": ToolOutputText,
+    "image": ToolOutputImage,
+    "file": ToolOutputFileContent,
+}
+
+
+def _block_of(item: Any) -> ContentBlock | None:
+    """Return the block that one of the SDK's outputs is; None for any other value."""
+    if isinstance(item, dict):
+        said = cast("dict[str, Any]", item)
+        kind = _KINDS.get(str(said.get("type")))
+        item = said if kind is None else kind.model_validate(said)
+    if isinstance(item, ToolOutputText):
+        return TextBlock(item.text)
+    if isinstance(item, ToolOutputImage):
+        return TextBlock(f"[image {item.file_id}]") if item.image_url is None else ImageBlock(url=item.image_url)
+    if isinstance(item, ToolOutputFileContent):
+        name = item.filename or "file"
+        if item.file_data is not None:
+            return FileBlock(base64.b64decode(item.file_data.rpartition(",")[2]), name=name)
+        return TextBlock(f"[file {item.file_id}]") if item.file_url is None else FileBlock(url=item.file_url, name=name)
+    return None
+
+
+def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> AgentsTool:
+    async def run(theirs: AgentsContext[Any], arguments: str) -> Any:
+        return _content_of(await registry.execute(ToolCall(theirs.tool_call_id, definition.name, arguments), ctx))
+
+    return AgentsTool(
+        name=definition.name,
+        description=definition.description,
+        params_json_schema=dict(definition.parameters),
+        on_invoke_tool=run,
+        strict_json_schema=False,
+    )
+
+
+def _content_of(result: ToolResult) -> Any:
+    if result.is_error:
+        return result.text if result.text.lower().startswith("error") else f"Error: {result.text}"
+    return result.content if isinstance(result.content, str) else [_part_of(block) for block in result.content]
+
+
+def _part_of(block: ContentBlock) -> ToolOutputText | ToolOutputImage | ToolOutputFileContent:
+    if isinstance(block, TextBlock):
+        return ToolOutputText(text=block.text)
+    url = getattr(block, "url", None)
+    data = None if block.data is None else base64.b64encode(block.data).decode()
+    if isinstance(block, ImageBlock):
+        return ToolOutputImage(image_url=url if data is None else f"data:{block.media_type};base64,{data}")
+    name = block.name if isinstance(block, FileBlock) else f"sound.{block.media_type.rpartition('/')[2]}"
+    file_data = None if data is None else f"data:{block.media_type};base64,{data}"
+    return ToolOutputFileContent(file_data=file_data, file_url=url, filename=name)

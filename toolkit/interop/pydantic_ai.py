@@ -1,0 +1,152 @@
+"""Pydantic AI's tools, in and out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from uuid import uuid4
+
+from pydantic import ValidationError
+from pydantic_ai import RunContext, Tool
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.messages import AudioUrl, BinaryContent, DocumentUrl, FileUrl, ImageUrl, ToolReturn
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RunUsage
+
+from toolkit.chat import (
+    AudioBlock,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    TextBlock,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+)
+from toolkit.errors import InvalidArgumentsError, ToolFailedError
+from toolkit.interop.blocks import output_of
+from toolkit.tools.context import ToolContext
+from toolkit.tools.decorators import tool_from_schema_with_ctx
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.handler import Ctx
+from toolkit.tools.naming import legal_names
+from toolkit.tools.output import ToolOutput
+from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["from_pydantic_ai", "to_pydantic_ai"]
+
+
+def from_pydantic_ai(tools: Iterable[Tool[Any]]) -> list[FunctionTool[Any, ..., Any]]:
+    """Return Pydantic AI's tools as tools of ours; those that need approval there need it here.
+
+    A tool that takes a ``RunContext`` gets one with our context as its ``deps``, the call's id and name, no history and
+    a model that answers nothing. `ModelRetry` and `ToolFailed` are error results.
+    """
+    found = list(tools)
+    names = legal_names([tool.name for tool in found])
+    return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
+
+
+def to_pydantic_ai(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[Tool[Any]]:
+    """Return a registry's tools as Pydantic AI's; each call runs by the registry's rules, permissions included.
+
+    An error result is `ToolFailed`: the model reads it and goes on.
+
+    Args:
+        registry: The tools; the definitions are those of now.
+        ctx: What they get as their context.
+    """
+    return [_exported(definition, registry, ctx) for definition in registry.definitions()]
+
+
+def _imported(tool: Tool[Any], name: str) -> FunctionTool[Any, ..., Any]:
+    async def run(context: ToolContext[Any], arguments: dict[str, Any]) -> ToolOutput:
+        theirs = RunContext[Any](
+            deps=context.state,
+            model=TestModel(),
+            usage=RunUsage(),
+            tool_call_id=context.call_id or uuid4().hex,
+            tool_name=tool.name,
+            retry=context.attempt - 1,
+        )
+        schema = tool.function_schema
+        try:
+            valid = schema.validator.validate_python(arguments)
+            return _output_of(await schema.call(valid, theirs))
+        except ValidationError as error:
+            raise InvalidArgumentsError(str(error)) from error
+        except (ModelRetry, ToolFailed) as error:
+            raise ToolFailedError(error.message) from error
+
+    return tool_from_schema_with_ctx(
+        name,
+        tool.description or "",
+        tool.function_schema.json_schema,
+        run,
+        requires_approval=tool.requires_approval,
+        sequential=tool.sequential,
+        timeout=tool.timeout,
+        metadata=tool.metadata or {},
+    )
+
+
+def _output_of(value: Any) -> ToolOutput:
+    details: Any = None
+    if isinstance(value, ToolReturn):
+        details = value.metadata
+        more: Any = value.content
+        extra: list[Any] = [] if more is None else [more] if isinstance(more, str) else list(more)
+        value = [value.return_value, *extra] if extra else value.return_value
+    output = output_of(value, _block_of)
+    output.details = details
+    return output
+
+
+def _block_of(item: object) -> ContentBlock | None:
+    """Return the block that a piece of content is; None for any other value."""
+    if isinstance(item, BinaryContent):
+        kind = item.media_type.partition("/")[0]
+        if kind == "image":
+            return ImageBlock(item.data, media_type=item.media_type)
+        if kind == "audio":
+            return AudioBlock(item.data, media_type=item.media_type)
+        return FileBlock(item.data, media_type=item.media_type)
+    if isinstance(item, ImageUrl):
+        return ImageBlock(url=item.url)
+    if isinstance(item, FileUrl):
+        return FileBlock(url=item.url, media_type=item.media_type)
+    return None
+
+
+def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> Tool[Any]:
+    async def run(theirs: RunContext[Any], /, **arguments: Any) -> Any:
+        call = ToolCall(theirs.tool_call_id or uuid4().hex, definition.name, json.dumps(arguments, default=str))
+        return _content_of(await registry.execute(call, ctx))
+
+    return Tool[Any].from_schema(
+        run,
+        name=definition.name,
+        description=definition.description,
+        json_schema=dict(definition.parameters),
+        takes_ctx=True,
+    )
+
+
+def _content_of(result: ToolResult) -> Any:
+    if result.is_error:
+        raise ToolFailed(result.text)
+    if isinstance(result.content, str):
+        return ToolReturn(return_value=result.content, metadata=result.details)
+    return ToolReturn(return_value=[_part_of(block) for block in result.content], metadata=result.details)
+
+
+def _part_of(block: ContentBlock) -> Any:
+    if isinstance(block, TextBlock):
+        return block.text
+    if block.data is not None:
+        return BinaryContent(data=block.data, media_type=block.media_type)
+    url = block.url or ""
+    if isinstance(block, ImageBlock):
+        return ImageUrl(url=url)
+    return AudioUrl(url=url) if block.media_type.startswith("audio/") else DocumentUrl(url=url)
