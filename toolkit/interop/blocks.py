@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from toolkit.chat import ContentBlock
 from toolkit.tools.output import ToolOutput, to_output
@@ -13,8 +13,8 @@ __all__ = ["output_of"]
 
 def output_of(value: object, block_of: Callable[[Any], ContentBlock | None]) -> ToolOutput:
     """Return a value, or a list of parts, as an output: the parts that `block_of` knows as blocks, others as text."""
-    parts: Any = value
-    items: list[Any] = list(parts) if isinstance(parts, (list, tuple)) else [parts]
+    parts: object = value
+    items = list(cast("list[Any]", parts)) if isinstance(parts, (list, tuple)) else [parts]
     blocks = [block_of(item) for item in items]
     if all(block is None for block in blocks):
         return to_output(value)
