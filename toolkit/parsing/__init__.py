@@ -1,5 +1,6 @@
 """Tool calls that a model writes into its text: read, also while they come, and written back."""
 
+from toolkit.parsing.provider import TextToolProvider
 from toolkit.parsing.reply import Reply, ReplyPart, ReplyReader, TextFormat, UnreadCall, read_reply
 
-__all__ = ["read_reply", "Reply", "ReplyPart", "ReplyReader", "TextFormat", "UnreadCall"]
+__all__ = ["read_reply", "Reply", "ReplyPart", "ReplyReader", "TextFormat", "TextToolProvider", "UnreadCall"]

@@ -1,0 +1,204 @@
+"""A request with tools as one without: definitions, calls and results are text, and the reply is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from toolkit.chat import (
+    AssistantContent,
+    AssistantMessage,
+    ChatRequest,
+    ChatResponse,
+    ContentBlock,
+    Message,
+    SystemMessage,
+    TextBlock,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    UserMessage,
+)
+from toolkit.errors import ConfigurationError
+from toolkit.parsing.attempts import ParsingLimits
+from toolkit.parsing.reply import ReplyPart, UnreadCall
+from toolkit.parsing.wording import Wording
+from toolkit.tools.repair import repair_name
+
+__all__ = ["answer", "callable_tools", "complaint", "with_complaint", "without_tools"]
+
+
+def callable_tools(request: ChatRequest) -> tuple[ToolDefinition, ...]:
+    """Return what may be called now.
+
+    Raises:
+        ConfigurationError: `tool_choice` asks for a tool that is not there.
+    """
+    tools = tuple(request.tools or ())
+    match request.tool_choice:
+        case "none":
+            return ()
+        case "auto":
+            return tools
+        case "required":
+            named = tools
+        case name:
+            named = tuple([tool for tool in tools if tool.name == name])
+    if not named:
+        offer = ", ".join([tool.name for tool in tools]) or "no tools"
+        raise ConfigurationError(f"tool_choice is '{request.tool_choice}', but the request has: {offer}")
+    return named
+
+
+def without_tools(
+    request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording, limits: ParsingLimits
+) -> ChatRequest:
+    """Return the request as a model without tools understands it."""
+    messages = list(_as_text(request, tools, wording, limits))
+    if tools:
+        instructions = f"{wording.instructions(tools)}\n\n{_choice(request, tools)}"
+        if messages and isinstance(messages[0], SystemMessage):
+            messages[0] = SystemMessage(f"{messages[0].content}\n\n{instructions}")
+        else:
+            messages.insert(0, SystemMessage(instructions))
+    return replace(
+        request,
+        messages=messages,
+        tools=None,
+        tool_choice="auto",
+        parallel_tool_calls=None,
+        stop=(*request.stop, *wording.stop) if tools else request.stop,
+    )
+
+
+def _choice(request: ChatRequest, tools: Sequence[ToolDefinition]) -> str:
+    several = " Call one tool at a time." if request.parallel_tool_calls is False else ""
+    match request.tool_choice:
+        case "auto":
+            return f"When no tool is needed, answer in plain text.{several}"
+        case "required":
+            return f"You must call a tool now.{several}"
+        case _:
+            return f"You must call the tool {tools[0].name} now.{several}"
+
+
+def _as_text(
+    request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording, limits: ParsingLimits
+) -> list[Message]:
+    messages: list[Message] = []
+    results = 0
+    for message in request.messages:
+        if isinstance(message, ToolResult):
+            results += 1
+            text = wording.write_result(message)
+            if tools and results % limits.remember_format_after_usages == 0:
+                text += f"\n\n{wording.reminder(tools)}"
+            _add_user(messages, _with_blocks(text, message))
+        elif isinstance(message, UserMessage):
+            _add_user(messages, message)
+        elif isinstance(message, AssistantMessage) and message.tool_calls:
+            messages.append(_calls_as_text(message, wording))
+        else:
+            messages.append(message)
+    return messages
+
+
+def _with_blocks(text: str, result: ToolResult) -> UserMessage:
+    blocks = () if isinstance(result.content, str) else result.content
+    others = [block for block in blocks if not isinstance(block, TextBlock)]
+    return UserMessage((TextBlock(text), *others)) if others else UserMessage(text)
+
+
+def _add_user(messages: list[Message], message: UserMessage) -> None:
+    """Append what the user says, to what the user has said directly before: many models insist on taking turns."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, UserMessage):
+        messages.append(message)
+    elif isinstance(last.content, str) and isinstance(message.content, str):
+        messages[-1] = UserMessage(f"{last.content}\n\n{message.content}")
+    else:
+        messages[-1] = UserMessage((*_blocks(last), *_blocks(message)))
+
+
+def _blocks(message: UserMessage) -> tuple[ContentBlock, ...]:
+    return (TextBlock(message.content),) if isinstance(message.content, str) else message.content
+
+
+def _calls_as_text(message: AssistantMessage, wording: Wording) -> AssistantMessage:
+    others = [block for block in message.content if not isinstance(block, (TextBlock, ToolCall))]
+    text = "\n".join([text for text in (message.text, wording.write_calls(message.tool_calls)) if text])
+    return AssistantMessage([*others, TextBlock(text)])
+
+
+# the reply
+
+
+def complaint(
+    parts: Sequence[ReplyPart], request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording
+) -> str | None:
+    """Return what the model must be told of its reply before it can be taken; None where it can."""
+    unread = [part for part in parts if isinstance(part, UnreadCall)]
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    if unread:
+        reasons = " ".join(dict.fromkeys([part.reason for part in unread]))
+        some = "None of your calls was run, because one" if calls or len(unread) > 1 else "Your call was not run: it"
+        return f"{some} could not be read. {reasons} Write all of it again. {wording.reminder(tools)}"
+    if request.tool_choice in {"auto", "none"}:
+        return None
+    if not calls or any(_is_unwanted(call, request, tools) for call in calls):
+        return f"{_choice(request, tools)} {wording.reminder(tools)}"
+    return None
+
+
+def _is_unwanted(call: ToolCall, request: ChatRequest, tools: Sequence[ToolDefinition]) -> bool:
+    is_named = request.tool_choice not in {"auto", "none", "required"}
+    return is_named and repair_name(call.name, [tool.name for tool in tools]) is None
+
+
+def with_complaint(request: ChatRequest, reply: str, told: str) -> ChatRequest:
+    """Return the request once more, with the reply that could not be taken and the reason."""
+    return replace(request, messages=[*request.messages, AssistantMessage(reply), UserMessage(told)])
+
+
+def answer(
+    response: ChatResponse,
+    parts: Sequence[ReplyPart],
+    request: ChatRequest,
+    tools: Sequence[ToolDefinition],
+    wording: Wording,
+) -> ChatResponse:
+    """Return the response with its text and calls; what could not be read, or may not be called, stays text."""
+    content: list[AssistantContent] = [block for block in response.message.content if not isinstance(block, TextBlock)]
+    text = ""
+    calls: list[ToolCall] = []
+    used = {
+        call.id for message in request.messages if isinstance(message, AssistantMessage) for call in message.tool_calls
+    }
+    number = len(used)
+    for part in parts:
+        if isinstance(part, ToolCall) and not _is_unwanted(part, request, tools):
+            number += 1
+            while f"call_{number}" in used:
+                number += 1
+            calls.append(replace(part, id=f"call_{number}"))
+        else:
+            text += as_text(part, wording)
+    if text:
+        content.append(TextBlock(text))
+    is_cut = response.stop_reason == "max_tokens"
+    return replace(
+        response,
+        message=AssistantMessage([*content, *calls]),
+        stop_reason="tool_use" if calls and not is_cut else response.stop_reason,
+    )
+
+
+def as_text(part: ReplyPart, wording: Wording) -> str:
+    """Return a part of a reply as text."""
+    match part:
+        case str():
+            return part
+        case ToolCall():
+            return wording.write_calls([part])
+        case UnreadCall(text=text):
+            return text

@@ -1,0 +1,188 @@
+"""A provider for models that have no tools of their own: they read of them in the prompt and write calls as text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from toolkit.chat import (
+    ArgumentsDelta,
+    ChatRequest,
+    ChatResponse,
+    Provider,
+    ResponseDone,
+    StreamEvent,
+    TextBlock,
+    TextDelta,
+    Usage,
+)
+from toolkit.errors import BadResponseError
+from toolkit.parsing.attempts import ParsingLimits
+from toolkit.parsing.conversation import answer, as_text, callable_tools, complaint, with_complaint, without_tools
+from toolkit.parsing.reply import ReplyPart, ReplyReader, TextFormat, UnreadCall
+from toolkit.parsing.wording import wording_of
+
+__all__ = ["TextToolProvider"]
+
+
+class TextToolProvider:
+    """Gives any provider tools, by text alone.
+
+    ::
+
+        provider = TextToolProvider(OpenAIProvider("my-model", base_url="http://localhost:8080/v1"), format="hermes")
+        result = await tool_loop(provider, registry, "What's the weather in Paris?")
+
+    The model is told of the tools in the system prompt, in the words of `format`; its earlier calls and their results
+    are put into those words, too. Its replies are read in every format, because models mix them up. Where a call can't
+    be read, or the choice of tools was not obeyed, the model is told why and asked again, and nothing of that reply
+    runs; the answer then is the last reply alone, with the usage of all. What can't be read even then is text.
+
+    A stream gives text as it comes and calls at its end. Where the model had to be asked again, the text of the earlier
+    reply has been shown by then, without the call.
+
+    Args:
+        provider: Talks to the model; it is never told of tools.
+        format: How the model is told to write its calls; ``auto`` is ``hermes``.
+        model: Its name, which decides on the defaults: 2 attempts and a reminder after 4 results for the largest ones
+            of OpenAI, 3 and 3 for all others.
+        max_parsing_attempts: How often the model is asked at most, for one reply.
+        remember_format_after_usages: After how many results each the model is told again how to write calls.
+
+    Raises:
+        ConfigurationError: There is no such format, or a limit is less than 1.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        format: TextFormat = "hermes",  # noqa: A002
+        model: str = "",
+        max_parsing_attempts: int | None = None,
+        remember_format_after_usages: int | None = None,
+    ) -> None:
+        self._provider = provider
+        self._wording = wording_of(format)
+        self._limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._provider!r})"
+
+    @property
+    def max_parsing_attempts(self) -> int:
+        """How often the model is asked at most, for one reply."""
+        return self._limits.max_parsing_attempts
+
+    @property
+    def remember_format_after_usages(self) -> int:
+        """After how many results each the model is told again how to write calls."""
+        return self._limits.remember_format_after_usages
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the model's answer, with the calls that it wrote.
+
+        Raises:
+            ConfigurationError: `tool_choice` names a tool that is not there.
+        """
+        tools = callable_tools(request)
+        asked = without_tools(request, tools, self._wording, self._limits)
+        spent, attempts_left = Usage(), self.max_parsing_attempts
+        while True:
+            response = await self._provider.generate(asked)
+            spent, attempts_left = spent + response.usage, attempts_left - 1
+            if response.tool_calls or not tools:
+                return replace(response, usage=spent)
+            text = _text(response)
+            reader = ReplyReader(tools)
+            parts = [*reader.feed(text), *reader.finish()]
+            told = complaint(parts, request, tools, self._wording) if attempts_left else None
+            if told is None:
+                return replace(answer(response, parts, request, tools, self._wording), usage=spent)
+            asked = with_complaint(asked, text, told)
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer as it comes, without what is a call or may become one; the calls come at its end.
+
+        Raises:
+            ConfigurationError: `tool_choice` names a tool that is not there.
+            BadResponseError: The provider's stream ended without its `ResponseDone`.
+        """
+        tools = callable_tools(request)
+        asked = without_tools(request, tools, self._wording, self._limits)
+        if not tools:
+            async with _closing(self._provider.stream(asked)) as events:
+                async for event in events:
+                    yield event
+            return
+        spent, attempts_left = Usage(), self.max_parsing_attempts
+        while True:
+            attempts_left -= 1
+            reply = _StreamedReply(ReplyReader(tools))
+            async with _closing(self._provider.stream(asked)) as events:
+                async for event in events:
+                    if not isinstance(event, (TextDelta, ResponseDone)):
+                        yield event
+                        continue
+                    for part in reply.take(event):
+                        if isinstance(part, str) or (isinstance(part, UnreadCall) and not attempts_left):
+                            yield TextDelta(as_text(part, self._wording))
+            response = reply.response
+            if response is None:
+                raise BadResponseError("the provider", "its stream ended without the whole response")
+            spent += response.usage
+            if response.tool_calls:
+                yield ResponseDone(replace(response, usage=spent))
+                return
+            told = complaint(reply.parts, request, tools, self._wording) if attempts_left else None
+            if told is None:
+                response = answer(response, reply.parts, request, tools, self._wording)
+                for index, call in enumerate(response.tool_calls):
+                    yield ArgumentsDelta(index, call.id, call.name, call.arguments)
+                yield ResponseDone(replace(response, usage=spent))
+                return
+            asked = with_complaint(asked, reply.text, told)
+
+
+class _StreamedReply:
+    """What has come of a reply."""
+
+    def __init__(self, reader: ReplyReader) -> None:
+        self.response: ChatResponse | None = None
+        self.parts: list[ReplyPart] = []
+        self._reader = reader
+        self._texts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All of it, as it was written."""
+        return "".join(self._texts)
+
+    def take(self, event: TextDelta | ResponseDone) -> list[ReplyPart]:
+        """Return what is known now and was not before."""
+        if isinstance(event, TextDelta):
+            self._texts.append(event.text)
+            new = self._reader.feed(event.text)
+        else:
+            self.response = event.response
+            new = [] if self._texts else self._reader.feed(_text(event.response))
+            new += self._reader.finish()
+        self.parts += new
+        return new
+
+
+def _text(response: ChatResponse) -> str:
+    # Not `response.text`, which puts blocks on lines of their own: a stream can't tell where one ends.
+    return "".join([block.text for block in response.message.content if isinstance(block, TextBlock)])
+
+
+@asynccontextmanager
+async def _closing(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
+    try:
+        yield events
+    finally:
+        close: Any = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
