@@ -1,0 +1,279 @@
+"""What every provider does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from toolkit.chat import (
+    ArgumentsDelta,
+    AssistantMessage,
+    ChatRequest,
+    ImageBlock,
+    Message,
+    Provider,
+    ReasoningBlock,
+    ResponseFormat,
+    TextBlock,
+    TextDelta,
+    ToolResult,
+    UserMessage,
+    dump_messages,
+    load_messages,
+)
+from toolkit.chat.provider import closing
+from toolkit.testing.conformance.exchange import (
+    ADD,
+    ADD_MORE,
+    PARAMETERS,
+    PATIENCE,
+    SAID,
+    TEXT,
+    TOOLS,
+    TRANSCRIPT,
+    USAGE,
+    answer_of,
+    both_ways,
+    closed,
+    end_of,
+    gist,
+    hear,
+    request_of,
+    response_of,
+    run_loop,
+    spoken,
+    thoughts,
+)
+from toolkit.testing.conformance.peer import Peer
+from toolkit.testing.events import EventCollector
+from toolkit.testing.transcripts import check_transcript
+
+__all__ = ["ProviderConformance"]
+
+
+class ProviderConformance:
+    """What every provider does; inherit it as a ``Test...`` class with a fixture ``peer``."""
+
+    pytestmark = pytest.mark.anyio
+
+    @pytest.fixture
+    def peer(self) -> Peer:
+        """The other side; each test takes a new one."""
+        raise NotImplementedError("give the class a fixture `peer` that returns the other side of the provider")
+
+    @pytest.mark.parametrize("said", SAID)
+    async def test_whatever_is_said_is_heard_whole_and_in_pieces(self, peer: Peer, said: str) -> None:
+        """Texts and calls come as they are; both ways of asking have one answer, which the deltas add up to."""
+        response, request = SAID[said], request_of(tools=TOOLS)
+        async with closed(peer.provider) as provider:
+            peer.say(response, streams=False)
+            whole = await answer_of(provider, request, streams=False)
+            peer.say(response, streams=True)
+            heard = await hear(provider, request)
+        streamed = end_of(heard)
+        for answer in (whole, streamed):
+            assert gist(answer.message) == gist(response.message)
+            assert answer.stop_reason == response.stop_reason
+            assert (answer.usage.input_tokens, answer.usage.output_tokens) == (7, 3)
+        assert whole.model == streamed.model
+        assert spoken(heard) == "".join([b.text for b in streamed.message.content if isinstance(b, TextBlock)])
+        pieces: dict[int, list[ArgumentsDelta]] = {}
+        for event in heard:
+            if isinstance(event, ArgumentsDelta):
+                pieces.setdefault(event.index, []).append(event)
+        assert list(pieces) == list(range(len(streamed.tool_calls)))
+        for index, call in enumerate(streamed.tool_calls):
+            assert "".join([piece.text for piece in pieces[index]]) == call.arguments
+            assert (pieces[index][-1].call_id, pieces[index][-1].tool_name) == (call.id, call.name)
+
+    @both_ways
+    async def test_many_deltas_are_one_text(self, peer: Peer, streams: bool) -> None:
+        """Ten thousand words come one by one and are all there."""
+        text = " ".join([f"word{number}" for number in range(10_000)])
+        peer.say(response_of(TextBlock(text)), streams=streams)
+        async with closed(peer.provider) as provider:
+            assert (await answer_of(provider, request_of(), streams=streams)).text == text
+
+    @both_ways
+    async def test_the_reason_to_stop_is_told(self, peer: Peer, streams: bool) -> None:
+        """What the caller decides by is the same for all formats."""
+        async with closed(peer.provider) as provider:
+            for reason in sorted(peer.features.stop_reasons):
+                content = ADD if reason == "tool_use" else TextBlock("As far as it came")
+                peer.say(response_of(content, stop_reason=reason), streams=streams)
+                assert (await answer_of(provider, request_of(tools=TOOLS), streams=streams)).stop_reason == reason
+
+    @both_ways
+    async def test_usage_tells_of_caches_and_reasoning(self, peer: Peer, streams: bool) -> None:
+        """The parts are told, and are within the whole."""
+        parts: dict[str, Any] = dict.fromkeys(peer.features.usage, 2)
+        peer.say(response_of(TextBlock("Hi."), usage=replace(USAGE, **parts)), streams=streams)
+        async with closed(peer.provider) as provider:
+            heard = (await answer_of(provider, request_of(), streams=streams)).usage
+        assert {name: getattr(heard, name) for name in parts} == parts
+        assert (heard.input_tokens, heard.output_tokens) == (7, 3)
+
+    @both_ways
+    async def test_reasoning_is_told_and_goes_back(self, peer: Peer, streams: bool) -> None:
+        """What the model thought is a block of its message, which the next request carries."""
+        if not peer.features.reasoning:
+            pytest.skip("this format does not tell what a model thinks")
+        thought = ReasoningBlock(text="One and two make three.", signature="c2VhbA==")
+        peer.say(response_of(thought, ADD), TEXT, streams=streams)
+        async with closed(peer.provider) as provider:
+            heard = await answer_of(provider, request_of(tools=TOOLS), streams=streams)
+            assert thoughts(heard.message) == thought.text
+            messages: list[Message] = [UserMessage("Hi"), heard.message, ToolResult("call_1", "3", tool_name="add")]
+            await answer_of(provider, ChatRequest(messages=messages, tools=TOOLS), streams=streams)
+        if peer.features.reasoning_back:
+            assert thoughts(peer.asked[1].messages[1]) == thought.text
+
+    @both_ways
+    async def test_the_transcript_is_asked_as_it_stands(self, peer: Peer, streams: bool) -> None:
+        """Each message arrives, in order, with its ids; nothing is added and nothing is lost."""
+        peer.say(TEXT, streams=streams)
+        async with closed(peer.provider) as provider:
+            await answer_of(provider, ChatRequest(messages=TRANSCRIPT, tools=TOOLS), streams=streams)
+        (asked,) = peer.asked
+        assert list(map(gist, asked.messages)) == list(map(gist, TRANSCRIPT))
+        assert [tool.name for tool in asked.tools or ()] == ["add", "multiply"]
+        assert [tool.description for tool in asked.tools or ()] == ["Add.", "Multiply."]
+        assert [list(tool.parameters["properties"]) for tool in asked.tools or ()] == [["a", "b"]] * 2
+
+    async def test_an_image_reaches_the_model(self, peer: Peer) -> None:
+        """Its bytes and its kind are what they were."""
+        if not peer.features.images:
+            pytest.skip("this format has no images")
+        image = ImageBlock(b"\x89PNG\xff\x00", media_type="image/png")
+        peer.say(TEXT, streams=False)
+        async with closed(peer.provider) as provider:
+            messages = [UserMessage((TextBlock("What is this?"), image))]
+            await answer_of(provider, ChatRequest(messages=messages), streams=False)
+        asked = peer.asked[0].messages[0]
+        assert isinstance(asked, UserMessage)
+        assert image in tuple(asked.content)
+
+    async def test_a_failed_result_says_that_it_failed(self, peer: Peer) -> None:
+        """In its field where there is one, else in its text."""
+        messages = (*TRANSCRIPT[:3], ToolResult("call_1", "no such number", is_error=True), TRANSCRIPT[4])
+        peer.say(TEXT, streams=False)
+        async with closed(peer.provider) as provider:
+            await answer_of(provider, ChatRequest(messages=messages, tools=TOOLS), streams=False)
+        failed, fine = peer.asked[0].messages[3:5]
+        assert isinstance(failed, ToolResult)
+        assert isinstance(fine, ToolResult)
+        assert failed.is_error or "error" in failed.text.lower()
+        assert "no such number" in failed.text
+        assert not fine.is_error
+        assert "error" not in fine.text.lower()
+
+    async def test_the_choice_of_tools_is_asked_for(self, peer: Peer) -> None:
+        """Each arrives, a tool by its name."""
+        peer.say(TEXT, streams=False)
+        wanted = ["multiply" if choice == "one" else choice for choice in sorted(peer.features.tool_choices)]
+        async with closed(peer.provider) as provider:
+            for choice in wanted:
+                await answer_of(provider, request_of(tools=TOOLS, tool_choice=choice), streams=False)
+        assert [asked.tool_choice for asked in peer.asked] == wanted
+
+    async def test_parallel_calls_can_be_turned_off(self, peer: Peer) -> None:
+        """Off is off; None leaves it to the provider."""
+        if not peer.features.parallel_switch:
+            pytest.skip("this format can't turn parallel calls off")
+        peer.say(TEXT, streams=False)
+        async with closed(peer.provider) as provider:
+            for parallel in (None, True, False):
+                await answer_of(provider, request_of(tools=TOOLS, parallel_tool_calls=parallel), streams=False)
+        assert [asked.parallel_tool_calls is False for asked in peer.asked] == [False, False, True]
+
+    @both_ways
+    async def test_a_schema_for_the_answer_is_asked_for(self, peer: Peer, streams: bool) -> None:
+        """The schema arrives, and the answer is the JSON text."""
+        if not peer.features.structured_output:
+            pytest.skip("this format has no structured output")
+        peer.say(response_of(TextBlock('{"a": 1, "b": 2}')), streams=streams)
+        async with closed(peer.provider) as provider:
+            request = request_of(response_format=ResponseFormat(PARAMETERS, name="pair"))
+            heard = await answer_of(provider, request, streams=streams)
+        assert json.loads(heard.text) == {"a": 1, "b": 2}
+        asked = peer.asked[0].response_format
+        assert asked is not None
+        assert list(asked.schema["properties"]) == ["a", "b"]
+
+    async def test_the_limit_of_tokens_is_asked_for(self, peer: Peer) -> None:
+        """It arrives under whatever name the format has for it."""
+        peer.say(TEXT, streams=False)
+        async with closed(peer.provider) as provider:
+            await answer_of(provider, request_of(max_tokens=77), streams=False)
+        assert peer.asked[0].max_tokens == 77
+
+    @both_ways
+    async def test_a_request_is_left_as_it_is(self, peer: Peer, streams: bool) -> None:
+        """The list may be live: what is said later is not said twice, nor what was said before changed."""
+        messages = list(TRANSCRIPT)
+        request = ChatRequest(messages=messages, tools=TOOLS, options={})
+        before = dump_messages(messages)
+        peer.say(TEXT, streams=streams)
+        async with closed(peer.provider) as provider:
+            await answer_of(provider, request, streams=streams)
+            assert dump_messages(messages) == before
+            messages.append(AssistantMessage("You're welcome."))
+            messages.append(UserMessage("One more."))
+            await answer_of(provider, request, streams=streams)
+        assert [len(asked.messages) for asked in peer.asked] == [len(TRANSCRIPT), len(TRANSCRIPT) + 2]
+
+    @both_ways
+    async def test_requests_may_run_side_by_side(self, peer: Peer, streams: bool) -> None:
+        """One provider serves many tasks."""
+        peer.say(*[TEXT] * 10, streams=streams)
+        texts: list[str] = []
+
+        async def ask(provider: Provider) -> None:
+            texts.append((await answer_of(provider, request_of(), streams=streams)).text)
+
+        async with closed(peer.provider) as provider, anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(ask, provider)
+        assert texts == [TEXT.text] * 10
+
+    async def test_a_stream_may_be_left_early(self, peer: Peer) -> None:
+        """Nothing is left open, and the next request is answered."""
+        peer.say(TEXT, streams=True)
+        async with closed(peer.provider) as provider:
+            with anyio.fail_after(PATIENCE):
+                async with closing(provider.stream(request_of())) as events:
+                    async for event in events:
+                        assert isinstance(event, TextDelta)
+                        break
+            assert (await answer_of(provider, request_of(), streams=True)).text == TEXT.text
+
+    @both_ways
+    async def test_a_loop_goes_to_its_end_and_its_transcript_can_be_asked_again(
+        self, peer: Peer, streams: bool
+    ) -> None:
+        """Two turns of tools, the answer, the transcript through JSON and back to the provider."""
+        peer.say(
+            response_of(TextBlock("First."), ADD, ADD_MORE),
+            response_of(replace(ADD, id="call_9")),
+            TEXT,
+            streams=streams,
+        )
+        events = EventCollector()
+        async with closed(peer.provider) as provider:
+            with anyio.fail_after(PATIENCE):
+                await run_loop(provider, events, streams=streams)
+            result = events.result
+            check_transcript(result.messages, events.events)
+            assert result.text == TEXT.text
+            assert [message.role for message in result.messages] == [
+                *["user", "assistant", "tool", "tool"],
+                *["assistant", "tool", "assistant"],
+            ]
+            assert [message.text for message in result.messages if message.role == "tool"] == ["3", "7", "3"]
+            again = [*load_messages(dump_messages(result.messages)), UserMessage("And?")]
+            await answer_of(provider, ChatRequest(messages=again, tools=TOOLS), streams=streams)
+        assert list(map(gist, peer.asked[-1].messages)) == list(map(gist, again))

@@ -1,0 +1,81 @@
+"""The fixtures that every test has where toolkit is installed.
+
+The wheel has a copy of this module outside of the package, as ``toolkit_pytest``, and pytest loads that one: it imports
+toolkit in fixtures only, so that runs which don't use them pay nothing, and coverage sees toolkit being imported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from toolkit.chat import Provider
+    from toolkit.testing import EventCollector, ScriptedProvider, ScriptedReply
+
+pytest.register_assert_rewrite("toolkit.testing.conformance")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch that has cassettes recorded."""
+    group = parser.getgroup("toolkit")
+    group.addoption(
+        "--record-cassettes",
+        action="store_true",
+        help="ask the models, and write down what the fixture `cassette` will play without them",
+    )
+
+
+@pytest.fixture
+def event_collector() -> EventCollector:
+    """Keeps the events of a loop: give it as ``on_event``."""
+    from toolkit.testing import EventCollector  # noqa: PLC0415
+
+    return EventCollector()
+
+
+@pytest.fixture
+def scripted_provider() -> Generator[Callable[[Iterable[ScriptedReply]], ScriptedProvider]]:
+    """Makes `ScriptedProvider`s from replies; at the end of the test each reply must have been asked for."""
+    from toolkit.testing import ScriptedProvider  # noqa: PLC0415
+
+    made: list[ScriptedProvider] = []
+
+    def make(replies: Iterable[ScriptedReply]) -> ScriptedProvider:
+        made.append(ScriptedProvider(replies))
+        return made[-1]
+
+    yield make
+    unplayed = sum([provider.unplayed for provider in made])
+    if unplayed:
+        pytest.fail(f"{unplayed} of the scripted replies were never asked for")
+
+
+@pytest.fixture
+def cassette(request: pytest.FixtureRequest) -> Callable[[Callable[[], Provider]], Provider]:
+    """Plays what was recorded of a provider, which is made only to record: with ``--record-cassettes``.
+
+    ::
+
+        async def test_the_weather(cassette):
+            provider = cassette(lambda: OpenAIProvider("gpt-5-mini"))
+
+    The file is ``cassettes/<module>/<test>.jsonl`` beside the test's own; recording begins it anew. Whoever needs
+    other settings makes the `RecordingProvider` and `ReplayProvider` by hand.
+    """
+    from toolkit.testing import RecordingProvider, ReplayProvider  # noqa: PLC0415
+
+    name = re.sub(r"[^\w.-]+", "_", request.node.name).strip("_")
+    path = Path(request.path.parent, "cassettes", request.path.stem, f"{name}.jsonl")
+    is_recording: bool = request.config.getoption("record_cassettes")
+    if is_recording:
+        path.unlink(missing_ok=True)
+
+    def take(make: Callable[[], Provider]) -> Provider:
+        return RecordingProvider(make(), path) if is_recording else ReplayProvider(path)
+
+    return take
