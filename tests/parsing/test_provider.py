@@ -1,7 +1,8 @@
 """A model that only writes text gets through a loop of tools."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import get_args
 
@@ -15,7 +16,6 @@ from toolkit import (
     SystemMessage,
     TextBlock,
     ToolCall,
-    ToolLoopConfig,
     ToolRegistry,
     ToolResult,
     UserMessage,
@@ -23,7 +23,7 @@ from toolkit import (
     tool_loop,
     tool_loop_sync,
 )
-from toolkit.chat import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta, Usage
+from toolkit.chat import ArgumentsDelta, Message, ReasoningDelta, ResponseDone, StreamEvent, TextDelta, Usage
 from toolkit.errors import BadResponseError, ConfigurationError
 from toolkit.parsing import TextFormat, TextToolProvider
 from toolkit.testing import ScriptedProvider, ScriptedReply
@@ -63,24 +63,20 @@ async def streamed(provider: TextToolProvider, asked: ChatRequest) -> tuple[list
     return events, done.response
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_loop_works_in_every_format(format: TextFormat) -> None:
-    model = ScriptedProvider([])
-
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_loop_works_in_every_format(name: TextFormat) -> None:
     def imitated(asked: ChatRequest) -> str:
         """Write the call as the prompt's example shows it."""
         assert asked.tools is None
         system = asked.messages[0]
         assert isinstance(system, SystemMessage)
-        example = system.text.rpartition("For example:\n")[2].rpartition("\n\nWhen no tool")[0]
-        return example
+        return system.text.rpartition("For example:\n")[2].rpartition("\n\nWhen no tool")[0]
 
     model = ScriptedProvider([imitated, "It is done."])
-    result = tool_loop_sync(
-        TextToolProvider(model, format=format), registry, "Add.", config=ToolLoopConfig(stream=False)
-    )
+    result = tool_loop_sync(TextToolProvider(model, format=name), registry, "Add.")
     assert result.text == "It is done."
-    (call,) = result.messages[1].tool_calls if isinstance(result.messages[1], AssistantMessage) else ()
+    assert isinstance(result.messages[1], AssistantMessage)
+    (call,) = result.messages[1].tool_calls
     assert (call.id, call.name) == ("call_1", "add")
     assert json.loads(call.arguments).keys() == {"a", "b"}
     assert isinstance(result.messages[2], ToolResult)
@@ -188,8 +184,9 @@ async def test_an_unreadable_call_is_told_to_the_model_and_asked_again() -> None
     reply, told = model.requests[1].messages[-2:]
     assert reply == AssistantMessage(f"Let me see. {BROKEN}")
     assert told.text == (
-        "Your call was not run: it could not be read. The call is cut off. Write all of it again. To call a tool, write "
-        "a JSON object with its name and arguments between <tool_call> and </tool_call>. For example:\n"
+        "Your call was not run: it could not be read. The call is cut off. Write all of it again. "
+        "To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>. "
+        "For example:\n"
         '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 1}}\n</tool_call>'
     )
 
@@ -278,7 +275,7 @@ async def test_a_stream_says_what_generate_says(replies: list[ScriptedReply]) ->
 @pytest.mark.anyio
 async def test_reasoning_passes_and_a_broken_stream_is_an_error() -> None:
     class Broken(ScriptedProvider):
-        async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
             yield ReasoningDelta("Hm.")
             yield TextDelta("It ")
 
@@ -295,10 +292,11 @@ async def test_leaving_a_stream_closes_the_one_beneath() -> None:
     closed: list[str] = []
 
     class Watched(ScriptedProvider):
-        async def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
             try:
-                async for event in super().stream(request):
-                    yield event
+                async with aclosing(super().stream(request)) as events:
+                    async for event in events:
+                        yield event
             finally:
                 closed.append("closed")
 
@@ -318,7 +316,7 @@ async def test_calls_that_the_provider_makes_itself_are_kept() -> None:
 
 @pytest.mark.anyio
 async def test_ids_are_new_and_the_same_each_time() -> None:
-    earlier = [
+    earlier: list[Message] = [
         UserMessage("x"),
         AssistantMessage([ToolCall("call_2", "add", "{}"), ToolCall("other", "add", "{}")]),
         ToolResult("call_2", "0"),
