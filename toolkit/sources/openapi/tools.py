@@ -252,7 +252,6 @@ class _Broken:
             return
         more = len(self._errors) - _SHOWN
         lines = [str(error) for error in self._errors[:_SHOWN]] + [f"and {more} more"] * (more > 0)
-        raise OpenApiError(
-            "\n".join(lines)
-            + f"\n({usable} other operations are right: leave these out with filter=, or with skip_broken=True)"
-        ) from self._errors[0]
+        if usable:
+            lines.append(f"({usable} other operations are right: leave these out by filter=, or by skip_broken=True)")
+        raise OpenApiError("\n".join(lines)) from self._errors[0]
