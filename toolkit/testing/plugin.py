@@ -71,7 +71,7 @@ def cassette(request: pytest.FixtureRequest) -> Callable[[Callable[[], Provider]
 
     name = re.sub(r"[^\w.-]+", "_", request.node.name).strip("_")
     path = Path(request.path.parent, "cassettes", request.path.stem, f"{name}.jsonl")
-    is_recording: bool = request.config.getoption("record_cassettes")
+    is_recording = bool(request.config.getoption("record_cassettes"))
     if is_recording:
         path.unlink(missing_ok=True)
 
