@@ -1,0 +1,230 @@
+"""`edit_file`: replaces passages that are there exactly once, all or none, and leaves every other byte alone."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from toolkit.builtin.files import Encoding
+from toolkit.builtin.root_folder import RootFolder
+from toolkit.builtin.texts import decoded
+from toolkit.errors import ToolFailedError
+from toolkit.tools.decorators import tool_from_function
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.output import ToolOutput
+
+__all__ = ["edit_file_tool"]
+
+_LARGEST = 20_000_000
+_MOST_HINT_LINES = 20_000
+_MOST_HINT_CHARS = 400
+
+# What models, and the editors that they learned from, write in the place of ASCII; one character for one.
+_PLAIN_CHARACTERS = str.maketrans({
+    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
+    **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"'),
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+    **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One passage and what comes in its place."""
+
+    old_text: Annotated[str, Field(description="The passage as it is in the file; it must be there exactly once.")]
+    new_text: Annotated[str, Field(description="What comes in its place; empty takes it out.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A part of the text and what comes in its place."""
+
+    start: int
+    end: int
+    text: str
+
+
+def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
+    r"""Return the tool ``edit_file``: it replaces passages of a file, each of which must be there exactly once.
+
+    A passage is looked for as it is written, with ``\n`` for whatever line end the file has; only if that is nowhere,
+    without regard to typographic quotes, dashes and spaces, and to blanks at line ends. Several edits are all looked
+    for in the file as it was, must not overlap, and happen together or not at all. What no edit covers stays as it is
+    byte for byte: line ends, byte order mark, encoding. ``details["diff"]`` is a unified diff.
+
+    Args:
+        root: The folder whose files may be changed.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+    """
+    folder = root if isinstance(root, RootFolder) else RootFolder(root)
+
+    def edit_file(
+        path: Annotated[str, Field(description="The file, relative to the working folder.")],
+        old_text: Annotated[
+            str | None, Field(description="The passage as it is in the file; it must be there exactly once.")
+        ] = None,
+        new_text: Annotated[str | None, Field(description="What comes in its place; empty takes it out.")] = None,
+        edits: Annotated[
+            list[Edit] | None, Field(description="Several edits in place of old_text and new_text: all happen or none.")
+        ] = None,
+        encoding: Encoding = None,
+    ) -> ToolOutput:
+        """Replace a passage of a file with another."""
+        wanted = _wanted(old_text, new_text, edits)
+        with folder.changing():
+            with folder.open_file(path) as (descriptor, found):
+                status = os.fstat(descriptor)
+                if status.st_size > _LARGEST:
+                    raise ToolFailedError(
+                        f"'{path}' has {status.st_size:,} bytes; at most {_LARGEST:,} can be edited. Use a command."
+                    )
+                with os.fdopen(os.dup(descriptor), "rb") as source:
+                    data = source.read(_LARGEST + 1)
+            file = decoded(data, path, encoding)
+            changes = _changes(file.text, wanted, path, file.line_end)
+            text = _applied(file.text, changes)
+            if text == file.text:
+                raise ToolFailedError(f"The edit changes nothing in {path}: old_text and new_text are the same.")
+            folder.write(path, file.encoded(text, path), expected=status)
+        old_lines = sum(_line_count(file.text[change.start : change.end]) for change in changes)
+        new_lines = sum(_line_count(change.text) for change in changes)
+        details = {
+            "path": found.path,
+            "old_lines": old_lines,
+            "new_lines": new_lines,
+            "diff": _diff(file.text, text, found.path),
+        }
+        many = f"{len(changes)} edits: replaced" if len(changes) > 1 else "Replaced"
+        return ToolOutput(f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {found.path}", details=details)
+
+    return tool_from_function(edit_file, tags={"write"})
+
+
+def _wanted(old_text: str | None, new_text: str | None, edits: Sequence[Edit] | None) -> list[Edit]:
+    if edits and (old_text is not None or new_text is not None):
+        raise ToolFailedError("Give either old_text and new_text, or edits, not both.")
+    if not edits:
+        if old_text is None or new_text is None:
+            raise ToolFailedError("Give old_text and new_text, or edits: a list of objects with these two.")
+        edits = [Edit(old_text, new_text)]
+    if any(not edit.old_text for edit in edits):
+        raise ToolFailedError("old_text is empty. Give the passage to replace; write_file makes a new file.")
+    return list(edits)
+
+
+def _changes(text: str, edits: Sequence[Edit], path: str, line_end: str) -> list[_Change]:
+    """Return the changes in their order in the text.
+
+    Raises:
+        ToolFailedError: A passage is not there exactly once, or two overlap.
+    """
+    changes: list[_Change] = []
+    for number, edit in enumerate(edits, start=1):
+        which = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
+        start, end = _place(text, edit.old_text, path, which)
+        new_text = edit.new_text.replace("\r\n", "\n").replace("\n", line_end)
+        changes.append(_Change(start, end, new_text))
+    changes.sort(key=lambda change: (change.start, change.end))
+    for before, after in pairwise(changes):
+        if after.start < before.end:
+            line = text.count("\n", 0, after.start) + 1
+            raise ToolFailedError(f"Two edits overlap at line {line} of {path}. Make them one. Nothing was changed.")
+    return changes
+
+
+def _place(text: str, old_text: str, path: str, which: str) -> tuple[int, int]:
+    lines = old_text.replace("\r\n", "\n").split("\n")
+    places = _places(text, r"\r?\n".join(map(re.escape, lines)))
+    if not places:
+        plain = [line.translate(_PLAIN_CHARACTERS) for line in lines]
+        loose = [rf"{re.escape(line.rstrip())}[ \t]*+" for line in plain[:-1]]
+        places = _places(text.translate(_PLAIN_CHARACTERS), r"\r?\n".join([*loose, re.escape(plain[-1])]))
+    if len(places) == 1:
+        return places[0]
+    if not places:
+        raise ToolFailedError(f"{which}old_text not found in {path}. Nothing was changed.{_hint(text, old_text)}")
+    at = ", ".join(str(text.count("\n", 0, start) + 1) for start, _ in places[:5])
+    more = ", ..." if len(places) > 5 else ""
+    raise ToolFailedError(
+        f"{which}old_text matches {len(places)} locations in {path}, at the lines {at}{more}. "
+        "Give more of the lines round it, so that it matches one. Nothing was changed."
+    )
+
+
+def _places(text: str, pattern: str) -> list[tuple[int, int]]:
+    """Return all places, those that overlap too."""
+    return [match.span(1) for match in re.finditer(f"(?=({pattern}))", text)]
+
+
+def _applied(text: str, changes: Sequence[_Change]) -> str:
+    parts: list[str] = []
+    position = 0
+    for change in changes:
+        parts += [text[position : change.start], change.text]
+        position = change.end
+    return "".join([*parts, text[position:]])
+
+
+def _hint(text: str, old_text: str) -> str:
+    """Return what the file has that is near to the passage, to be copied from; nothing where nothing is."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    wanted = old_text.replace("\r\n", "\n").strip("\n").split("\n")
+    if len(lines) > _MOST_HINT_LINES:
+        return " Read the file and copy the passage from it."
+    bare = ["".join(line.split()) for line in lines]
+    bare_wanted = ["".join(line.split()) for line in wanted]
+    for start in range(len(lines) - len(wanted) + 1):
+        if bare[start : start + len(wanted)] == bare_wanted and any(bare_wanted):
+            return f" It is there with other blanks or indentation, at line {start + 1}:\n" + _quoted(
+                lines, start, len(wanted)
+            )
+    nearest = _nearest(lines, wanted)
+    if nearest is None:
+        return " Read the file and copy the passage from it."
+    return f" Something near is at line {nearest + 1}:\n{_quoted(lines, nearest, len(wanted))}"
+
+
+def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
+    """Return the first line of the part that is most like the passage, by its longest line."""
+    index, key = max(enumerate(wanted), key=lambda item: len(item[1].strip()))
+    key = key.strip()[:_MOST_HINT_CHARS]
+    matcher = difflib.SequenceMatcher(b=key, autojunk=False)
+    best: int | None = None
+    best_ratio = 0.6
+    for number, line in enumerate(lines):
+        matcher.set_seq1(line.strip()[:_MOST_HINT_CHARS])
+        if matcher.real_quick_ratio() > best_ratio and matcher.quick_ratio() > best_ratio:
+            ratio = matcher.ratio()
+            if ratio > best_ratio:
+                best, best_ratio = number, ratio
+    return None if best is None else max(best - index, 0)
+
+
+def _quoted(lines: Sequence[str], start: int, count: int) -> str:
+    shown = lines[start : start + min(count, 10)]
+    return "\n".join(f"{number:>4} | {line[:_MOST_HINT_CHARS]}" for number, line in enumerate(shown, start=start + 1))
+
+
+def _diff(old: str, new: str, path: str) -> str:
+    split = partial(str.split, sep="\n")
+    lines = difflib.unified_diff(split(old), split(new), f"a/{path}", f"b/{path}", lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line_count(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n")) if text else 0
+
+
+def _lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{count} lines"

@@ -1,0 +1,345 @@
+"""A folder that holds: every path is walked from its descriptor, one name at a time, and none leads out of it.
+
+The kernel never follows a link or a ``..`` here. A link is read and its text walked in the same way, ``..`` goes back
+to a folder that is already open, and what is opened in the end is looked at again through its descriptor. So nothing
+that is swapped between a check and a use makes a difference. A second hard link to a file outside is the one thing that
+looks like any other file: it can be read, but a change replaces the name inside and leaves the file outside as it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from threading import Lock
+
+from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
+
+__all__ = ["Found", "RootFolder", "explained"]
+
+_MOST_LINKS = 40
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+# One change at a time in this process, so that two edits of one file never lose each other.
+_changing = Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Where a path leads.
+
+    Args:
+        folder: The descriptor of the folder that it is in; open as long as the `RootFolder.find` that gave it.
+        name: Its name there; ``.`` for the root itself.
+        parts: The way to it from the root, without links.
+        status: What is there; None where nothing is.
+    """
+
+    folder: int
+    name: str
+    parts: tuple[str, ...]
+    status: os.stat_result | None
+
+    @property
+    def path(self) -> str:
+        """The path from the root, as a model writes it."""
+        return "/".join(self.parts) or "."
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether a folder is there."""
+        return self.status is not None and stat.S_ISDIR(self.status.st_mode)
+
+
+class RootFolder:
+    """The one folder that file tools may touch.
+
+    Args:
+        path: The folder; links in this path itself are followed, once, here.
+
+    Raises:
+        ConfigurationError: There is no such folder, or the platform has no folder descriptors.
+    """
+
+    __slots__ = ("_given", "path")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
+            raise ConfigurationError(
+                "file tools over a root folder need a platform that opens files relative to a folder: Linux or macOS"
+            )
+        self._given = Path(os.path.abspath(path))  # noqa: PTH100  # without following links, unlike resolve()
+        try:
+            self.path = self._given.resolve(strict=True)
+        except OSError as error:
+            raise ConfigurationError(f"the root folder {path} can't be used: {error.strerror}") from error
+        if not self.path.is_dir():
+            raise ConfigurationError(f"the root folder {path} can't be used: it is not a folder")
+
+    def __repr__(self) -> str:
+        return f"RootFolder({str(self.path)!r})"
+
+    @contextmanager
+    def find(self, path: str) -> Generator[Found]:
+        """Walk to a path, which need not be there but whose folder must.
+
+        Raises:
+            ToolError: The path leads out of the root, or can't be walked; says what to do.
+        """
+        with ExitStack() as stack:
+            try:
+                yield self._walk(path, stack)
+            except OSError as error:
+                raise explained(error, path) from error
+
+    @contextmanager
+    def open_file(self, path: str) -> Generator[tuple[int, Found]]:
+        """Open a regular file for reading; nothing else is ever opened, and no pipe or device waited for."""
+        with self.find(path) as found:
+            descriptor = _opened(found, path, os.O_RDONLY)
+            try:
+                yield descriptor, found
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def open_folder(self, path: str) -> Generator[tuple[int, Found]]:
+        """Open a folder."""
+        with self.find(path) as found:
+            _require(found, path)
+            if not found.is_folder:
+                raise ToolFailedError(f"'{path}' is a file, not a folder. Give the folder that it is in.")
+            descriptor = os.open(found.name, _FOLDER, dir_fd=found.folder)
+            try:
+                yield descriptor, found
+            finally:
+                os.close(descriptor)
+
+    def make_folders(self, path: str) -> None:
+        """Make the folders on the way to a file that are not there."""
+        parts = self._parts_of(path)[::-1]
+        for end in range(1, len(parts)):
+            if parts[end - 1] in ("", ".", ".."):
+                continue
+            with self.find("./" + "/".join(parts[:end])) as found:
+                if found.status is None:
+                    with suppress(FileExistsError):  # somebody else was faster
+                        os.mkdir(found.name, dir_fd=found.folder)
+
+    def write(self, path: str, data: bytes, *, expected: os.stat_result | None = None) -> Found:
+        """Put `data` in the place of a file, wholly or not at all, with the mode and the owner that the file had.
+
+        Must be called inside of `changing`; its folder must be there.
+
+        Args:
+            path: The file.
+            data: All that it shall hold.
+            expected: The status that it had when it was read; None writes whatever is there.
+
+        Raises:
+            ToolError: It can't be written; nothing has changed.
+        """
+        with self.find(path) as found:
+            _require_writable(found, path)
+            if expected is not None and not _is_same(found.status, expected):
+                raise ToolFailedError(
+                    f"'{path}' was changed by somebody else meanwhile. Read it again, then try again."
+                )
+            _replace(found, data)
+            return found
+
+    @contextmanager
+    def changing(self) -> Generator[None]:
+        """Keep all other changes of this process away, from reading what is there to writing what shall be."""
+        with _changing:
+            yield
+
+    def _walk(self, path: str, stack: ExitStack) -> Found:
+        way = _Way(stack)
+        way.enter(str(self.path))
+        parts = self._parts_of(path)
+        links = 0
+        while parts:
+            name = parts.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                if not way.names:
+                    raise self._outside(path)
+                way.leave()
+                continue
+            try:
+                status = os.stat(name, dir_fd=way.folders[-1], follow_symlinks=False)
+            except FileNotFoundError:
+                if any(part not in ("", ".") for part in parts):
+                    raise
+                return way.found(name, None)
+            if stat.S_ISLNK(status.st_mode):
+                links += 1
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                target = os.readlink(name, dir_fd=way.folders[-1])
+                if target.startswith("/"):
+                    way.go_back()
+                parts.extend(self._parts_of(target, shown=path))
+            elif stat.S_ISDIR(status.st_mode):
+                way.enter(name)
+            elif parts:
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            else:
+                return way.found(name, status)
+        return way.here()
+
+    def _parts_of(self, path: str, shown: str | None = None) -> list[str]:
+        """Return the names on the way from the root, the last one first."""
+        if "\0" in path:
+            raise ToolFailedError("A path can't contain the character NUL. Write it without.")
+        try:
+            os.fsencode(path)
+        except UnicodeEncodeError as error:
+            raise ToolFailedError("The path contains characters that no file name can have.") from error
+        if not path.startswith("/"):
+            return path.split("/")[::-1]
+        for root in (self.path, self._given):
+            prefix = str(root).rstrip("/")
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return path[len(prefix) :].split("/")[::-1]
+        raise self._outside(shown or path)
+
+    def _outside(self, path: str) -> ToolError:
+        return ToolFailedError(
+            f"'{path}' is outside of the folder that may be used. Give a path relative to that folder."
+        )
+
+
+class _Way:
+    """The folders that are open on the way to a path, the root first, and their names without the root's."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.folders: list[int] = []
+        self.names: list[str] = []
+        self._stack = stack
+
+    def enter(self, name: str) -> None:
+        descriptor = os.open(name, _FOLDER, dir_fd=self.folders[-1] if self.folders else None)
+        self._stack.callback(os.close, descriptor)
+        if self.folders:
+            self.names.append(name)
+        self.folders.append(descriptor)
+
+    def leave(self) -> None:
+        self.folders.pop()
+        self.names.pop()
+
+    def go_back(self) -> None:
+        del self.folders[1:]
+        self.names.clear()
+
+    def found(self, name: str, status: os.stat_result | None) -> Found:
+        return Found(folder=self.folders[-1], name=name, parts=(*self.names, name), status=status)
+
+    def here(self) -> Found:
+        """Return the folder that was reached last."""
+        status = os.fstat(self.folders[-1])
+        if not self.names:
+            return Found(folder=self.folders[-1], name=".", parts=(), status=status)
+        return Found(folder=self.folders[-2], name=self.names[-1], parts=tuple(self.names), status=status)
+
+
+def explained(error: OSError, path: str) -> ToolError:
+    """Return what a model reads of an error of the file system: what is wrong and what would be right."""
+    match error.errno:
+        case errno.ENOENT:
+            why = "there is nothing at that path. list_files shows what is there"
+        case errno.EACCES | errno.EPERM:
+            why = "permission denied. Use another file, or ask for the right to use this one"
+        case errno.ENOSPC | errno.EDQUOT:
+            why = "the disk is full. Nothing was changed; free some space first"
+        case errno.EROFS:
+            why = "the file system is read-only. Nothing was changed"
+        case errno.ENOTDIR:
+            why = "a part of the path is a file, not a folder"
+        case errno.EISDIR:
+            why = "it is a folder. Give a file"
+        case errno.ELOOP:
+            why = "its links go in circles, or it was changed to a link while it was opened"
+        case errno.ENAMETOOLONG:
+            why = "the name is too long. Give a shorter one"
+        case _:
+            why = error.strerror or type(error).__name__
+    return ToolFailedError(f"'{path}' can't be used: {why}.")
+
+
+def _require(found: Found, path: str) -> os.stat_result:
+    if found.status is None:
+        with os.scandir(found.folder) as entries:
+            names = {entry.name.casefold(): entry.name for entry in entries}
+        near = [names[name] for name in get_close_matches(found.name.casefold(), names)]
+        if not near:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        offer = " or ".join(f"'{'/'.join((*found.parts[:-1], name))}'" for name in near)
+        raise ToolFailedError(f"There is no '{path}'. Did you mean {offer}?")
+    if found.is_folder or stat.S_ISREG(found.status.st_mode):
+        return found.status
+    raise ToolFailedError(f"'{path}' is no regular file but a pipe, socket or device, and is not opened.")
+
+
+def _opened(found: Found, path: str, flags: int) -> int:
+    _require(found, path)
+    if found.is_folder:
+        raise ToolFailedError(f"'{path}' is a folder. Give a file in it; list_files shows them.")
+    descriptor = os.open(found.name, flags | _FILE, dir_fd=found.folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was swapped just now
+        os.close(descriptor)
+        raise ToolFailedError(f"'{path}' is no regular file but a pipe, socket or device, and is not opened.")
+    return descriptor
+
+
+def _require_writable(found: Found, path: str) -> None:
+    """Ask for what replacing the file would not: whether the file itself may be written."""
+    if found.status is not None:
+        os.close(_opened(found, path, os.O_WRONLY))
+
+
+def _is_same(status: os.stat_result | None, expected: os.stat_result) -> bool:
+    return status is not None and (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) == (
+        expected.st_dev,
+        expected.st_ino,
+        expected.st_size,
+        expected.st_mtime_ns,
+    )
+
+
+def _replace(found: Found, data: bytes) -> None:
+    """Write beside the file and give it the file's name when all is on the disk."""
+    temporary = f".{found.name[:40]}.{secrets.token_hex(6)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
+    descriptor = os.open(temporary, flags, 0o666 if found.status is None else 0o600, dir_fd=found.folder)
+    is_done = False
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if found.status is not None:
+                _keep_owner_and_mode(file.fileno(), found.status)
+            os.fsync(file.fileno())
+        os.rename(temporary, found.name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
+        is_done = True
+    finally:
+        if not is_done:
+            os.unlink(temporary, dir_fd=found.folder)
+
+
+def _keep_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
+    made = os.fstat(descriptor)
+    if (made.st_uid, made.st_gid) != (status.st_uid, status.st_gid):
+        with suppress(PermissionError):  # only root gives files away; else the writer owns it, as with any editor
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(status.st_mode))

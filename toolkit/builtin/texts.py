@@ -1,0 +1,109 @@
+"""Bytes of a file as text and back, honestly: what is no text in the encoding that was named is an error."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from typing import Literal
+
+from toolkit.errors import ToolFailedError
+
+__all__ = ["FileText", "decoded", "image_type", "is_binary"]
+
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_LOOKED_AT = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileText:
+    """The text of a file, its line ends as they are.
+
+    Args:
+        text: Without the byte order mark.
+        encoding: In which it was read, and is to be written.
+        mark: The byte order mark, or nothing.
+    """
+
+    text: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
+
+    @property
+    def line_end(self) -> Literal["\n", "\r\n"]:
+        """The line end that most lines have."""
+        windows = self.text.count("\r\n")
+        return "\r\n" if windows * 2 > self.text.count("\n") else "\n"
+
+    def encoded(self, text: str, path: str) -> bytes:
+        """Return what another text is in the file: same encoding, same byte order mark.
+
+        Raises:
+            ToolFailedError: The encoding can't say it.
+        """
+        try:
+            return self.mark + text.encode(self.encoding)
+        except UnicodeEncodeError as error:
+            wrong = error.object[error.start]
+            raise ToolFailedError(
+                f"'{path}' is written in {self.encoding}, which has no character U+{ord(wrong):04X}. "
+                "Leave it out; nothing was changed."
+            ) from error
+
+
+def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
+    """Return the text of a file: UTF-8, what its byte order mark says, or in the encoding that is named.
+
+    Raises:
+        ToolFailedError: It is binary, or not in that encoding; says which way there is.
+    """
+    for mark, marked in _BOMS:
+        if data.startswith(mark) and encoding is None:
+            return FileText(text=_read(data[len(mark) :], marked, path), encoding=marked, mark=mark)
+    if encoding is not None:
+        return FileText(text=_read(data, encoding, path), encoding=encoding)
+    if is_binary(data):
+        raise ToolFailedError(
+            f"'{path}' is a binary file of {len(data):,} bytes and can't be read or edited as text. "
+            "If it is text in an encoding such as utf-16-le, give the parameter encoding."
+        )
+    return FileText(text=_read(data, "utf-8", path))
+
+
+def is_binary(data: bytes) -> bool:
+    """Return whether the start of a file holds a NUL, as no text in a one-byte encoding or in UTF-8 does."""
+    return b"\0" in data[:_LOOKED_AT] and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the media type of an image that models can see, by its first bytes."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    if data.startswith(b"BM") and data[6:10] == b"\0\0\0\0":
+        return "image/bmp"
+    return None
+
+
+def _read(data: bytes, encoding: str, path: str) -> str:
+    try:
+        text = data.decode(encoding)
+    except LookupError as error:
+        raise ToolFailedError(
+            f"There is no encoding '{encoding}'. Give one such as utf-8, latin-1 or cp1252."
+        ) from error
+    except (UnicodeError, ValueError) as error:
+        at = (
+            f" (byte 0x{data[error.start]:02x} at offset {error.start})"
+            if isinstance(error, UnicodeDecodeError)
+            else ""
+        )
+        raise ToolFailedError(
+            f"'{path}' is not text in {encoding}{at}. Give its encoding in the parameter encoding, "
+            "such as latin-1, cp1252 or shift_jis."
+        ) from error
+    return text
