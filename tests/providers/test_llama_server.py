@@ -33,12 +33,14 @@ from toolkit import (
     tool,
     tool_loop,
 )
+from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
-Adapter: TypeAlias = type[OpenAIProvider] | type[OpenAIResponsesProvider]
-ADAPTERS: list[Adapter] = [OpenAIProvider, OpenAIResponsesProvider]
+Adapter: TypeAlias = type[OpenAIProvider] | type[OpenAIResponsesProvider] | type[AnthropicProvider]
+ADAPTERS: list[Adapter] = [OpenAIProvider, OpenAIResponsesProvider, AnthropicProvider]
+OBEYED = ADAPTERS[:2]  # of the choice of tools, llama.cpp's messages know only that some must be called
 CITY = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -55,15 +57,23 @@ def llama() -> Generator[LlamaServer]:
         yield running
 
 
+def made(
+    llama: LlamaServer, adapter: Adapter, key: str | None = None
+) -> OpenAIProvider | OpenAIResponsesProvider | AnthropicProvider:
+    if adapter is AnthropicProvider:
+        return AnthropicProvider("m", base_url=llama.url, api_key=key or llama.key)
+    return adapter("m", base_url=f"{llama.url}/v1", api_key=key or llama.key)
+
+
 async def ask(llama: LlamaServer, adapter: Adapter, request: ChatRequest, *, key: str | None = None) -> ChatResponse:
     with anyio.fail_after(60):
-        async with adapter("m", base_url=f"{llama.url}/v1", api_key=key or llama.key) as provider:
+        async with made(llama, adapter, key) as provider:
             return await provider.generate(request)
 
 
 async def listen(llama: LlamaServer, adapter: Adapter, request: ChatRequest) -> list[StreamEvent]:
     with anyio.fail_after(60):
-        provider = adapter("m", base_url=f"{llama.url}/v1", api_key=llama.key)
+        provider = made(llama, adapter)
         async with provider, aclosing(provider.stream(request)) as stream:
             return [event async for event in stream]
 
@@ -82,7 +92,7 @@ async def test_a_stream_says_what_a_whole_answer_says(llama: LlamaServer, adapte
     assert last.response.usage.output_tokens == whole.usage.output_tokens
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("adapter", OBEYED)
 async def test_the_model_calls_a_tool_in_pieces_and_whole(llama: LlamaServer, adapter: Adapter) -> None:
     request = ChatRequest(
         messages=[ASKED],
@@ -139,10 +149,11 @@ async def test_a_whole_history_is_understood(llama: LlamaServer, adapter: Adapte
         AssistantMessage("Sunny."),
         UserMessage((TextBlock("And"), TextBlock("tomorrow?"))),
     ]
+    choice, limit = ("none", 10) if adapter in OBEYED else ("required", 60)
     answer = await ask(
-        llama, adapter, ChatRequest(messages=history, tools=[WEATHER], tool_choice="none", max_tokens=10)
+        llama, adapter, ChatRequest(messages=history, tools=[WEATHER], tool_choice=choice, max_tokens=limit)
     )
-    assert answer.text
+    assert answer.message.content
     assert answer.usage.input_tokens > 50
 
 
@@ -163,14 +174,17 @@ async def test_a_loop_runs_the_tool_and_asks_again(llama: LlamaServer, adapter: 
         """Get the weather in a city."""
         return f"Sunny in {city}."
 
-    request = ChatRequest(messages=[ASKED], tool_choice="required", parallel_tool_calls=False, temperature=0)
+    request = ChatRequest(
+        messages=[ASKED], tool_choice="required", parallel_tool_calls=False, temperature=0, max_tokens=60
+    )
     with anyio.fail_after(60):
-        async with adapter("m", base_url=f"{llama.url}/v1", api_key=llama.key) as provider:
+        async with made(llama, adapter) as provider:
             result = await tool_loop(
                 provider, ToolRegistry([get_weather]), request, config=ToolLoopConfig(max_iterations=1)
             )
     results = [message.text for message in result.messages if isinstance(message, ToolResult)]
-    assert results == ["Sunny in Tokyo."]
+    assert results[0] == "Sunny in Tokyo."
+    assert len(results) == 1 or adapter not in OBEYED
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
