@@ -106,7 +106,8 @@ def read_exchanges(path: Path) -> list[Exchange]:
         text = path.read_bytes().decode()
     except FileNotFoundError:
         raise ConfigurationError(
-            f"there is no cassette at {path}: record one with RecordingProvider(provider, path)"
+            f"there is no cassette at {path}: record one with RecordingProvider(provider, path), or, where the "
+            "fixture `cassette` wants it, by running pytest with --record-cassettes"
         ) from None
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"the cassette {path} can't be read: {error}") from error

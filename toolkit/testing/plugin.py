@@ -1,7 +1,7 @@
 """The fixtures that every test has where toolkit is installed.
 
-The wheel has a copy of this module outside of the package, as ``toolkit_pytest``, and pytest loads that one: it imports
-toolkit in fixtures only, so that runs which don't use them pay nothing, and coverage sees toolkit being imported.
+What is installed has this module outside of the package, as ``toolkit_pytest``, for pytest to load: it imports toolkit
+in fixtures only, so that runs which don't use them pay nothing, and coverage sees toolkit being imported.
 """
 
 from __future__ import annotations
