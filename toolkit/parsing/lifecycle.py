@@ -1,0 +1,351 @@
+"""The whole way of one call written as text, for agents that drive themselves: parse, select, validate, execute, emit.
+
+It is thin: reading is `read_reply`, and the rest is what a loop does with a call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, cast
+
+import anyio
+
+from toolkit.chat import TextBlock, ToolCall, ToolResult
+from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
+from toolkit.parsing.attempts import ParsingLimits
+from toolkit.parsing.reply import TextFormat, read_reply
+from toolkit.parsing.wording import wording_of
+from toolkit.tools.approval import ApprovalHook
+from toolkit.tools.backend import is_in_event_loop, loop_waker
+from toolkit.tools.caching import Cache
+from toolkit.tools.context import ToolContext
+from toolkit.tools.decorators import tool_from_schema_with_ctx
+from toolkit.tools.events import (
+    ToolCallRefused,
+    ToolEvent,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolProgress,
+)
+from toolkit.tools.execution import (
+    Aborted,
+    Deferred,
+    ExecutionPolicy,
+    Ready,
+    Refused,
+    authorize,
+    error_result,
+    prepare,
+    run,
+)
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.handler import Ctx, Tool
+from toolkit.tools.options import ToolOptions
+from toolkit.tools.output import ToolOutput
+from toolkit.tools.registry import Registrable, ToolRegistry, as_tool
+from toolkit.tools.repair import nearest_names, repair_name
+from toolkit.tools.workers import when_abandoned
+
+__all__ = ["ToolCalling", "ToolUsage", "ToolUsageEvent", "to_structured_tools"]
+
+_logger = logging.getLogger("toolkit.parsing")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalling:
+    """What a model wants to call.
+
+    Args:
+        tool_name: The tool, as the model wrote it.
+        arguments: Its arguments; None for none.
+    """
+
+    tool_name: str
+    arguments: Mapping[str, Any] | None = None
+
+    def to_call(self, id: str) -> ToolCall:  # noqa: A002
+        """Return the call of that id."""
+        return ToolCall(id, self.tool_name, json.dumps(self.arguments or {}, default=dict))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUsageEvent:
+    """Something that a `ToolUsage` did, and for whom.
+
+    Args:
+        event: What happened, as a loop tells it, too.
+        agent_role: For which agent.
+        fingerprint_context: What the application says of who stands behind it.
+    """
+
+    event: ToolEvent
+    agent_role: str = ""
+    fingerprint_context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class ToolUsage(Generic[Ctx]):
+    """Uses tools on behalf of one agent, one call at a time.
+
+    ::
+
+        usage = ToolUsage([search], model="gpt-4o", agent_role="Researcher")
+        result = usage.use_tool('{"tool_name": "search", "arguments": {"query": "rust"}}')
+
+    The name may be a near miss; arguments are repaired and validated; the same call as the last one that succeeded is
+    not run again; outputs are cached where there is a cache; usage limits, timeouts, retries and approval are those of
+    the tools. Whatever a model did wrong is in the result.
+
+    Args:
+        tools: A registry, or tools and functions for one.
+        ctx: What tools get as their context.
+        format: How the model is told to write calls; they are read in every format.
+        model: Its name, which decides on the defaults, as for `TextToolProvider`.
+        max_parsing_attempts: After how many unreadable replies in a row the model is told to go on without a tool.
+        remember_format_after_usages: After how many calls each a result tells the model again how to write calls.
+        cache: Where outputs are kept; None keeps none.
+        approve: Asked about each call.
+        agent_role: The agent, for events and `ToolContext.metadata`.
+        fingerprint_context: Who stands behind it, for events and ``ToolContext.metadata["fingerprint_context"]``; it
+            is never among the arguments.
+        on_event: Told what happens, on the thread that uses the tool; what it raises is logged and changes nothing.
+        verbose: Whether each start, end and refusal is printed; secret arguments are shown as digests.
+
+    Attributes:
+        registry: The tools.
+        parsing_failures: How many replies in a row could not be read.
+        usages: How many calls have been answered, whatever the answer.
+
+    Raises:
+        ConfigurationError: There is no such format, or a limit is less than 1.
+    """
+
+    def __init__(
+        self,
+        tools: ToolRegistry[Ctx] | Iterable[Registrable[Ctx]],
+        *,
+        ctx: Ctx | None = None,
+        format: TextFormat = "crew",  # noqa: A002
+        model: str = "",
+        max_parsing_attempts: int | None = None,
+        remember_format_after_usages: int | None = None,
+        cache: Cache | None = None,
+        approve: ApprovalHook | None = None,
+        agent_role: str = "",
+        fingerprint_context: Mapping[str, Any] | None = None,
+        on_event: Callable[[ToolUsageEvent], None] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.registry: ToolRegistry[Ctx] = tools if isinstance(tools, ToolRegistry) else ToolRegistry[Ctx](tools)
+        self.agent_role = agent_role
+        self.fingerprint_context: Mapping[str, Any] = dict(fingerprint_context or {})
+        self.verbose = verbose
+        self.parsing_failures = 0
+        self.usages = 0
+        self._ctx = ctx
+        self._wording = wording_of(format)
+        self._limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
+        self._on_event = on_event
+        self._last: tuple[str, str] | None = None
+        self._calls = 0
+        self._policy = ExecutionPolicy(
+            cache=cache,
+            approve=approve,
+            observer=_Emitter(self._emit),
+            metadata={"agent_role": agent_role, "fingerprint_context": self.fingerprint_context},
+        )
+
+    @property
+    def max_parsing_attempts(self) -> int:
+        """After how many unreadable replies in a row the model is told to go on without a tool."""
+        return self._limits.max_parsing_attempts
+
+    @property
+    def remember_format_after_usages(self) -> int:
+        """After how many calls each a result tells the model again how to write calls."""
+        return self._limits.remember_format_after_usages
+
+    def parse_tool_calling(self, text: str) -> ToolCalling:
+        """Return the one call that a reply says.
+
+        Raises:
+            ToolUsageError: It says none, several, or one that can't be read; the message is for the model.
+        """
+        call = self._parse(text)
+        return ToolCalling(call.name, json.loads(call.arguments))
+
+    def _parse(self, text: str) -> ToolCall:
+        definitions = self.registry.definitions()
+        reply = read_reply(text, definitions)
+        if len(reply.calls) == 1 and not reply.unread:
+            self.parsing_failures = 0
+            return reply.calls[0]
+        self.parsing_failures += 1
+        if reply.unread:
+            reason = f"The tool call could not be read. {reply.unread[0].reason}"
+        elif reply.calls:
+            reason = f"There are {len(reply.calls)} tool calls; write one at a time."
+        else:
+            reason = "There is no tool call in it."
+        if self.parsing_failures >= self.max_parsing_attempts:
+            raise ToolUsageError(f"{reason} That was attempt {self.parsing_failures}: go on without a tool.")
+        raise ToolUsageError(f"{reason} {self._wording.reminder(definitions)}" if definitions else reason)
+
+    def select_tool(self, name: str) -> Tool[Ctx]:
+        """Return the tool that a name means: that of the name itself, or the one that it must be a near miss of.
+
+        Raises:
+            ToolUsageError: There is none; the message names those that there are.
+        """
+        names = self.registry.names
+        tool = self.registry.get(repair_name(name, names) or "")
+        if tool is None:
+            raise ToolUsageError(ToolNotFoundError(name, names, nearest_names(name, names)).message)
+        return tool
+
+    def use_tool(self, calling: ToolCalling | ToolCall | str) -> ToolResult:
+        """Do what `ause_tool` does, for code that is not async; runs an event loop of its own.
+
+        Raises:
+            ConfigurationError: An event loop is running here already.
+        """
+        if is_in_event_loop():
+            raise ConfigurationError("use_tool was called where an event loop is running: use 'await ause_tool(...)'")
+
+        async def use() -> ToolResult:
+            wake = loop_waker()
+            with anyio.CancelScope() as scope, when_abandoned(lambda: wake(scope.cancel)):
+                return await self.ause_tool(calling)
+            raise ToolCancelledError
+
+        return anyio.run(use)
+
+    async def ause_tool(self, calling: ToolCalling | ToolCall | str) -> ToolResult:
+        """Carry out a call, or the one that a reply says, and return its result.
+
+        Args:
+            calling: The call, or the model's whole reply.
+        """
+        self._calls += 1
+        id_ = f"call_{self._calls}"
+        match calling:
+            case ToolCalling():
+                call = calling.to_call(id_)
+            case ToolCall():
+                call = calling
+            case str():
+                try:
+                    call = replace(self._parse(calling), id=id_)
+                except ToolUsageError as error:
+                    return ToolResult(id_, error.message, is_error=True)
+        return self._reminding(await self._used(call))
+
+    async def _used(self, call: ToolCall) -> ToolResult:
+        prepared = prepare(call, self.registry.registrations, self._policy, self.registry.permissions)
+        for repair in prepared.repairs:
+            self._emit(repair)
+        if isinstance(prepared, Refused):
+            return self._refused(prepared.result)
+        key = _key(prepared)
+        if key == self._last:
+            return self._refused(
+                error_result(
+                    prepared.call,
+                    f"You have just called {prepared.call.name} with the same arguments, and it was not run again. "
+                    "Use the result that you have, or try something else.",
+                )
+            )
+        verdict = await authorize(prepared, self._policy, self.registry.permissions)
+        match verdict:
+            case Refused():
+                return self._refused(verdict.result)
+            case Aborted():
+                return self._refused(error_result(verdict.call, verdict.reason))
+            case Deferred():
+                reason = "The decision on this call was put off, so it was not run."
+                return self._refused(error_result(verdict.ready.call, reason))
+            case Ready():
+                result = await run(verdict, cast("Ctx", self._ctx), self._policy)
+        if not result.is_error:
+            self._last = _key(verdict)
+        return result
+
+    def _refused(self, result: ToolResult) -> ToolResult:
+        self._emit(ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result))
+        return result
+
+    def _reminding(self, result: ToolResult) -> ToolResult:
+        """Count a usage, and add how to write calls to its result where that is due."""
+        self.usages += 1
+        definitions = self.registry.definitions()
+        if self.usages % self.remember_format_after_usages or not definitions or result.result_as_answer:
+            return result
+        reminder = self._wording.reminder(definitions)
+        if isinstance(result.content, str):
+            return replace(result, content=f"{result.content}\n\n{reminder}")
+        return replace(result, content=(*result.content, TextBlock(reminder)))
+
+    def _emit(self, event: ToolEvent) -> None:
+        if self.verbose:
+            self._print(event)
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(
+                ToolUsageEvent(event=event, agent_role=self.agent_role, fingerprint_context=self.fingerprint_context)
+            )
+        except Exception:
+            _logger.exception("on_event raised; the call goes on")
+
+    def _print(self, event: ToolEvent) -> None:
+        match event:
+            case ToolExecutionStart(tool_name=name, arguments=arguments):
+                line = f"{name} {self.registry.registrations[name].arguments.dump_json(arguments)}"
+            case ToolExecutionEnd(tool_name=name, result=result, duration=duration, is_cached=is_cached):
+                how = "from the cache" if is_cached else f"in {duration:.2f} s"
+                line = f"{name} {'failed' if result.is_error else 'gave'} {how}: {result.text}"
+            case ToolCallRefused(tool_name=name, result=result):
+                line = f"{name} was not run: {result.text}"
+            case _:
+                return
+        print(f"[{self.agent_role or 'agent'}] {line}")  # noqa: T201 - what `verbose` asks for
+
+
+def _key(ready: Ready[Any]) -> tuple[str, str]:
+    return ready.call.name, ready.registration.arguments.dump_json(ready.arguments)
+
+
+class _Emitter:
+    """Hands on the events of a running tool."""
+
+    def __init__(self, tell: Callable[[ToolEvent], None]) -> None:
+        self._tell = tell
+
+    async def emit(self, event: ToolEvent) -> None:
+        self._tell(event)
+
+    def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        self._tell(event)
+
+
+def to_structured_tools(tools: Iterable[Registrable[Ctx]]) -> list[FunctionTool[Ctx, ..., Any]]:
+    """Return each as a tool with `invoke`, `ainvoke` and `parse_args`: functions, tools, and tools written by hand."""
+    return [_structured(as_tool(tool)) for tool in tools]
+
+
+def _structured(tool: Tool[Any]) -> FunctionTool[Any, ..., Any]:
+    if isinstance(tool, FunctionTool):
+        return cast("FunctionTool[Any, ..., Any]", tool)
+
+    async def execute(context: ToolContext[Any], arguments: dict[str, Any]) -> ToolOutput:
+        return await tool.execute(arguments, context)
+
+    options: ToolOptions = getattr(tool, "options", None) or ToolOptions()
+    keywords: Any = {option.name: getattr(options, option.name) for option in fields(options)}
+    definition = tool.definition
+    return tool_from_schema_with_ctx(
+        definition.name, definition.description, definition.parameters, execute, **keywords
+    )
