@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from tests.providers.loopback import completion
+from tests.providers.vendor_answers import anthropic_stream, anthropic_text_stream, block_events, gemini_answer
 from toolkit.testing.loopback import Answer, serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KEY = "key-of-this-test"
 CALL = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
 ADD = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1, "b": 2}'}
+USE: dict[str, Any] = {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Rome"}}
+ROME: dict[str, Any] = {"id": "c1", "name": "get_weather", "args": {"city": "Rome"}}
 SUM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is 3."}]}
 
 
@@ -43,6 +46,23 @@ CASES = [
         "Sunny, 21 degrees in Rome.",
     ),
     Example(
+        "anthropic_tools.py",
+        (
+            Answer(pieces=anthropic_stream(block_events(0, USE), stop_reason="tool_use")),
+            Answer(pieces=anthropic_text_stream("Sunny.")),
+        ),
+        "/v1/messages",
+        "[get_weather] Sunny.\n2 requests, 14 tokens read, 0 of them from the cache\n",
+        "Sunny, 21 degrees in Rome.",
+    ),
+    Example(
+        "gemini_tools.py",
+        (Answer(gemini_answer({"functionCall": ROME})), Answer(gemini_answer({"text": "Sunny."}))),
+        "/v1/models/gemini-3.8-flash:generateContent",
+        "get_weather(city='Rome') -> Sunny, 21 degrees in Rome.\nSunny.\n2 requests, 20 tokens; signed: False\n",
+        '"output":"Sunny, 21 degrees in Rome."',
+    ),
+    Example(
         "openai_reasoning.py",
         (response(ADD), response(SUM)),
         "/v1/responses",
@@ -62,7 +82,15 @@ def test_an_example_speaks_to_the_vendor_where_there_is_a_key(example: Example) 
             timeout=60,
             check=False,
             # The vendor's own host would be given the key of the environment; a server of this machine is not.
-            env={**os.environ, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url},
+            env={
+                **os.environ,
+                "OPENAI_API_KEY": KEY,
+                "OPENAI_BASE_URL": server.url,
+                "ANTHROPIC_API_KEY": KEY,
+                "ANTHROPIC_BASE_URL": server.root,
+                "GEMINI_API_KEY": KEY,
+                "GOOGLE_GEMINI_BASE_URL": server.root,
+            },
         )
     assert (run.stdout, run.stderr) == (example.prints, "")
     assert server.paths == [example.path] * 2

@@ -64,6 +64,8 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         "GOOGLE_GENAI_USE_ENTERPRISE",
         "GOOGLE_CLOUD_PROJECT",
         "GOOGLE_CLOUD_LOCATION",
+        "GOOGLE_GEMINI_BASE_URL",
+        "GOOGLE_VERTEX_BASE_URL",
     ):
         monkeypatch.delenv(variable, raising=False)
 

@@ -31,7 +31,8 @@ from toolkit.providers.google.encode import DIALECT, GenerateEncoder
 
 __all__ = ["GoogleProvider"]
 
-_DEFAULT_URL = "https://generativelanguage.googleapis.com"
+_GEMINI = ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com")
+_VERTEX = ("GOOGLE_VERTEX_BASE_URL", "https://aiplatform.googleapis.com")
 _KEY_VARIABLES = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 _VERTEX_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
 _OF_THE_DRAFT = frozenset({"content-length", "host"})
@@ -53,7 +54,8 @@ class GoogleProvider:
         model: The model's name.
         api_key: None takes ``GOOGLE_API_KEY``, else ``GEMINI_API_KEY``. A server on this machine needs none, and the
             variables are not sent there.
-        base_url: Where the server is, without a version. None means Google's own.
+        base_url: Where the server is, without a version. None takes ``GOOGLE_GEMINI_BASE_URL``
+            (``GOOGLE_VERTEX_BASE_URL`` for Vertex AI), else Google's own.
         api_version: The version in the address, such as ``v1beta``; None leaves it to ``GOOGLE_GENAI_API_VERSION``,
             else to the SDK.
         timeout: Seconds for a request that doesn't set its own; None waits for ever.
@@ -91,8 +93,10 @@ class GoogleProvider:
     ) -> None:
         self.model = model
         self.name = name
-        self._base_url = base_url or _DEFAULT_URL
         self._is_vertex = _asks_for_vertex() if vertexai is None else vertexai
+        variable, default_url = _VERTEX if self._is_vertex else _GEMINI
+        base_url = base_url or os.environ.get(variable) or None
+        self._base_url = base_url or default_url
         self._api_key = api_key if self._is_vertex else api_key or _key_for(self._base_url, name)
         self._timeout = timeout
         self._headers = headers
