@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 from urllib.parse import quote, urlsplit
 
 import httpx2
 from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, OpenAIError, RequestOptions, not_given
 
 from toolkit.errors import ProviderAuthError
+from toolkit.providers.adapter import Adapter
 from toolkit.providers.connection import ClientOfLoop, Exchange, is_loopback, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
 
@@ -25,8 +25,8 @@ _OWN_HOSTS = ("openai.com", "azure.com")
 _JSON = {"content-type": "application/json"}
 
 
-class OpenAIClient:
-    """The ground of both providers: made without a connection, connected at the first request, closed by `aclose`."""
+class OpenAIClient(Adapter):
+    """The ground of both providers."""
 
     _path: str
     _protocol: str
@@ -42,37 +42,21 @@ class OpenAIClient:
         name: str,
         client: AsyncOpenAI | None,
     ) -> None:
-        self.model = model
-        self.name = name
         if client is not None:
             base_url = str(client.base_url)
             api_key = client.api_key or "none"
-        self._base_url = base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL
+        super().__init__(
+            model,
+            name=name,
+            base_url=base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL,
+            clients=ClientOfLoop(self._make_client, close=AsyncOpenAI.close, is_closed=AsyncOpenAI.is_closed),
+        )
         self._api_key = api_key or _key_for(self._base_url, name)
         self._timeout = timeout
         self._headers = headers
         self._is_own = (urlsplit(self._base_url).hostname or "").endswith(_OWN_HOSTS)
         self._given_client = client
-        self._clients = ClientOfLoop(self._make_client, close=AsyncOpenAI.close, is_closed=AsyncOpenAI.is_closed)
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=OpenAIError)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model!r}, base_url={without_credentials(self._base_url)!r})"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop; the next request makes new ones. May be called again."""
-        await self._clients.aclose()
 
     def _make_client(self) -> AsyncOpenAI:
         return AsyncOpenAI(

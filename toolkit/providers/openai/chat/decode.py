@@ -21,6 +21,7 @@ from toolkit.chat import (
     ImageBlock,
     ReasoningBlock,
     ReasoningDelta,
+    ResponseDone,
     StopReason,
     StreamEvent,
     TextBlock,
@@ -111,15 +112,15 @@ class StreamDecoder:
             self._choice = choice
         yield from self._reply.read(as_mapping(choice.get("delta")))
 
-    def finish(self) -> ChatResponse:
-        """Return the whole answer.
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer.
 
         Raises:
             ProviderError: The stream ended before the answer did; the same request may work.
         """
         if not self._choice.get("finish_reason"):
             raise self._failures().cut_off(request_id=self._request_id)
-        return self._reply.finish(self._answer, self._choice, self._request_id)
+        return ResponseDone(self._reply.finish(self._answer, self._choice, self._request_id))
 
 
 def decode_usage(usage: object) -> Usage:

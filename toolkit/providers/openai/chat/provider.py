@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from openai import AsyncOpenAI
 
-from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent
+from toolkit.chat import ChatRequest, ChatResponse
+from toolkit.providers.adapter import Decoder
+from toolkit.providers.connection import Answer, Exchange
 from toolkit.providers.openai.chat.decode import StreamDecoder, decode_completion
 from toolkit.providers.openai.chat.encode import ChatEncoder
 from toolkit.providers.openai.client import ApiKey, OpenAIClient
@@ -76,32 +78,12 @@ class OpenAIProvider(OpenAIClient):
             reasoning_field=reasoning_field or None,
         )
 
-    async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the model's answer.
+    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+        return self._exchange, self._encoder.encode(request, streams=streams)
 
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what chat completions can't say.
-        """
-        body = self._encoder.encode(request, streams=False)
-        answer = await self._exchange.ask(body, timeout=request.timeout)
-        return decode_completion(
-            answer.json, self._failures, self._encoder.reading_of(request), request_id=answer.request_id
-        )
+    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
+        reading = self._encoder.reading_of(request)
+        return decode_completion(answer.json, self._failures, reading, request_id=answer.request_id)
 
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the answer as it comes; leaving early closes the connection.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what chat completions can't say.
-        """
-        body = self._encoder.encode(request, streams=True)
-        async with self._exchange.listen(body, timeout=request.timeout) as pieces:
-            decoder = StreamDecoder(self._failures, self._encoder.reading_of(request), request_id=pieces.request_id)
-            async for events in pieces:
-                for data in events:
-                    for event in decoder.feed(data):
-                        yield event
-            response = decoder.finish()
-        yield ResponseDone(response)
+    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return StreamDecoder(self._failures, self._encoder.reading_of(request), request_id=request_id)

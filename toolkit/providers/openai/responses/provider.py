@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from openai import AsyncOpenAI
 
-from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
+from toolkit.chat import ChatRequest, ChatResponse
+from toolkit.providers.adapter import Decoder
+from toolkit.providers.connection import Answer, Exchange
 from toolkit.providers.openai.client import ApiKey, OpenAIClient
 from toolkit.providers.openai.responses.decode import StreamDecoder, decode_response
 from toolkit.providers.openai.responses.encode import DIALECT, ResponsesEncoder
@@ -68,35 +70,15 @@ class OpenAIResponsesProvider(OpenAIClient):
             model=model, defaults={**defaults, **(options or {})}, sends_open_reasoning=not self._is_own
         )
 
-    async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the model's answer.
+    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+        return self._exchange, self._encoder.encode(request, streams=streams)
 
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what responses can't say.
-        """
-        body = self._encoder.encode(request, streams=False)
-        answer = await self._exchange.ask(body, timeout=request.timeout)
-        return decode_response(
-            answer.json, self._failures, DIALECT.names_back(request.tools), request_id=answer.request_id
-        )
+    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
+        names = DIALECT.names_back(request.tools)
+        return decode_response(answer.json, self._failures, names, request_id=answer.request_id)
 
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the answer as it comes; leaving early closes the connection.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what responses can't say.
-        """
-        body = self._encoder.encode(request, streams=True)
-        async with self._exchange.listen(body, timeout=request.timeout) as pieces:
-            decoder = StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=pieces.request_id)
-            async for events in pieces:
-                for data in events:
-                    for event in decoder.feed(data):
-                        yield event
-            done = decoder.finish()
-        yield done
+    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
 
     def _azure_path(self, path: str) -> str:
         return path

@@ -1,0 +1,113 @@
+"""What every adapter does alike: asks through an exchange, answers whole or in pieces, closes what it opened."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, without_credentials
+
+__all__ = ["Adapter", "Decoder"]
+
+
+class Decoder(Protocol):
+    """What turns the pieces of one answer into our events."""
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield what a piece tells.
+
+        Raises:
+            ProviderError: It tells of a failure.
+            ValueError: It is not JSON.
+        """
+        ...
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer.
+
+        Raises:
+            ProviderError: The stream ended before the answer did; the same request may work.
+        """
+        ...
+
+
+class Adapter(ABC):
+    """A provider on an SDK: one request at a time through one exchange, one client for each event loop.
+
+    Args:
+        model: The model's name as the server knows it.
+        name: What errors call the provider.
+        base_url: Where requests go.
+        clients: What holds the connections.
+    """
+
+    def __init__(self, model: str, *, name: str, base_url: str, clients: ClientOfLoop[Any]) -> None:
+        self.model = model
+        self.name = name
+        self._base_url = base_url
+        self._clients = clients
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r}, base_url={without_credentials(self._base_url)!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; the next request makes new ones. May be called again."""
+        await self._clients.aclose()
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the model's answer.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what the format can't say.
+        """
+        exchange, body = await self._encoded(request, streams=False)
+        answer = await exchange.ask(body, timeout=self._timeout_of(request))
+        return self._decoded(answer, request)
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer as it comes; leaving early closes the connection.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what the format can't say.
+        """
+        exchange, body = await self._encoded(request, streams=True)
+        async with exchange.listen(body, timeout=self._timeout_of(request)) as pieces:
+            decoder = self._decoder(request, pieces.request_id)
+            async for events in pieces:
+                for data in events:
+                    for event in decoder.feed(data):
+                        yield event
+            done = decoder.finish()
+        yield done
+
+    def _timeout_of(self, request: ChatRequest) -> float | None:
+        """Return the seconds for a request; None leaves it to the client."""
+        return request.timeout
+
+    @abstractmethod
+    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+        """Return what sends the request, and its body."""
+
+    @abstractmethod
+    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
+        """Read a whole answer."""
+
+    @abstractmethod
+    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        """Return what reads an answer in pieces."""
