@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping
-from types import TracebackType
-from typing import Any, Self, cast
+from collections.abc import Mapping
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
 from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, RequestOptions, not_given
 
-from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
+from toolkit.chat import ChatRequest, ChatResponse
 from toolkit.errors import ProviderAuthError
+from toolkit.providers.adapter import Adapter, Decoder
 from toolkit.providers.anthropic.decode import StreamDecoder, decode_message
 from toolkit.providers.anthropic.encode import DIALECT, CacheTime, MessagesEncoder
-from toolkit.providers.connection import ClientOfLoop, Exchange, is_loopback, without_credentials
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, is_loopback, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
 
 __all__ = ["AnthropicProvider"]
@@ -25,7 +25,7 @@ _VERSION_WITH_TEMPERATURE = "2023-06-01"
 _JSON = {"content-type": "application/json"}
 
 
-class AnthropicProvider:
+class AnthropicProvider(Adapter):
     """Talks to a model through Anthropic's messages: Anthropic's own, or any server that speaks them.
 
     ``AnthropicProvider("claude-sonnet-5-5")`` needs ``ANTHROPIC_API_KEY``. It works on asyncio and on trio, may be
@@ -70,18 +70,20 @@ class AnthropicProvider:
         name: str = "anthropic",
         client: AsyncAnthropic | None = None,
     ) -> None:
-        self.model = model
-        self.name = name
         self._given_client = client
         if client is not None:
             base_url = str(client.base_url)
             api_key = client.api_key or client.auth_token or "none"
             headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
-        self._base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL
+        super().__init__(
+            model,
+            name=name,
+            base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL,
+            clients=ClientOfLoop(self._make_client, close=AsyncAnthropic.close, is_closed=AsyncAnthropic.is_closed),
+        )
         self._api_key = api_key or _key_for(self._base_url, name)
         self._timeout = timeout
         self._headers = headers
-        self._clients = ClientOfLoop(self._make_client, close=AsyncAnthropic.close, is_closed=AsyncAnthropic.is_closed)
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=AnthropicError)
         self._encoder = MessagesEncoder(
             model=model,
@@ -91,53 +93,15 @@ class AnthropicProvider:
             takes_temperature=_takes_temperature(self._base_url, headers),
         )
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model!r}, base_url={without_credentials(self._base_url)!r})"
+    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+        return self._exchange, self._encoder.encode(request, streams=streams)
 
-    async def __aenter__(self) -> Self:
-        return self
+    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
+        names = DIALECT.names_back(request.tools)
+        return decode_message(answer.json, self._failures, names, request_id=answer.request_id)
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop; the next request makes new ones. May be called again."""
-        await self._clients.aclose()
-
-    async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the model's answer.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what messages can't say.
-        """
-        body = self._encoder.encode(request, streams=False)
-        answer = await self._exchange.ask(body, timeout=request.timeout)
-        return decode_message(
-            answer.json, self._failures, DIALECT.names_back(request.tools), request_id=answer.request_id
-        )
-
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the answer as it comes; leaving early closes the connection.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what messages can't say.
-        """
-        body = self._encoder.encode(request, streams=True)
-        async with self._exchange.listen(body, timeout=request.timeout) as pieces:
-            decoder = StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=pieces.request_id)
-            async for events in pieces:
-                for data in events:
-                    for event in decoder.feed(data):
-                        yield event
-            done = decoder.finish()
-        yield done
+    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
 
     def _make_client(self) -> AsyncAnthropic:
         return AsyncAnthropic(
