@@ -1,0 +1,138 @@
+"""A plugin that does what plugins should not; its first argument says what."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+MODE = sys.argv[1]
+ECHO: dict[str, Any] = {
+    "name": "echo",
+    "description": "Say it again.",
+    "parameters": {"properties": {"text": {"type": "string"}}, "required": ["text"]},
+}
+
+
+def say(message: object) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def text(content: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": content}], "error": False, **more}
+
+
+def describe() -> None:
+    match MODE:
+        case "silent at first":
+            time.sleep(60)
+        case "no JSON":
+            print("Welcome to my plugin!", flush=True)
+        case "wrong":
+            say({"title": "echo"})
+        case "twice":
+            say({"tools": [ECHO, ECHO]})
+        case "wrong extension":
+            say({**ECHO, "extensions": ["telepathy"]})
+        case "ends at once":
+            print("no config found", file=sys.stderr, flush=True)
+            sys.exit(3)
+        case "pretty":
+            print(json.dumps(ECHO, indent=2), flush=True)
+        case "several":
+            say({"tools": [ECHO, {**ECHO, "name": "shout it!"}]})
+        case "concurrent":
+            say({**ECHO, "extensions": ["concurrent", "updates", "cancel"]})
+        case "updates":
+            say({**ECHO, "extensions": ["updates"]})
+        case _:
+            say(ECHO)
+
+
+def call(request: dict[str, Any]) -> None:
+    said = request["params"]["text"]
+    match MODE:
+        case "silent":
+            time.sleep(60)
+        case "slow":
+            time.sleep(0.5 if said == "slow" else 0)
+            say(text(said))
+        case "garbage":
+            print("{]", "[1, 2]", sep="\n", flush=True)
+            say(text(said))
+        case "no content":
+            say({"result": said})
+        case "two lines":
+            say(text(said))
+            say(text("once more"))
+        case "huge line":
+            sys.stdout.write("x" * 50_000_000)
+            sys.stdout.flush()
+        case "closed output" if said == "close":
+            os.close(1)
+            time.sleep(60)
+        case "exits" if said == "exit":
+            print("giving up", file=sys.stderr, flush=True)
+            sys.exit(3)
+        case "killed" if said == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "flood":
+            sys.stderr.write(("e" * 199 + "\n") * 25_000)
+            sys.stderr.write("f" * 5_000_000)
+            sys.stderr.flush()
+            say(text(said))
+        case "children":
+            child = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 60 & wait"])
+            say(text(str(child.pid)))
+        case "several":
+            say(text(f"{request['tool']}: {said}"))
+        case "blocks":
+            image = {"type": "image", "mimeType": "image/gif", "data": "aGk="}
+            sound = {"type": "audio", "data": "aGk="}
+            file = {"type": "file", "name": "a.txt", "data": "aGk="}
+            odd = {"type": "hologram", "x": 1}
+            say({"content": [{"type": "text", "text": said}, image, sound, file, odd], "details": {"a": 1}})
+        case "says no":
+            say({"content": [{"type": "text", "text": "Error: no "}, {"type": "text", "text": said}], "error": True})
+        case "updates":
+            for number in (1, 2):
+                say({"type": "update", "content": [{"type": "text", "text": f"step {number}"}]})
+            say(text(said))
+        case "environment":
+            say(text(os.environ.get(said, "not set") + " " + os.getcwd()))
+        case _:
+            say(text(said))
+
+
+waiting: list[dict[str, Any]] = []
+
+
+def call_concurrently(request: dict[str, Any]) -> None:
+    """Answer pairs of calls the wrong way round; tell of cancelled ones by an answer to the next."""
+    if request["type"] == "cancel":
+        waiting[:] = [each for each in waiting if each["call_id"] != request["call_id"]]
+        print(f"cancelled {request['call_id']}", file=sys.stderr, flush=True)
+        return
+    waiting.append(request)
+    say({"type": "update", "call_id": request["call_id"], "content": [{"type": "text", "text": "begun"}]})
+    if len(waiting) == 2:
+        for each in reversed(waiting):
+            say(text(each["params"]["text"], call_id=each["call_id"]))
+        waiting.clear()
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["type"] == "describe":
+            describe()
+        elif MODE == "concurrent":
+            call_concurrently(request)
+        elif request["type"] == "call":
+            call(request)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Plugins that work, and plugins that do what they should not."""
+
+import json
+import logging
+import os
+import sys
+import tracemalloc
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from toolkit import (
+    AudioBlock,
+    FileBlock,
+    ImageBlock,
+    LoopEvent,
+    PluginError,
+    TextBlock,
+    ToolCall,
+    ToolExecutionUpdate,
+    ToolLoopConfig,
+    ToolRegistry,
+    ToolResult,
+    tool_loop,
+)
+from toolkit.sources.plugin import plugin_tools
+from toolkit.testing import ScriptedProvider
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
+
+FAULTY = Path(__file__).with_name("faulty.py")
+
+
+@asynccontextmanager
+async def faulty(mode: str, **options: Any) -> AsyncGenerator[ToolRegistry]:
+    async with plugin_tools(sys.executable, [str(FAULTY), mode], **options) as tools:
+        yield ToolRegistry(tools)
+
+
+async def say(tools: ToolRegistry, said: str = "hello", name: str = "echo") -> ToolResult:
+    return await tools.execute(ToolCall("1", name, json.dumps({"text": said})))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def plugins_running() -> list[int]:
+    """Return the processes of the plugin that are there now."""
+    running: list[int] = []
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(FAULTY).encode() in command and is_running(int(entry.name)):
+            running.append(int(entry.name))
+    return running
+
+
+async def test_a_plugin_is_a_tool_like_any_other() -> None:
+    async with faulty("plain", tags={"echo"}) as tools:
+        (definition,) = tools.definitions()
+        assert definition.description == "Say it again."
+        assert definition.parameters["properties"] == {"text": {"type": "string"}}
+        assert tools.tagged("echo").names == ("echo",)
+        assert (await say(tools, 'h\u00e9 "\n \u2028 there')).text == 'h\u00e9 "\n \u2028 there'
+        refused = await tools.execute(ToolCall("1", "echo", "{}"))
+        assert "text: required" in refused.text
+    assert not plugins_running()
+
+
+async def test_a_description_over_several_lines_is_understood() -> None:
+    async with faulty("pretty") as tools:
+        assert (await say(tools)).text == "hello"
+
+
+async def test_several_tools_of_one_process_are_told_apart() -> None:
+    async with faulty("several") as tools:
+        assert tools.names == ("echo", "shout_it")
+        assert (await say(tools, name="shout_it")).text == "shout it!: hello"
+
+
+async def test_every_kind_of_block_comes_over() -> None:
+    async with faulty("blocks") as tools:
+        result = await say(tools)
+    assert result.content == (
+        TextBlock("hello"),
+        ImageBlock(b"hi", media_type="image/gif"),
+        AudioBlock(b"hi"),
+        FileBlock(b"hi", name="a.txt"),
+        TextBlock('{"type": "hologram", "x": 1}'),
+    )
+    assert result.details == {"a": 1}
+
+
+async def test_an_error_is_an_error_and_its_texts_are_one() -> None:
+    async with faulty("says no") as tools:
+        result = await say(tools)
+    assert (result.text, result.is_error) == ("Error: no hello", True)
+
+
+async def test_it_has_its_own_folder_and_variables(tmp_path: Path) -> None:
+    async with faulty("environment", env={"PLUGIN_COLOUR": "blue"}, cwd=tmp_path) as tools:
+        assert (await say(tools, "PLUGIN_COLOUR")).text == f"blue {tmp_path}"
+
+
+async def test_calls_of_one_turn_are_answered_in_order() -> None:
+    async with faulty("plain") as tools:
+        results = await tools.execute_all([ToolCall(str(n), "echo", json.dumps({"text": str(n)})) for n in range(300)])
+    assert [result.text for result in results] == [str(n) for n in range(300)]
+
+
+async def test_updates_are_told_while_it_works() -> None:
+    events: list[LoopEvent] = []
+    provider = ScriptedProvider([ToolCall("1", "echo", '{"text": "done"}'), "Done."])
+    async with faulty("updates") as tools:
+        await tool_loop(provider, tools, "Go.", config=ToolLoopConfig(on_event=events.append))
+    updates = [event.output.text for event in events if isinstance(event, ToolExecutionUpdate)]
+    assert updates == ["step 1", "step 2"]
+
+
+async def test_calls_run_at_once_where_it_says_so_and_a_cancelled_one_is_told() -> None:
+    async with faulty("concurrent") as tools:
+        with anyio.move_on_after(0.3):
+            await say(tools, "nobody waits for this")
+        first, second = await tools.execute_all([ToolCall(n, "echo", json.dumps({"text": n})) for n in ("a", "b")])
+    assert (first.text, second.text) == ("a", "b")
+
+
+DESCRIPTIONS = {
+    "silent at first": r"did not describe itself within 1 s\. It must answer the line",
+    "no JSON": r"did not describe itself within 1 s\. It wrote: Welcome to my plugin!",
+    "wrong": r"wrong at name: Field required\. It wrote: \{\"title\": \"echo\"\}",
+    "twice": r"two tools have the name 'echo'",
+    "wrong extension": r"wrong at extensions\.\d: Input should be 'concurrent', 'updates' or 'cancel'",
+    "ends at once": r"did not describe itself and ended with exit code 3\. Its last words: no config found",
+}
+
+
+@pytest.mark.parametrize("mode", DESCRIPTIONS)
+async def test_a_plugin_that_does_not_describe_itself_is_an_error_that_says_why(mode: str) -> None:
+    with pytest.raises(PluginError, match=DESCRIPTIONS[mode]):
+        async with faulty(mode, describe_timeout=1):
+            pytest.fail("it has no tools")
+    assert not plugins_running()
+
+
+async def test_a_program_that_can_not_be_started_is_an_error_with_the_remedy(tmp_path: Path) -> None:
+    script = tmp_path / "tool.py"
+    script.write_text("print(1)", encoding="utf-8")
+    for program, remedy in (
+        ("no-such-program", "there is no program 'no-such-program'"),
+        (tmp_path / "missing.py", "there is no program"),
+        (script, "is not executable: run `chmod \\+x`"),
+    ):
+        with pytest.raises(PluginError, match=remedy):
+            async with plugin_tools(program):
+                pytest.fail("it has no tools")
+    script.chmod(0o755)
+    with pytest.raises(PluginError, match="a script needs a first line such as #!/usr/bin/env python3"):
+        async with plugin_tools(script):
+            pytest.fail("it has no tools")
+
+
+async def test_a_slow_answer_is_not_taken_for_that_of_the_next_call(caplog: pytest.LogCaptureFixture) -> None:
+    async with faulty("slow", timeout=0.2) as tools:
+        late = await say(tools, "slow")
+        assert "timed out after 0.2 s" in late.text
+        await anyio.sleep(0.4)
+        assert (await say(tools, "quick")).text == "quick"
+    assert "a late answer is dropped" in caplog.text
+
+
+async def test_a_plugin_that_answers_no_more_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with faulty("silent", timeout=0.2) as tools:
+        (before,) = plugins_running()
+        assert (await say(tools)).is_error
+        assert (await say(tools)).is_error
+        assert (await say(tools)).is_error
+        assert plugins_running() != [before]
+    assert "it answers no more" in caplog.text
+    assert not plugins_running()
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "text"),
+    [
+        ("exits", "exit", "ended with exit code 3. Its last words: giving up. It was working on this"),
+        ("killed", "kill", "was ended by SIGKILL. It was working on this, which may have taken effect"),
+        ("closed output", "close", "It was working on this, which may have taken effect"),
+        ("huge line", "x", "wrote a line of more than 33,554,432 bytes and was ended"),
+    ],
+)
+async def test_a_plugin_that_breaks_in_a_call_is_an_error_and_is_started_again(
+    mode: str, said: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with anyio.fail_after(30):
+        async with faulty(mode) as tools:
+            broken = await say(tools, said)
+            assert broken.is_error
+            assert text in broken.text
+            again = await say(tools, "hello")
+            assert again.is_error == (mode == "huge line")
+    assert caplog.records
+    assert not plugins_running()
+
+
+@pytest.mark.parametrize("mode", ["garbage", "two lines"])
+async def test_lines_that_nobody_asked_for_are_logged_and_ignored(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with faulty(mode) as tools:
+        assert (await say(tools)).text == "hello"
+        await anyio.wait_all_tasks_blocked()
+        assert (await say(tools, "again")).text == "again"
+    assert "not of the protocol" in caplog.text or "an answer to no call is dropped" in caplog.text
+
+
+async def test_an_answer_without_content_is_an_error_that_shows_it() -> None:
+    async with faulty("no content") as tools:
+        result = await say(tools)
+    assert result.is_error
+    assert 'something else than \'content\': {"result": "hello"}' in result.text
+
+
+async def test_a_flood_of_errors_is_logged_in_bounded_memory(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="toolkit.plugins")
+    tracemalloc.start()
+    try:
+        async with faulty("flood") as tools:
+            assert (await say(tools)).text == "hello"
+            _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 1024 * 1024
+
+
+async def test_what_it_says_on_standard_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="toolkit.plugins")
+    async with faulty("exits") as tools:
+        await say(tools, "exit")
+    assert any("giving up" in record.getMessage() for record in caplog.records)
+
+
+async def test_its_children_end_with_the_block_also_when_it_was_killed() -> None:
+    async with faulty("children") as tools:
+        child = int((await say(tools)).text)
+        assert is_running(child)
+        (plugin,) = plugins_running()
+        os.kill(plugin, 9)
+    assert not is_running(child)
+    assert not plugins_running()
+
+
+async def test_an_error_in_the_block_leaves_as_itself() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with faulty("plain"):
+            raise ZeroDivisionError
+    assert not plugins_running()
+
+
+async def test_cancelling_a_call_leaves_no_process_and_no_open_call() -> None:
+    with anyio.move_on_after(0.3) as scope:
+        async with faulty("silent") as tools:
+            await say(tools)
+    assert scope.cancelled_caught
+    assert not plugins_running()

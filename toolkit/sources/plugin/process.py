@@ -1,0 +1,182 @@
+"""A plugin's process: lines in and out, what it says on standard error, and its end with all that it started."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from toolkit.errors import PluginError
+
+if TYPE_CHECKING:
+    from anyio.abc import ByteReceiveStream, Process
+
+__all__ = ["LineTooLongError", "PluginProcess"]
+
+_logger = logging.getLogger("toolkit.plugins")
+
+LONGEST_LINE = 32 * 1024 * 1024
+_LONGEST_LOG_LINE = 2_000
+_LINES_KEPT = 20
+_PATIENCE = 1.0
+
+
+class LineTooLongError(Exception):
+    """A line grew over `LONGEST_LINE` bytes."""
+
+
+class PluginProcess:
+    """A running plugin; made by `start`, ended by `end`.
+
+    Attributes:
+        name: What logs and errors call it.
+        last_words: The last lines that it wrote to standard error.
+    """
+
+    def __init__(self, name: str, process: Process) -> None:
+        self.name = name
+        self.last_words: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._process = process
+
+    @classmethod
+    async def start(
+        cls, name: str, command: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None
+    ) -> PluginProcess:
+        """Start a plugin in a process group of its own.
+
+        Raises:
+            PluginError: It can't be started; says what would help.
+        """
+        try:
+            process = await anyio.open_process(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **(env or {})},
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise PluginError(f"plugin {name}: there is no program '{command[0]}'") from error
+        except PermissionError as error:
+            raise PluginError(
+                f"plugin {name}: '{command[0]}' is not executable: run `chmod +x` on it, or start it by its "
+                f"interpreter, as in plugin_tools('python3', ['{command[0]}'])"
+            ) from error
+        except OSError as error:
+            raise PluginError(
+                f"plugin {name}: '{command[0]}' can't be started ({error.strerror}): a script needs a first line such "
+                "as #!/usr/bin/env python3, or its interpreter in front"
+            ) from error
+        return cls(name, process)
+
+    async def write(self, line: bytes) -> None:
+        """Write a line; returns when the pipe has taken it.
+
+        Raises:
+            anyio.BrokenResourceError: The plugin reads no more.
+        """
+        assert self._process.stdin is not None
+        await self._process.stdin.send(line)
+
+    async def lines(self) -> AsyncGenerator[bytes]:
+        """Yield what it writes to standard output, line by line, until it closes that.
+
+        Raises:
+            LineTooLongError: A line does not end.
+        """
+        assert self._process.stdout is not None
+        async for line in _lines_of(self._process.stdout):
+            if line is None:
+                raise LineTooLongError
+            yield line
+
+    async def log_errors(self) -> None:
+        """Log what it writes to standard error, and keep the last of it."""
+        assert self._process.stderr is not None
+        async for line in _lines_of(self._process.stderr, longest=_LONGEST_LOG_LINE):
+            text = (line or b"").decode("utf-8", "replace").rstrip()
+            if text:
+                self.last_words.append(text)
+                _logger.info("%s: %s", self.name, text)
+
+    def describe_end(self) -> str:
+        """Say how it ended, as far as is known, with its last words."""
+        code = self._process.returncode
+        if code is None:
+            ended = "closed its output"
+        elif code < 0:
+            ended = f"was ended by {signal.Signals(-code).name}"
+        else:
+            ended = f"ended with exit code {code}"
+        said = " | ".join(self.last_words)[-_LONGEST_LOG_LINE:]
+        return f"{ended}. Its last words: {said}" if said else ended
+
+    async def ended_within(self, seconds: float) -> bool:
+        """Wait that long for its end; return whether it came."""
+        with anyio.move_on_after(seconds):
+            await self._process.wait()
+            return True
+        return False
+
+    async def end(self) -> None:
+        """End it and all processes of its group: by closing its input, then by TERM, then by KILL. Never cancelled."""
+        with anyio.CancelScope(shield=True):
+            if self._process.stdin is not None:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                    await self._process.stdin.aclose()
+            if not await self.ended_within(_PATIENCE):
+                self._signal(signal.SIGTERM)
+                await self.ended_within(_PATIENCE)
+            # What it started may be left, also when it ended by itself or was killed by others.
+            self._signal(signal.SIGKILL)
+            await self._process.wait()
+            for stream in (self._process.stdout, self._process.stderr):
+                if stream is not None:
+                    with suppress(anyio.BrokenResourceError, OSError):
+                        await stream.aclose()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            if os.name == "posix":
+                os.killpg(self._process.pid, number)
+            else:
+                self._process.kill()
+
+
+async def _lines_of(stream: ByteReceiveStream, *, longest: int | None = None) -> AsyncGenerator[bytes | None]:
+    """Yield a stream's lines; a longer one is cut where `longest` says so, else it is None and the last."""
+    rest = bytearray()
+    most = longest or LONGEST_LINE
+    is_cutting = False
+    while True:
+        try:
+            chunk = await stream.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            break
+        *ended, begun = chunk.split(b"\n")
+        for piece in ended:
+            if not is_cutting:
+                yield bytes(rest + piece)[:most] if longest else bytes(rest + piece)
+            is_cutting = False
+            rest.clear()
+        rest += begun
+        if len(rest) > most and not is_cutting:
+            if longest is None:
+                yield None
+                return
+            yield bytes(rest[:most])
+            is_cutting = True
+        if is_cutting:
+            rest.clear()
+    if rest and not is_cutting:
+        yield bytes(rest)
