@@ -8,10 +8,9 @@ to their end.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import google.auth.exceptions
@@ -22,9 +21,10 @@ from google.auth.credentials import Credentials
 from google.genai.types import GenerateContentConfig, HttpOptions
 from pydantic_core import from_json
 
-from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
+from toolkit.chat import ChatRequest, ChatResponse
 from toolkit.errors import ConfigurationError, ProviderAuthError
-from toolkit.providers.connection import ClientOfLoop, Exchange, is_loopback, without_credentials
+from toolkit.providers.adapter import Adapter, Decoder
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, is_loopback, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
 from toolkit.providers.google.decode import StreamDecoder, decode_answer
 from toolkit.providers.google.encode import DIALECT, GenerateEncoder
@@ -38,7 +38,7 @@ _VERTEX_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
 _OF_THE_DRAFT = frozenset({"content-length", "host"})
 
 
-class GoogleProvider:
+class GoogleProvider(Adapter):
     """Talks to a Gemini model: through the Gemini API with a key, or through Vertex AI with Google Cloud's credentials.
 
     ``GoogleProvider("gemini-3.8-flash")`` needs ``GEMINI_API_KEY``. With a key it works on asyncio and on trio; the SDK
@@ -91,19 +91,21 @@ class GoogleProvider:
         name: str = "google",
         http_client: httpx2.AsyncClient | None = None,
     ) -> None:
-        self.model = model
-        self.name = name
         self._is_vertex = _asks_for_vertex() if vertexai is None else vertexai
         variable, default_url = _VERTEX if self._is_vertex else _GEMINI
         base_url = base_url or os.environ.get(variable) or None
-        self._base_url = base_url or default_url
+        super().__init__(
+            model,
+            name=name,
+            base_url=base_url or default_url,
+            clients=ClientOfLoop(
+                _make_client, close=httpx2.AsyncClient.aclose, is_closed=lambda client: client.is_closed
+            ),
+        )
         self._api_key = api_key if self._is_vertex else api_key or _key_for(self._base_url, name)
         self._timeout = timeout
         self._headers = headers
         self._given_client = http_client
-        self._clients = ClientOfLoop(
-            _make_client, close=httpx2.AsyncClient.aclose, is_closed=lambda client: client.is_closed
-        )
         self._encoder = GenerateEncoder(model=model, defaults=options or {})
         try:
             self._drafts = genai.Client(
@@ -125,57 +127,19 @@ class GoogleProvider:
         except google.auth.exceptions.GoogleAuthError as error:
             raise ProviderAuthError(name, f"no credentials of Google Cloud: {error}") from error
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model!r}, base_url={without_credentials(self._base_url)!r})"
+    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:  # noqa: ARG002 - it is said in the URL
+        draft = await self._draft(self._encoder.settings(request), self._timeout_of(request))
+        return self._exchange(draft), self._encoder.body(request, _settings_of(draft))
 
-    async def __aenter__(self) -> Self:
-        return self
+    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
+        names = DIALECT.names_back(request.tools)
+        return decode_answer(answer.json, self._failures, names, request_id=answer.request_id)
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
+    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
 
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop; the next request makes new ones. May be called again."""
-        await self._clients.aclose()
-
-    async def generate(self, request: ChatRequest) -> ChatResponse:
-        """Return the model's answer.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what Gemini can't say, or has a setting that is not known.
-        """
-        timeout = self._timeout if request.timeout is None else request.timeout
-        draft = await self._draft(self._encoder.settings(request), timeout)
-        body = self._encoder.body(request, _settings_of(draft))
-        answer = await self._exchange(draft).ask(body, timeout=timeout)
-        return decode_answer(
-            answer.json, self._failures, DIALECT.names_back(request.tools), request_id=answer.request_id
-        )
-
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
-        """Yield the answer as it comes; leaving early closes the connection.
-
-        Raises:
-            ProviderError: Or a subclass; the connection is closed.
-            ConfigurationError: The request asks for what Gemini can't say, or has a setting that is not known.
-        """
-        timeout = self._timeout if request.timeout is None else request.timeout
-        draft = await self._draft(self._encoder.settings(request), timeout)
-        body = self._encoder.body(request, _settings_of(draft))
-        async with self._exchange(draft).listen(body, timeout=timeout) as pieces:
-            decoder = StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=pieces.request_id)
-            async for events in pieces:
-                for data in events:
-                    for event in decoder.feed(data):
-                        yield event
-            done = decoder.finish()
-        yield done
+    def _timeout_of(self, request: ChatRequest) -> float | None:
+        return self._timeout if request.timeout is None else request.timeout
 
     async def _draft(self, settings: Mapping[str, Any], timeout: float | None) -> httpx2.Request:
         """Return the request with these settings, complete but for the contents."""
