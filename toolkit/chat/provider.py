@@ -16,7 +16,8 @@ class Provider(Protocol):
     """Talks to one model.
 
     Both methods raise `toolkit.ProviderError` or a subclass for whatever goes wrong outside this process, and let
-    cancellation pass, closing what they opened. Neither changes the request nor keeps a reference to its messages.
+    cancellation pass, closing what they opened. Neither changes the request nor keeps a reference to the list of its
+    messages, which may be a live one; a message itself is not changed once it is made, and may be kept.
     """
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
