@@ -1,0 +1,288 @@
+"""The files below a folder in a stable order, without what ``.gitignore`` names.
+
+They are found by a walk from descriptor to descriptor. Where a pattern is looked for, ripgrep may say in which files:
+in the same order, and what it names is judged again by the rules here and opened from the root folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING
+
+from toolkit.builtin.root_folder import RootFolder
+from toolkit.errors import ConfigurationError, ToolFailedError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+__all__ = ["Deadline", "FileTree", "TreeFile", "has_ripgrep", "require_extra"]
+
+_SKIPPED = frozenset({".git", "node_modules", "target"})
+_LARGEST_RULES = 1_000_000
+_RIPGREP_FAILED = 2
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class Deadline:
+    """A point in time after which work must stop."""
+
+    __slots__ = ("_end", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left, at least 0."""
+        return max(self._end - time.monotonic(), 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has passed."""
+        return time.monotonic() >= self._end
+
+
+def require_extra(tool: str, *modules: str) -> None:
+    """Make sure that the packages are there that a tool uses.
+
+    Raises:
+        ConfigurationError: One is not; names the extra.
+    """
+    if not all(find_spec(module) for module in modules):
+        raise ConfigurationError(
+            f"the tool {tool} needs packages that are not installed: pip install 'toolkit-sdk[coding]'"
+        )
+
+
+@cache
+def has_ripgrep() -> bool:
+    """Return whether ripgrep is installed, on a platform where it can be started in a folder that is open already."""
+    return Path("/proc/self/fd").is_dir() and shutil.which("rg") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """A file that was found.
+
+    Args:
+        path: From the folder on.
+        folder: The descriptor of the folder that it is in, as long as the iterator stands at it; None where it has to
+            be walked to.
+    """
+
+    path: str
+    folder: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rules of one ``.gitignore``, and how many folders deep in the root it is."""
+
+    depth: int
+    spec: GitIgnoreSpec
+
+
+class FileTree:
+    """The files below one folder, to be gone through once.
+
+    Args:
+        root: The root folder.
+        path: The folder in it.
+        deadline: When to stop.
+
+    Attributes:
+        is_cut: Whether time ran out before all files were seen.
+    """
+
+    def __init__(self, root: RootFolder, path: str, deadline: Deadline) -> None:
+        self._root = root
+        self._path = path
+        self._deadline = deadline
+        self._start: tuple[str, ...] = ()
+        self._rules: dict[tuple[str, ...], tuple[_Rules, ...]] = {}
+        self.is_cut = False
+
+    def files(self, max_depth: int | None = None) -> Generator[TreeFile]:
+        """Yield the regular files; depth 1 is what is in the folder itself."""
+        with self._opened() as folder:
+            yield from self._walked(folder, (), max_depth)
+
+    def candidates(self, pattern: str, largest: int) -> Generator[TreeFile]:
+        """Yield the files in which ripgrep finds a pattern; all of them where it can't read it.
+
+        Args:
+            pattern: In ripgrep's own dialect.
+            largest: Files with more bytes than that may be left out.
+        """
+        with self._opened() as folder:
+            is_understood = yield from self._asked(folder, pattern, largest)
+            if not is_understood:
+                yield from self._walked(folder, (), None)
+
+    def content(self, file: TreeFile, largest: int) -> bytes | None:
+        """Return what is in a file; None where it is too large, or can't be opened, or is none any more."""
+        with suppress(OSError, ToolFailedError):
+            if file.folder is None:
+                with self._root.open_file(self.path_in_root(file)) as (descriptor, _):
+                    return _content(descriptor, largest)
+            descriptor = os.open(file.path.rpartition("/")[2], _FILE, dir_fd=file.folder)
+            try:
+                return _content(descriptor, largest)
+            finally:
+                os.close(descriptor)
+        return None
+
+    def path_in_root(self, file: TreeFile) -> str:
+        """Return the path from the root on."""
+        return "/".join((*self._start, file.path))
+
+    @contextmanager
+    def _opened(self) -> Generator[int]:
+        with self._root.open_folder(self._path) as (folder, found):
+            self._start = found.parts
+            self._rules[()] = self._rules_above(found.parts)
+            yield folder
+
+    def _walked(self, folder: int, parts: tuple[str, ...], max_depth: int | None) -> Iterator[TreeFile]:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
+        rules = self._rules_in(parts, has_file=any(entry.name == ".gitignore" for entry in entries))
+        way = (*self._start, *parts)
+        for entry in entries:
+            if self._deadline.is_over:
+                self.is_cut = True
+                return
+            name = entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if not is_folder and not entry.is_file(follow_symlinks=False):
+                continue
+            if is_folder and (name in _SKIPPED or (max_depth is not None and len(parts) + 1 >= max_depth)):
+                continue
+            if rules and _is_ignored(rules, way, name, is_folder=is_folder):
+                continue
+            if not is_folder:
+                yield TreeFile("/".join((*parts, name)), folder)
+                continue
+            with suppress(OSError):  # it may not be read, or is none any more
+                inner = os.open(name, _FOLDER, dir_fd=folder)
+                try:
+                    yield from self._walked(inner, (*parts, name), max_depth)
+                finally:
+                    os.close(inner)
+
+    def _asked(self, folder: int, pattern: str, largest: int) -> Generator[TreeFile, None, bool]:
+        """Yield what ripgrep names and the rules let pass; return whether it could read the pattern."""
+        command = [
+            *("rg", "--no-config", "--hidden", "--null", "--sort=path", "--no-messages", "--no-require-git"),
+            *("--no-ignore-parent", "--no-ignore-global", "--no-ignore-exclude", "--no-ignore-dot"),
+            *(f"--glob=!**/{name}/" for name in sorted(_SKIPPED)),
+            *("--files-with-matches", "--text", f"--max-filesize={largest}", "--regexp", pattern, "./"),
+        ]
+        process = subprocess.Popen(  # noqa: S603 - no shell, and the pattern is the value of an option
+            command,
+            cwd=f"/proc/self/fd/{folder}",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        timer = Timer(self._deadline.left, process.kill)
+        timer.start()
+        has_answered = False
+        try:
+            for name in _names(process):
+                has_answered = True
+                path = name.removeprefix("./")
+                if not self._is_ignored_on_the_way(path.split("/")):
+                    yield TreeFile(path, None)
+            self.is_cut = self._deadline.is_over
+            return has_answered or process.wait() != _RIPGREP_FAILED
+        finally:
+            timer.cancel()
+            process.kill()
+            process.communicate()
+
+    def _is_ignored_on_the_way(self, parts: Sequence[str]) -> bool:
+        for depth, name in enumerate(parts):
+            above = tuple(parts[:depth])
+            rules = self._rules_in(above)
+            if rules and _is_ignored(rules, (*self._start, *above), name, is_folder=depth < len(parts) - 1):
+                return True
+        return False
+
+    def _rules_in(self, parts: tuple[str, ...], *, has_file: bool = True) -> tuple[_Rules, ...]:
+        """Return the rules that hold for what is in a folder; those of the folder above must have been asked for."""
+        if parts not in self._rules:
+            way = (*self._start, *parts)
+            self._rules[parts] = self._rules[parts[:-1]] + (self._rules_of(way) if has_file else ())
+        return self._rules[parts]
+
+    def _rules_above(self, start: tuple[str, ...]) -> tuple[_Rules, ...]:
+        """Return the rules of the folder and of those above it, less those by which it would be ignored itself."""
+        rules: tuple[_Rules, ...] = ()
+        for depth in range(len(start) + 1):
+            rules += self._rules_of(start[:depth])
+            if depth < len(start) and _is_ignored(rules, start[:depth], start[depth], is_folder=True):
+                rules = ()
+        return rules
+
+    def _rules_of(self, way: tuple[str, ...]) -> tuple[_Rules, ...]:
+        try:
+            with self._root.open_file("/".join((".", *way, ".gitignore"))) as (descriptor, _):
+                text = os.pread(descriptor, _LARGEST_RULES, 0).decode("utf-8-sig", "replace")
+        except ToolFailedError:
+            return ()
+        return (_Rules(len(way), _read_rules(text)),)
+
+
+def _read_rules(text: str) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - an extra
+
+    lines: list[str] = []
+    for line in text.split("\n"):
+        with suppress(ValueError):  # git passes over what is no pattern, too
+            GitIgnoreSpec.from_lines([line.removesuffix("\r")])
+            lines.append(line.removesuffix("\r"))
+    return GitIgnoreSpec.from_lines(lines)
+
+
+def _is_ignored(rules: Sequence[_Rules], way: Sequence[str], name: str, *, is_folder: bool) -> bool:
+    """Return whether the nearest rules that speak of a name, in the folder at `way`, leave it out."""
+    for one in reversed(rules):
+        path = "/".join((*way[one.depth :], name))
+        answer = one.spec.check_file(f"{path}/" if is_folder else path).include
+        if answer is not None:
+            return answer
+    return False
+
+
+def _names(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    assert process.stdout is not None
+    rest = b""
+    while data := os.read(process.stdout.fileno(), 65_536):
+        *names, rest = (rest + data).split(b"\0")
+        yield from map(os.fsdecode, names)
+
+
+def _content(descriptor: int, largest: int) -> bytes | None:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
+        return None
+    data = os.read(descriptor, status.st_size + 1)
+    if len(data) < status.st_size:  # some file systems give it in parts
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            data = file.read(largest + 1)
+    return data if len(data) <= largest else None

@@ -1,0 +1,62 @@
+"""Globs over paths, as models write them: those of ``.gitignore`` and ripgrep, with braces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from toolkit.errors import ToolFailedError
+
+__all__ = ["expanded_braces", "name_pattern"]
+
+_MOST_ALTERNATIVES = 1_000
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+
+def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
+    """Return what says whether a glob means a path.
+
+    Without a slash it is a name at any depth, else a path from the folder on; a ``!`` in front negates it.
+
+    Raises:
+        ToolFailedError: It is no glob; names the parameter.
+    """
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - an extra
+
+    is_negated = glob.startswith("!")
+    lines = [re.sub(r"^(?=[#!])", r"\\", line) for line in expanded_braces(glob.removeprefix("!").removeprefix("./"))]
+    try:
+        spec = GitIgnoreSpec.from_lines(lines)
+    except (ValueError, re.error) as error:
+        raise _invalid(glob, parameter) from error
+    if any(pattern.include is None for pattern in spec.patterns):
+        raise _invalid(glob, parameter)
+    return lambda path: spec.match_file(path) != is_negated
+
+
+def expanded_braces(text: str) -> list[str]:
+    """Return the alternatives of ``a{b,c}d``: ``abd`` and ``acd``.
+
+    Raises:
+        ToolFailedError: There are too many.
+    """
+    texts = [text]
+    while any(found := [_BRACES.search(text) for text in texts]):
+        texts = [
+            alternative
+            for text, match in zip(texts, found, strict=True)
+            for alternative in (_alternatives(text, match) if match else [text])
+        ]
+        if len(texts) > _MOST_ALTERNATIVES:
+            raise ToolFailedError("The braces stand for too many alternatives. Use fewer.")
+    return texts
+
+
+def _invalid(glob: str, parameter: str) -> ToolFailedError:
+    return ToolFailedError(
+        f"'{glob}' is no valid glob in the parameter {parameter}. Write one like *.py, src/**/*.py or *.{{js,ts}}."
+    )
+
+
+def _alternatives(text: str, match: re.Match[str]) -> list[str]:
+    return [f"{text[: match.start()]}{choice}{text[match.end() :]}" for choice in match[1].split(",")]
