@@ -30,6 +30,7 @@ from toolkit.chat import (
     Message,
     SystemMessage,
     TextBlock,
+    ToolCall,
     ToolDefinition,
     ToolResult,
     UserMessage,
@@ -46,6 +47,7 @@ __all__ = [
     "as_user_text",
     "checked_choice",
     "error_text",
+    "extra_without",
     "file_text",
     "in_turns",
     "is_strict",
@@ -259,6 +261,11 @@ def is_strict(schema: Any) -> bool:
     if isinstance(schema, (list, tuple)):
         return all(is_strict(item) for item in cast("Sequence[Any]", schema))
     return True
+
+
+def extra_without(call: ToolCall, *others: str) -> dict[str, Any]:
+    """Return what a server told with a call, but for what is of other vendors: it is refused where it is not known."""
+    return {name: value for name, value in (call.extra or {}).items() if name not in others}
 
 
 def sealed(provider: str, kept: Mapping[str, Any]) -> str:

@@ -38,6 +38,7 @@ from toolkit.providers.dialect import (
     Dialect,
     arguments_text,
     checked_choice,
+    extra_without,
     file_text,
     is_strict,
     result_text,
@@ -93,6 +94,7 @@ class ChatEncoder:
         defaults: Fields that the request may overwrite.
         max_tokens_field: Where the limit goes.
         reasoning_field: Where reasoning goes back; None leaves it out.
+        sends_extra: Whether what servers told with calls goes back; OpenAI tells nothing, and refuses it.
     """
 
     def __init__(
@@ -102,11 +104,13 @@ class ChatEncoder:
         defaults: Mapping[str, Any],
         max_tokens_field: str = "max_tokens",
         reasoning_field: str | None = None,
+        sends_extra: bool = True,
     ) -> None:
         self._model = model
         self._defaults = dict(defaults)
         self._max_tokens_field = max_tokens_field
         self._reasoning_field = reasoning_field
+        self._sends_extra = sends_extra
         self._messages = EncodedOnce(self._keep, size_of=lambda kept: sum(map(len, kept)))
         self._tools = EncodedOnce(_tool_bytes, size_of=len)
 
@@ -173,17 +177,18 @@ class ChatEncoder:
         return wire
 
     def _keep(self, message: Message) -> _Kept:
-        encoded = encode_message(message, reasoning_field=self._reasoning_field)
+        encoded = encode_message(message, reasoning_field=self._reasoning_field, sends_extra=self._sends_extra)
         wire = to_bytes(encoded.wire, f"a {message.role} message")
         return (wire, to_bytes(encoded.attachments, "a result")[1:-1]) if encoded.attachments else (wire,)
 
 
-def encode_message(message: Message, *, reasoning_field: str | None = None) -> EncodedMessage:
+def encode_message(message: Message, *, reasoning_field: str | None = None, sends_extra: bool = True) -> EncodedMessage:
     """Return one message as the wire has it. Pure: the same message gives the same value, which may be kept.
 
     Args:
         message: What to encode.
         reasoning_field: The field in which the server wants its reasoning back; None leaves it out.
+        sends_extra: Whether what servers told with calls goes back.
     """
     match message:
         case SystemMessage():
@@ -191,7 +196,7 @@ def encode_message(message: Message, *, reasoning_field: str | None = None) -> E
         case UserMessage():
             return EncodedMessage({"role": "user", "content": _encode_user_content(message.content)})
         case AssistantMessage():
-            return EncodedMessage(_encode_assistant(message, reasoning_field))
+            return EncodedMessage(_encode_assistant(message, reasoning_field, sends_extra=sends_extra))
         case ToolResult():
             return _encode_result(message)
         case _:
@@ -263,7 +268,7 @@ def _text_part(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _encode_assistant(message: AssistantMessage, reasoning_field: str | None) -> JsonObject:
+def _encode_assistant(message: AssistantMessage, reasoning_field: str | None, *, sends_extra: bool) -> JsonObject:
     texts: list[str] = []
     calls: list[JsonObject] = []
     reasoning: list[ReasoningBlock] = []
@@ -272,7 +277,7 @@ def _encode_assistant(message: AssistantMessage, reasoning_field: str | None) ->
             case TextBlock():
                 texts.append(block.text)
             case ToolCall():
-                calls.append(_encode_call(block))
+                calls.append({**(extra_without(block, "anthropic") if sends_extra else {}), **_encode_call(block)})
             case ReasoningBlock():
                 reasoning.append(block)
             case ImageBlock() | AudioBlock() | FileBlock():
@@ -303,7 +308,7 @@ def _reasoning_detail(block: ReasoningBlock) -> JsonObject | None:
 
 def _encode_call(call: ToolCall) -> JsonObject:
     function = {"name": DIALECT.tool_name_of(call.name), "arguments": arguments_text(call.arguments)}
-    return {**(call.extra or {}), "id": DIALECT.call_id_of(call.id), "type": "function", "function": function}
+    return {"id": DIALECT.call_id_of(call.id), "type": "function", "function": function}
 
 
 def _encode_result(result: ToolResult) -> EncodedMessage:

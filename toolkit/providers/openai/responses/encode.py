@@ -36,6 +36,7 @@ from toolkit.providers.dialect import (
     arguments_text,
     checked_choice,
     error_text,
+    extra_without,
     file_text,
     is_strict,
     source_of,
@@ -237,7 +238,7 @@ def _encode_assistant(message: AssistantMessage, *, sends_open_reasoning: bool) 
 
 def _encode_call(call: ToolCall) -> JsonObject:
     return {
-        **(call.extra or {}),
+        **extra_without(call, "anthropic", "extra_content"),
         "type": "function_call",
         "call_id": DIALECT.call_id_of(call.id),
         "name": DIALECT.tool_name_of(call.name),
