@@ -313,6 +313,7 @@ QWEN = [
     error("qwen", "<function=get_weather\n<parameter=city>Paris</parameter></function>"),
     no_call("qwen", "The `<function=name>` element holds `<parameter=key>` elements."),
     no_call("qwen", "y = <function> of x"),
+    no_call("qwen", "<Function=get_weather>\n<parameter=city>Paris</parameter>\n</Function>"),
 ]
 
 PYTHONIC = [

@@ -67,7 +67,7 @@ class ReactForm:
 def _label(source: Source, label: str) -> Waiting[bool]:
     """Go past a label with its colon, and a number or bold type, where it stands here."""
     yield from source.accepts("**")
-    if not (yield from source.accepts(label)):
+    if not (yield from source.accepts(label, any_case=True)):
         return False
     yield from source.spaces(" \t")
     yield from source.word(_DIGIT, 3)

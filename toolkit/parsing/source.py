@@ -121,11 +121,12 @@ class Source:
                 return ""
             yield
 
-    def accepts(self, literal: str) -> Waiting[bool]:
-        """Go past `literal` where it stands here, in whatever case; it waits no longer than it may still be it."""
+    def accepts(self, literal: str, *, any_case: bool = False) -> Waiting[bool]:
+        """Go past `literal` where it stands here; it waits no longer than it may still be it."""
         while True:
             there = self._text[self._position : self._position + len(literal)]
-            if there.casefold() != literal[: len(there)].casefold():
+            wanted = literal[: len(there)]
+            if there != wanted and not (any_case and there.casefold() == wanted.casefold()):
                 return False
             if len(there) == len(literal):
                 self._position += len(literal)
