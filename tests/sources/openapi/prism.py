@@ -34,7 +34,7 @@ def documents() -> Path:
 
 
 @contextmanager
-def prism(document: Path, *, patience: float = 120) -> Generator[str]:
+def prism(document: Path, *, patience: float = 300) -> Generator[str]:
     """Serve a mock of a document; gives its URL.
 
     Args:
@@ -83,7 +83,7 @@ class Verdicts(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._inner.handle_async_request(request)
-        violations: list[Mapping[str, Any]] = json.loads(response.headers.get("sl-violations", "[]"))
+        violations: list[Mapping[str, Any]] = json.loads(response.headers.get("sl-violations") or "[]")
         wrong = [str(one) for one in violations if one["location"][0] == "request"]
         if response.headers.get("content-type", "").startswith("application/problem+json"):
             said = (await response.aread()).decode()

@@ -44,7 +44,13 @@ async def test_a_document_is_taken_as_a_mapping_text_path_or_url(application: Ap
     as_json, as_yaml = tmp_path / "pets.json", tmp_path / "pets.yaml"
     as_json.write_text(json.dumps(PETS))
     as_yaml.write_text(yaml.safe_dump(PETS))
-    sources = [PETS, json.dumps(PETS), yaml.safe_dump(PETS), as_json, str(as_yaml)]
+    sources: list[Mapping[str, Any] | str | Path] = [
+        PETS,
+        json.dumps(PETS),
+        yaml.safe_dump(PETS),
+        as_json,
+        str(as_yaml),
+    ]
     assert [await names_of(source) for source in sources] == [["listPets"]] * 5
     assert "getPet" in await names_of(f"{application.url}/openapi.json")
 
@@ -134,7 +140,7 @@ BAD = [
     Bad(
         "a schema that is none",
         document({"/pets": {"get": operation({"name": "size", "in": "query", "schema": {"type": "int"}})}}),
-        "GET /pets: a parameter is not what OpenAPI has, at schema.Schema.type",
+        "GET /pets: no tool can be made of it: its parameters are no JSON Schema, at $.properties.size.type: 'int'",
     ),
     Bad(
         "a parameter without a name",

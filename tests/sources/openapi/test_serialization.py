@@ -13,6 +13,8 @@ from toolkit.sources.openapi import openapi_tools
 pytestmark = pytest.mark.anyio
 
 LIST = ["blue", "a,b"]
+ANY_VALUE: dict[str, Any] = {}
+ANY: dict[str, Any] = {"type": "object"}
 OBJECT = {"R": 100, "G h": "x&y"}
 
 
@@ -181,7 +183,6 @@ class BodyCase:
     encoding: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-ANY: dict[str, Any] = {"type": "object"}
 BODIES = [
     BodyCase("JSON", "application/json", {}, {"ü": [None]}, "application/json", '{"ü":[null]}'.encode()),
     BodyCase("a kind of JSON", "application/merge-patch+json", {}, [1], "application/merge-patch+json", b"[1]"),

@@ -235,7 +235,12 @@ class _Arguments:
         self.required: list[str] = []
 
     def add_parameter(self, part: Part) -> None:
-        read: v3_0.Parameter | v3_1.Parameter = _read(self._models.Parameter, part, "a parameter")
+        told = (
+            {key: value for key, value in part.value.items() if key != "schema"}
+            if is_object(part.value)
+            else part.value
+        )
+        read: v3_0.Parameter | v3_1.Parameter = _read(self._models.Parameter, part.of(told), "a parameter")
         place: Place = read.param_in.value
         if place == "header" and read.name.lower() in _SET_ELSEWHERE:
             return  # so OpenAPI has it: they are said elsewhere in the document
@@ -266,7 +271,7 @@ class _Arguments:
     def add_body(self, part: Part) -> Body | None:
         if part.value is None:
             return None
-        read: v3_0.RequestBody | v3_1.RequestBody = _read(self._models.RequestBody, part, "its requestBody")
+        read: v3_0.RequestBody | v3_1.RequestBody = _read(self._models.RequestBody, _without_schemas(part), "its body")
         if not read.content:
             return None
         media_type = min(read.content, key=_preference)
@@ -275,7 +280,9 @@ class _Arguments:
         schema = whole.at("schema", {})
         kind = _kind(media_type)
         argument = self._free("_request_body" if "body" in self.properties else "body", "body")
-        encodings, files = _form(whole, schema) if kind in ("form", "multipart") else ({}, frozenset[str]())
+        is_form = kind in ("form", "multipart")
+        encodings = _encodings(read.content[media_type].encoding or {}) if is_form else {}
+        files = _files(schema, encodings) if is_form else frozenset[str]()
         converted = self._converted_body(schema, kind, media_type, files)
         if read.description:
             said = converted.get("description")
@@ -356,29 +363,42 @@ def _encoding(read: v3_0.Parameter | v3_1.Parameter, place: Place, subject: str)
     )
 
 
-def _form(whole: Part, schema: Part) -> tuple[dict[str, Encoding], frozenset[str]]:
-    """Return how a form's properties are written, and which are files."""
-    said: Any = whole.at("encoding").value
-    encodings: dict[str, Encoding] = {}
-    files: set[str] = set()
-    for name, one in (said if is_object(said) else {}).items():
-        if is_object(one):
-            style: Any = one.get("style")
-            encodings[name] = Encoding(
-                style=style or "form",
-                explode=one.get("explode", style in (None, "form")),
-                allow_reserved=one.get("allowReserved") is True,
-                media_type=None if style else one.get("contentType"),
-            )
+def _without_schemas(part: Part) -> Part:
+    """Return a body without its schemas: JSON Schema says what is right in them, and knows more than the models."""
+    content = part.at("content").value
+    if not is_object(content):
+        return part
+    kept = {
+        media_type: {"encoding": one["encoding"]} if is_object(one) and "encoding" in one else {}
+        for media_type, one in content.items()
+    }
+    return part.of({**part.value, "content": kept})
+
+
+def _encodings(said: Mapping[str, v3_0.Encoding | v3_1.Encoding]) -> dict[str, Encoding]:
+    """Return how a form's properties are written, of those that something is said about."""
+    return {
+        name: Encoding(
+            style=one.style or "form",
+            explode=one.style in (None, "form") if one.explode is None else one.explode,
+            allow_reserved=one.allowReserved,
+            media_type=None if one.style else one.contentType,
+        )
+        for name, one in said.items()
+    }
+
+
+def _files(schema: Part, encodings: Mapping[str, Encoding]) -> frozenset[str]:
+    """Return which of a form's properties are files."""
     resolved = schema.resolved()
-    members: Any = resolved.at("properties").value
+    members = resolved.at("properties").value
+    files: set[str] = set()
     for name, member in (members if is_object(members) else {}).items():
-        one = resolved.of(member)
         media_type = encodings[name].media_type if name in encodings else None
-        is_nothing_else = not one.value and media_type is not None and _kind(media_type) == "file"
-        if is_nothing_else or holds_file(one):
+        is_nothing_else = not member and media_type is not None and _kind(media_type) == "file"
+        if is_nothing_else or holds_file(resolved.of(member)):
             files.add(name)
-    return encodings, frozenset(files)
+    return frozenset(files)
 
 
 def _preference(media_type: str) -> int:

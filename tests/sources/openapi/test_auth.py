@@ -1,0 +1,219 @@
+"""Who calls: each kind of credentials, and that no secret is ever seen."""
+
+import json
+import logging
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import httpx2
+import pytest
+
+from tests.sources.openapi.application import Application
+from tests.sources.openapi.pets import document, operation
+from toolkit import LoopEvent, ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, dump_messages, tool_loop
+from toolkit.sources.openapi import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, openapi_tools
+from toolkit.testing import ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "s3cret-0123456789"
+
+
+def signed(request: httpx2.Request) -> Mapping[str, str]:
+    return {"X-Signed": f"{request.method} {SECRET}"}
+
+
+async def asked(application: Application, auth: Any, name: str = "echo", arguments: str = "{}") -> ToolResult:
+    with anyio.fail_after(20):
+        async with openapi_tools(application.document, base_url=application.url, auth=auth) as tools:
+            return await ToolRegistry(tools).execute(ToolCall("1", name, arguments))
+
+
+def headers_of(application: Application) -> dict[str, str]:
+    headers: dict[str, str] = application.requests[-1]["headers"]
+    return headers
+
+
+@pytest.mark.parametrize(
+    ("auth", "header", "value"),
+    [
+        (Bearer(SECRET), "authorization", f"Bearer {SECRET}"),
+        (ApiKey(name="X-Key", value=SECRET), "x-key", SECRET),
+        (ApiKey(name="key", value=SECRET, location="cookie"), "cookie", f"key={SECRET}"),
+        (Basic("ada", SECRET), "authorization", "Basic " + b64encode(f"ada:{SECRET}".encode()).decode()),
+        (signed, "x-signed", f"GET {SECRET}"),
+    ],
+    ids=["bearer", "header", "cookie", "basic", "callable"],
+)
+async def test_a_header_says_who_calls(auth: Auth, header: str, value: str, application: Application) -> None:
+    result = await asked(application, auth)
+    assert headers_of(application)[header] == value
+    assert SECRET not in result.text
+
+
+async def test_a_callable_may_wait(application: Application) -> None:
+    async def sign(request: httpx2.Request) -> Mapping[str, str]:
+        await anyio.lowlevel.checkpoint()
+        return {"authorization": f"Digest {SECRET}"}
+
+    result = await asked(application, sign)
+    assert headers_of(application)["authorization"] == f"Digest {SECRET}"
+    assert json.loads(result.text.partition("\n\n")[2])["headers"]["authorization"] == "[secret]"
+
+
+async def test_a_key_in_the_query_goes_beside_what_is_there(application: Application) -> None:
+    key = ApiKey(name="key", value=f"{SECRET}&", location="query")
+    await asked(application, key, "getPet", '{"pet": "7", "tag": ["a"]}')
+    assert application.requests[-1]["query"] == f"tag=a&key={SECRET}%26"
+
+
+async def test_client_credentials_get_one_token_for_all_calls_and_another_when_it_is_refused(
+    application: Application,
+) -> None:
+    auth = OAuth2ClientCredentials("robot", "its secret", scopes=("pets",), token_url=f"{application.url}/token")
+    calls = [ToolCall(str(number), "echo", "{}") for number in range(5)]
+    with anyio.fail_after(20):
+        async with openapi_tools(application.document, base_url=application.url, auth=auth) as tools:
+            registry = ToolRegistry(tools)
+            await registry.execute_all(calls)
+            assert [one["target"] for one in application.requests].count("/token") == 1
+            # The application wants the second token, as if the first had been revoked.
+            result = await registry.execute(ToolCall("6", "guarded", "{}"))
+    assert result.text.endswith('"welcome"')
+    assert [one["target"] for one in application.requests][-3:] == ["/guarded", "/token", "/guarded"]
+
+
+async def test_client_credentials_that_are_refused_are_an_error_without_the_secret(application: Application) -> None:
+    auth = OAuth2ClientCredentials("robot", SECRET, token_url=f"{application.url}/token")
+    result = await asked(application, auth)
+    assert result.is_error
+    assert result.text == f"No access token could be had from {application.url}/token: 401 Unauthorized."
+
+
+async def test_a_document_says_where_client_credentials_get_their_token(application: Application) -> None:
+    flows = {"clientCredentials": {"tokenUrl": f"{application.url}/token", "scopes": {"pets": "All."}}}
+    source = {
+        **application.document,
+        "components": {
+            **application.document["components"],
+            "securitySchemes": {"o": {"type": "oauth2", "flows": flows}},
+        },
+    }
+    auth = OAuth2ClientCredentials("robot", "its secret", scopes=("pets",))
+    async with openapi_tools(source, base_url=application.url, auth=auth) as tools:
+        await ToolRegistry(tools).execute(ToolCall("1", "echo", "{}"))
+    assert headers_of(application)["authorization"].startswith("Bearer granted-pets-")
+
+
+SCHEMES = {
+    "token": {"type": "http", "scheme": "bearer"},
+    "key": {"type": "apiKey", "name": "X-Key", "in": "header"},
+    "login": {"type": "http", "scheme": "basic"},
+}
+
+
+TOKEN, KEY = {"authorization": "Bearer t0ken"}, {"x-key": "k3yy"}
+
+
+@dataclass
+class Needs:
+    about: str
+    security: Any
+    given: dict[str, Auth | str]
+    sent: dict[str, str]
+
+
+NEEDS = [
+    Needs("one", [{"token": []}], {"token": "t0ken", "key": "k3yy"}, TOKEN),
+    Needs("both", [{"token": [], "key": []}], {"token": "t0ken", "key": "k3yy"}, {**TOKEN, **KEY}),
+    Needs("the second", [{"login": []}, {"key": []}], {"key": "k3yy"}, KEY),
+    Needs("none", [], {"key": "k3yy"}, {}),
+    Needs("none is enough", [{}, {"key": []}], {"key": "k3yy"}, {}),
+    Needs("not given", [{"token": []}], {"key": "k3yy"}, {}),
+    Needs("the document's", None, {"token": "t0ken", "key": "k3yy"}, KEY),
+]
+
+
+@pytest.mark.parametrize("case", NEEDS, ids=lambda case: case.about)
+async def test_an_operation_takes_the_credentials_that_it_asks_for(case: Needs) -> None:
+    described = operation() if case.security is None else operation(security=case.security)
+    seen: list[httpx2.Headers] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers)
+        return httpx2.Response(204)
+
+    source = document({"/": {"get": described}}, components={"securitySchemes": SCHEMES}, security=[{"key": []}])
+    async with openapi_tools(source, auth=case.given, transport=httpx2.MockTransport(answer)) as tools:
+        await tools[0].ainvoke({})
+    assert {name: value for name, value in seen[0].items() if name in ("authorization", "x-key")} == case.sent
+
+
+SIGNED: list[Auth] = [
+    Bearer(SECRET),
+    ApiKey(name="X-Key", value=SECRET),
+    ApiKey(name="key", value=SECRET, location="query"),
+    ApiKey(name="key", value=SECRET, location="cookie"),
+    Basic("ada", SECRET),
+    signed,
+]
+
+
+@pytest.mark.parametrize("auth", SIGNED, ids=["bearer", "header", "query", "cookie", "basic", "callable"])
+async def test_no_secret_is_in_a_repr_an_event_an_error_a_transcript_or_a_log(
+    auth: Auth, application: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[LoopEvent] = []
+    calls = [
+        ToolCall("1", "echo", "{}"),
+        ToolCall("2", "fail", '{"status": 401}'),
+        ToolCall("3", "moved", json.dumps({"to": f"{application.url}/echo"})),
+        ToolCall("4", "getPet", '{"pet": ".."}'),
+    ]
+    # The application says everything that it was sent.
+    with caplog.at_level(logging.DEBUG):
+        async with openapi_tools(application.document, base_url=application.url, auth=auth) as tools:
+            result = await tool_loop(
+                ScriptedProvider([*calls, "done"]),
+                ToolRegistry(tools),
+                "Go",
+                config=ToolLoopConfig(on_event=seen.append, max_iterations=9),
+            )
+            said = [repr(auth), repr(tools), repr([tool.options for tool in tools]), repr(result), repr(seen)]
+        async with openapi_tools(application.document, base_url="http://127.0.0.1:9", auth=auth) as tools:
+            said.append((await ToolRegistry(tools).execute(calls[0])).text)
+    assert len(application.requests) >= 4
+    # The server is in this process too, and what it logs is its own affair.
+    ours = [record for record in caplog.records if not record.name.startswith("uvicorn")]
+    assert {"httpx2", "httpcore2.http11"} <= {record.name for record in ours}
+    said += [dump_messages(result.messages), *map(logging.Formatter().format, ours)]
+    encoded = b64encode(f"ada:{SECRET}".encode()).decode()
+    for text in said:
+        assert SECRET not in text
+        assert encoded not in text
+
+
+async def test_a_secret_at_the_edge_of_what_is_cut_is_not_shown_in_part() -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, text="x" * 90 + SECRET + "y" * 90)
+
+    source = document({"/": {"get": operation()}})
+    for limit in range(85, 130):
+        async with openapi_tools(
+            source, auth=Bearer(SECRET), max_response_bytes=limit, transport=httpx2.MockTransport(answer)
+        ) as tools:
+            text = (await tools[0].ainvoke({})).text
+        assert SECRET[:4] not in text
+
+
+async def test_an_error_of_a_callable_is_told_by_its_type_alone(application: Application) -> None:
+    def sign(request: httpx2.Request) -> Mapping[str, str]:
+        raise KeyError(SECRET)
+
+    result = await asked(application, sign)
+    assert result.text == "The request could not be signed: KeyError."
+    assert application.requests == []
