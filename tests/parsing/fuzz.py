@@ -10,14 +10,19 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 ROOT = Path(__file__).parents[2]
 
 
 def words_in(value: Any) -> list[str]:
     """All words of the strings and keys in a JSON value."""
-    return re.findall(r"\w+", " ".join(re.findall(r'"[^"]*"', json.dumps(value, ensure_ascii=False))))
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return [word for key, inner in members.items() for word in [*words_in(key), *words_in(inner)]]
+    if isinstance(value, list):
+        return [word for inner in cast("list[Any]", value) for word in words_in(inner)]
+    return re.findall(r"\w+", value) if isinstance(value, str) else []
 
 
 def check_nothing_invented(arguments: str, text: str) -> None:
