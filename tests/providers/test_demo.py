@@ -85,14 +85,18 @@ def test_an_unknown_command_says_which_there_is() -> None:
     assert done.stderr == "usage: python -m toolkit demo\n"
 
 
-def test_a_missing_sdk_is_named_with_the_command() -> None:
-    done = run("-c", "import sys; sys.modules['openai'] = None; import toolkit.providers.openai")
-    assert "openai is not installed: `pip install 'toolkit-sdk[openai]'`" in done.stderr
+@pytest.mark.parametrize(
+    ("package", "extra"), [("openai", "openai"), ("anthropic", "anthropic"), ("google.genai", "google")]
+)
+def test_a_missing_sdk_is_named_with_the_command(package: str, extra: str) -> None:
+    done = run("-c", f"import sys; sys.modules[{package!r}] = None; import toolkit.providers.{extra}")
+    assert f"{package} is not installed: `pip install 'toolkit-sdk[{extra}]'`" in done.stderr
 
 
 def test_importing_the_library_loads_nothing_optional() -> None:
     program = (
         "import sys, toolkit, toolkit.providers\n"
-        "print(sorted({'openai', 'httpx', 'httpx2', 'xllamacpp', 'trio'} & set(sys.modules)))"
+        "absent = {'openai', 'anthropic', 'google', 'httpx', 'httpx2', 'xllamacpp', 'trio'}\n"
+        "print(sorted(absent & set(sys.modules)))"
     )
     assert run("-c", program).stdout == "[]\n"

@@ -368,6 +368,12 @@ FAILURES = [
         "PROHIBITED_CONTENT",
     ),
     Failure(
+        "called in pieces",
+        Answer(gemini_answer({"functionCall": {"name": "f", "willContinue": True}})),
+        BadResponseError,
+        "stream_function_call_arguments",
+    ),
+    Failure(
         "called nonsense",
         Answer(gemini_answer(finish="MALFORMED_FUNCTION_CALL", finishMessage="print(")),
         BadResponseError,

@@ -336,6 +336,7 @@ def test_effort_is_a_level_or_a_budget(model: str, effort: str, thinking: dict[s
     assert settings == {"thinking_config": thinking}
 
 
-def test_an_effort_without_a_budget_is_refused() -> None:
+@pytest.mark.parametrize("model", ["gemini-3.8-flash", "gemini-2.5-flash"])
+def test_an_effort_that_gemini_does_not_know_is_refused(model: str) -> None:
     with pytest.raises(ConfigurationError, match="'huge', which is not one of: none, minimal, low"):
-        settings_of(ChatRequest(messages=[HI], reasoning_effort="huge"), model="gemini-2.5-flash")
+        settings_of(ChatRequest(messages=[HI], reasoning_effort="huge"), model=model)

@@ -13,11 +13,12 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 import google.auth.exceptions
 import httpx2
 import sniffio
-from google import genai
 from google.auth.credentials import Credentials
+from google.genai import Client
 from google.genai.types import GenerateContentConfig, HttpOptions
 from pydantic_core import from_json
 
@@ -108,7 +109,7 @@ class GoogleProvider(Adapter):
         self._given_client = http_client
         self._encoder = GenerateEncoder(model=model, defaults=options or {})
         try:
-            self._drafts = genai.Client(
+            self._drafts = Client(
                 api_key=self._api_key,
                 vertexai=self._is_vertex,
                 project=project,
@@ -150,13 +151,16 @@ class GoogleProvider(Adapter):
             options.setdefault("http_options", {"timeout": max(1, int(timeout * 1000))})
         try:
             config = GenerateContentConfig.model_validate(options)
-            await self._drafts.aio.models.generate_content(  # pyright: ignore[reportUnknownMemberType]
-                model=self.model, contents="-", config=config
-            )
+            with anyio.fail_after(timeout):  # a new token may have to be fetched
+                await self._drafts.aio.models.generate_content(  # pyright: ignore[reportUnknownMemberType]
+                    model=self.model, contents="-", config=config
+                )
         except _DraftedError as drafted:
             return drafted.request
         except ValueError as error:
             raise ConfigurationError(f"Google's SDK refuses the settings of the request: {error}") from error
+        except TimeoutError as error:
+            raise self._failures().late(timeout or 0) from error
         except (google.auth.exceptions.GoogleAuthError, RuntimeError) as error:
             raise ProviderAuthError(self.name, f"no token of Google Cloud: {error}") from error
         raise AssertionError("the SDK sent no request")

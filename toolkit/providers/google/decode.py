@@ -212,6 +212,13 @@ class _Reply:
             self._content.append(ReasoningBlock(encrypted=_kept(thoughtSignature=signature)))
 
     def _read_call(self, call: Mapping[str, Any], signature: str) -> ArgumentsDelta:
+        if "partialArgs" in call or call.get("willContinue"):
+            raise BadResponseError(
+                self._failures().provider,
+                "the arguments of a call came in pieces, which is only understood of whole ones: leave "
+                "stream_function_call_arguments out of the options",
+                request_id=self._request_id,
+            )
         name = as_text(call.get("name"))
         arguments = json.dumps(as_mapping(call.get("args")), ensure_ascii=False)
         made = ToolCall(as_text(call.get("id")), self._names.get(name, name), arguments)

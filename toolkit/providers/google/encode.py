@@ -150,10 +150,10 @@ class GenerateEncoder:
     def _thinking(self, effort: str | None) -> JsonObject | None:
         if effort is None:
             return None
-        if self._wants_signatures:
-            return {"thinking_level": "MINIMAL" if effort == "none" else effort.upper()}
         if effort not in _BUDGETS:
             raise ConfigurationError(f"reasoning_effort is '{effort}', which is not one of: {', '.join(_BUDGETS)}")
+        if self._wants_signatures:
+            return {"thinking_level": "MINIMAL" if effort == "none" else effort.upper()}
         return {"thinking_budget": _BUDGETS[effort]}
 
     def _turns(self, messages: Sequence[Message]) -> bytes:
