@@ -48,7 +48,15 @@ def test_importing_loads_nothing_that_is_optional_or_needed_later() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["toolkit.builtin", "toolkit.providers.local", "toolkit.providers.openai", "toolkit.testing"],
+    [
+        "toolkit.builtin",
+        "toolkit.providers",
+        "toolkit.providers.local",
+        "toolkit.providers.openai",
+        "toolkit.testing",
+        "toolkit.testing.conformance",
+        "toolkit.testing.loopback",
+    ],
 )
 def test_edges_export_what_they_promise(module: str) -> None:
     edge = importlib.import_module(module)

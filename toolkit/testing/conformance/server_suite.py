@@ -78,6 +78,7 @@ _REFUSALS = {
         status=400, kind=ContextTooLongError, message="prompt is too long: 9 tokens exceed the context window of 8"
     ),
 }
+_GONE_WITHIN = 10.0
 _HTML = b"<!doctype html><html><body>Welcome!</body></html>"
 
 
@@ -186,7 +187,7 @@ class ServerConformance(ProviderConformance):
                 tasks.start_soon(partial(answer_of, provider, request_of(), streams=streams))
                 assert await anyio.to_thread.run_sync(hang.has_come.wait, PATIENCE)
                 tasks.cancel_scope.cancel()
-            assert await anyio.to_thread.run_sync(hang.has_left.wait, PATIENCE)
+            assert await anyio.to_thread.run_sync(hang.has_left.wait, _GONE_WITHIN)
 
     async def test_leaving_a_stream_closes_the_connection(self, wire: Wire, server: Server, peer: Peer) -> None:
         """Whoever goes after the first word does not pay for the others."""
@@ -198,7 +199,7 @@ class ServerConformance(ProviderConformance):
                     async for event in events:
                         assert isinstance(event, TextDelta)
                         break
-            assert await anyio.to_thread.run_sync(hang.has_left.wait, PATIENCE)
+            assert await anyio.to_thread.run_sync(hang.has_left.wait, _GONE_WITHIN)
 
     @both_ways
     async def test_after_an_error_the_next_request_is_answered(
@@ -259,7 +260,7 @@ async def _time_out(server: Server, peer: Peer, pieces: Sequence[bytes], *, stre
             assert caught.value.is_retryable
             if hang.has_come.is_set():  # a busy machine may take longer to send the request
                 break
-        assert await anyio.to_thread.run_sync(hang.has_left.wait, PATIENCE)
+        assert await anyio.to_thread.run_sync(hang.has_left.wait, _GONE_WITHIN)
 
 
 async def _answer_unless_it_breaks_off(provider: Provider) -> ChatResponse | None:
