@@ -10,18 +10,20 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
 
 def words_in(value: Any) -> list[str]:
     """All words of the strings and keys in a JSON value."""
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
-        return [word for key, inner in members.items() for word in [*words_in(key), *words_in(inner)]]
-    if isinstance(value, list):
-        return [word for inner in cast("list[Any]", value) for word in words_in(inner)]
+    # Not at the top: what is imported before the fuzzer is ready is not followed by it.
+    from toolkit.schema.nodes import is_array, is_object
+
+    if is_object(value):
+        return [word for key, inner in value.items() for word in [*words_in(key), *words_in(inner)]]
+    if is_array(value):
+        return [word for inner in value for word in words_in(inner)]
     return re.findall(r"\w+", value) if isinstance(value, str) else []
 
 
