@@ -20,6 +20,7 @@ def web_search(query: str, limit: int = 5) -> str:
 
 
 def show(told: ToolUsageEvent) -> None:
+    """Print what happens."""
     match told.event:
         case ToolExecutionStart(tool_name=name, arguments=arguments):
             print(f"start: {name} {arguments} for {told.fingerprint_context['user']}")
