@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from hypothesis import given, strategies as st
 
 from toolkit import (
     AssistantMessage,
@@ -23,6 +24,7 @@ from toolkit import (
     UserMessage,
 )
 from toolkit.providers import RateLimitedProvider, estimated_tokens
+from toolkit.providers.rate_limit import Spent, Window
 from toolkit.testing import FunctionProvider
 
 pytestmark = pytest.mark.anyio
@@ -248,3 +250,26 @@ def test_a_limit_must_let_something_through(setting: str) -> None:
 def test_a_time_must_be_above_zero() -> None:
     with pytest.raises(ConfigurationError, match="more than 0 seconds"):
         RateLimitedProvider(Model().provider, requests=1, per=0)
+
+
+@given(
+    limit=st.integers(1, 20),
+    seconds=st.integers(1, 10),
+    steps=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 25), st.integers(0, 25)), max_size=40),
+)
+def test_a_window_never_holds_more_than_its_limit_unless_for_one_alone(
+    limit: int, seconds: int, steps: list[tuple[int, int, int]]
+) -> None:
+    window = Window(limit, seconds)
+    now = 0.0
+    counted: list[tuple[float, Spent]] = []
+    for pause, estimate, really in steps:
+        now += pause
+        now += window.wait(estimate, now)
+        assert window.wait(estimate, now) == 0, "after the wait there is room"
+        running = [spent for begun, spent in counted if begun > now - seconds]
+        assert not running or sum(spent.amount for spent in running) + estimate <= limit
+        spent = Spent(estimate)
+        window.count(spent, now)
+        counted.append((now, spent))
+        spent.amount = really  # told by the answer

@@ -33,6 +33,8 @@ CASES = [
     Case("names elsewhere stay", {"properties": {"password": "x"}}, {"properties": {"password": "x"}}),
     Case("keys in texts", ["a " + LOOKS_LIKE_A_KEY + "."], ["a " + GONE + "."]),
     Case("a bearer", ["Authorization: Bearer abcdefgh12345678=="], ["Authorization: Bearer " + GONE]),
+    Case("a password in an address", "see https://ada:pass@host/x", f"see https://{GONE}@host/x"),
+    Case("an address stays", "see https://host:80/x?a=b@c", "see https://host:80/x?a=b@c"),
     Case("what is told", {"text": "the hunter2 is in hunter22"}, {"text": f"the {GONE} is in {GONE}"}),
     Case("sealed texts stay", {"data": LOOKS_LIKE_A_KEY}, {"data": LOOKS_LIKE_A_KEY}),
     Case("words stay", "ask-me-anything-about-this task", "ask-me-anything-about-this task"),

@@ -18,7 +18,7 @@ from toolkit.chat.provider import closing
 from toolkit.errors import ConfigurationError, RateLimitedError
 from toolkit.tools.options import Duration, to_seconds
 
-__all__ = ["RateLimitedProvider", "estimated_tokens"]
+__all__ = ["RateLimitedProvider", "Spent", "Window", "estimated_tokens"]
 
 _CHARACTERS_PER_TOKEN = 4
 
@@ -74,8 +74,8 @@ class RateLimitedProvider:
                 raise ConfigurationError(f"{name} must be at least 1, or None for no limit, not {limit}")
         seconds = to_seconds(per, "the time of a rate limit") or 0.0
         self._provider = provider
-        self._requests = _Window(requests, seconds)
-        self._tokens = _Window(tokens, seconds)
+        self._requests = Window(requests, seconds)
+        self._tokens = Window(tokens, seconds)
         self._estimate = estimate
         self._concurrency = concurrency
         self._open_at = 0.0
@@ -101,7 +101,7 @@ class RateLimitedProvider:
                 yield event
 
     @asynccontextmanager
-    async def _admitted(self, request: ChatRequest) -> AsyncGenerator[_Spent]:
+    async def _admitted(self, request: ChatRequest) -> AsyncGenerator[Spent]:
         line = self._lines.get(None)
         if line is None:
             line = _Line(self._concurrency)
@@ -109,7 +109,7 @@ class RateLimitedProvider:
         async with line.places:
             # The first in the line keeps it while it waits; it is handed on in the order of asking.
             async with line.head:
-                spent = _Spent(self._estimate(request))
+                spent = Spent(self._estimate(request))
                 while (wait := self._spend(spent)) > 0:  # noqa: ASYNC110 - no event tells that time has passed
                     await anyio.sleep(wait)
             try:
@@ -118,13 +118,13 @@ class RateLimitedProvider:
                 self._open_at = max(self._open_at, time.monotonic() + (error.retry_after or 0.0))
                 raise
 
-    def _spend(self, spent: _Spent) -> float:
+    def _spend(self, spent: Spent) -> float:
         """Count a request from now on, or return the seconds after which to ask again."""
         with self._lock:
             now = time.monotonic()
             wait = max(self._open_at - now, self._requests.wait(1, now), self._tokens.wait(spent.amount, now))
             if wait <= 0:
-                self._requests.count(_Spent(1), now)
+                self._requests.count(Spent(1), now)
                 self._tokens.count(spent, now)
             return wait
 
@@ -140,19 +140,19 @@ class _Line:
 
 
 @dataclass(slots=True)
-class _Spent:
+class Spent:
     """What one request uses up; the amount is put right when the answer tells it."""
 
     amount: int
 
 
-class _Window:
+class Window:
     """What was spent within the last `seconds`."""
 
     def __init__(self, limit: int | None, seconds: float) -> None:
         self._limit = limit
         self._seconds = seconds
-        self._counted: deque[tuple[float, _Spent]] = deque()
+        self._counted: deque[tuple[float, Spent]] = deque()
 
     def wait(self, amount: int, now: float) -> float:
         """Return the seconds until `amount` can be spent, or nothing else counts."""
@@ -167,7 +167,7 @@ class _Window:
             wait = begun + self._seconds - now
         return wait
 
-    def count(self, spent: _Spent, now: float) -> None:
+    def count(self, spent: Spent, now: float) -> None:
         """Count what is spent from now on."""
         if self._limit is not None:
             self._counted.append((now, spent))

@@ -12,10 +12,10 @@ SECRET_NAMES = ("key", "apikey", "authorization", "token", "secret", "password",
 """The last words of the names of fields that hold secrets: ``x-api-key`` and ``accessToken`` end so."""
 
 _SCRUBBED = "[scrubbed]"
-# What keys of well-known vendors look like, and what comes after "Bearer".
+# What keys of well-known vendors look like, what comes after "Bearer", and the user and password in an address.
 _KEYS = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bxox[abeoprs]-[\w-]{10,}"
-    r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}",
+    r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",
     re.IGNORECASE,
 )
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
