@@ -1,8 +1,30 @@
-"""Tools that come with the library."""
+"""Tools that come with the library: for work on files, and over what is kept already."""
 
+from toolkit.builtin.bash import BashOptions, bash_tool
+from toolkit.builtin.coding import coding_tools
+from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, removes_everything
 from toolkit.builtin.edits import edit_file_tool
 from toolkit.builtin.files import read_file_tool, write_file_tool
+from toolkit.builtin.listing import list_files_tool
 from toolkit.builtin.root_folder import RootFolder
+from toolkit.builtin.sandbox import Bubblewrap
+from toolkit.builtin.search import search_tool
 from toolkit.builtin.stored_results import CacheTools, read_result_tool
 
-__all__ = ["CacheTools", "RootFolder", "edit_file_tool", "read_file_tool", "read_result_tool", "write_file_tool"]
+__all__ = [
+    "BashOptions",
+    "Bubblewrap",
+    "CacheTools",
+    "CommandPattern",
+    "DEFAULT_DENY",
+    "RootFolder",
+    "bash_tool",
+    "coding_tools",
+    "edit_file_tool",
+    "list_files_tool",
+    "read_file_tool",
+    "read_result_tool",
+    "removes_everything",
+    "search_tool",
+    "write_file_tool",
+]

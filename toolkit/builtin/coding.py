@@ -1,0 +1,59 @@
+"""The six tools for work on files together, in presets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from toolkit.builtin.bash import BashOptions, bash_tool
+from toolkit.builtin.edits import edit_file_tool
+from toolkit.builtin.files import read_file_tool, write_file_tool
+from toolkit.builtin.listing import list_files_tool
+from toolkit.builtin.root_folder import RootFolder
+from toolkit.builtin.search import search_tool
+from toolkit.errors import ConfigurationError
+from toolkit.tools.function_tool import FunctionTool
+
+__all__ = ["CodingPreset", "coding_tools"]
+
+CodingPreset: TypeAlias = Literal["coding", "readonly", "all", "none"]
+
+_PRESETS: Mapping[str, tuple[str, ...]] = {
+    "coding": ("bash", "read_file", "write_file", "edit_file"),
+    "readonly": ("read_file", "list_files", "search"),
+    "all": ("bash", "read_file", "write_file", "edit_file", "list_files", "search"),
+    "none": (),
+}
+
+
+def coding_tools(
+    root: str | os.PathLike[str], preset: CodingPreset = "coding", *, bash: BashOptions | None = None
+) -> list[FunctionTool[object, ..., Any]]:
+    """Return tools with which a model works on the files below a folder.
+
+    ::
+
+        registry = ToolRegistry(coding_tools("my_project", "all", bash=BashOptions(timeout=60)))
+
+    Args:
+        root: The folder. The file tools never leave it; ``bash`` does, where it has no sandbox.
+        preset: ``coding`` is bash, read_file, write_file and edit_file; ``readonly`` is read_file, list_files and
+            search, and can change nothing; ``all`` is both; ``none`` is an empty list.
+        bash: Rules and limits for bash; None takes the defaults.
+
+    Raises:
+        ConfigurationError: There is no such folder or preset, a package is missing, or the sandbox doesn't work here.
+    """
+    if preset not in _PRESETS:
+        raise ConfigurationError(f"there is no preset {preset!r}: give one of {', '.join(map(repr, _PRESETS))}")
+    folder = RootFolder(root)
+    makers: Mapping[str, Callable[[], FunctionTool[object, ..., Any]]] = {
+        "bash": lambda: bash_tool(folder, bash),
+        "read_file": lambda: read_file_tool(folder),
+        "write_file": lambda: write_file_tool(folder),
+        "edit_file": lambda: edit_file_tool(folder),
+        "list_files": lambda: list_files_tool(folder),
+        "search": lambda: search_tool(folder),
+    }
+    return [makers[name]() for name in _PRESETS[preset]]

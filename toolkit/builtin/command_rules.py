@@ -1,0 +1,168 @@
+"""Which commands may run: by patterns over the words of each command, and over the text.
+
+This keeps a model from mistakes. It is no sandbox: a program can do anything that a denied command does, and no reading
+of a script tells what a program will do. `toolkit.builtin.Bubblewrap` is a sandbox.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase, translate
+from pathlib import PurePosixPath
+from typing import TypeAlias
+
+from toolkit.builtin.shell_commands import Words, read_script
+from toolkit.errors import ConfigurationError, ToolDeniedError
+
+__all__ = ["DEFAULT_DENY", "CommandPattern", "CommandRules", "removes_everything"]
+
+CommandPattern: TypeAlias = str | Callable[[Words], bool]
+"""Words such as ``git push``, each an `fnmatch` pattern; or a function that is asked about the words of a command."""
+
+_OPERATORS = re.compile(r"[;|&(){}<>]")
+_EVERYTHING = re.compile(r"(?:/|~|/\*|~/\*|(?:/\.{0,2})+|/\*+/?)/*\*?")
+
+
+def removes_everything(words: Words) -> bool:
+    """Return whether a command is ``rm``, recursive, on the root of the file system or on the home folder."""
+    if not words or words[0] is None or not _is_program(words[0], "rm"):
+        return False
+    options = [word for word in words[1:] if word is not None and word.startswith("-")]
+    is_recursive = any(
+        word == "--recursive" or (not word.startswith("--") and re.search("[rR]", word)) for word in options
+    )
+    return is_recursive and any(
+        word is not None and _EVERYTHING.fullmatch(word) is not None for word in words[1:] if word not in options
+    )
+
+
+DEFAULT_DENY: tuple[CommandPattern, ...] = (
+    removes_everything,
+    "rm --no-preserve-root",
+    "mkfs*",
+    "dd if=*",
+    "dd of=/dev/*",
+    "shred /dev/*",
+    "find / -delete",
+    "shutdown",
+    "reboot",
+    "halt",
+    "poweroff",
+    ":(){ :|:& };:",
+)
+"""What no coding task needs: it destroys a machine or stops it."""
+
+
+class CommandRules:
+    """What `BashOptions.deny` and `BashOptions.allow` say, ready to be asked.
+
+    Args:
+        deny: A command is refused that matches one, however it is quoted or wrapped, as far as that can be read. The
+            first word is the program, with any path; the others must be among its arguments in this order, whatever
+            stands between. The words one after the other anywhere in the text are refused, too: inside a
+            string for Python, say. A pattern with an operator of the shell is looked for in the text, without blanks.
+        allow: Where it is not None, nothing else may run: each command of the script must begin with the words of a
+            pattern, its program without a path. Then what can't be read, sets variables, or writes files by ``>``
+            is refused as well. Allow no program that starts others (``env``, ``find``, ``xargs``, ``git -c``).
+
+    Raises:
+        ConfigurationError: A pattern is empty.
+    """
+
+    def __init__(self, deny: Sequence[CommandPattern], allow: Sequence[CommandPattern] | None) -> None:
+        for name, patterns in (("deny", deny), ("allow", allow or ())):
+            if isinstance(patterns, str):
+                raise ConfigurationError(f"{name} must be several patterns, such as [{patterns!r}], not one string")
+            if any(isinstance(pattern, str) and not pattern.split() for pattern in patterns):
+                raise ConfigurationError(f"a pattern in {name} is empty: write one like 'git push'")
+        self._denied = [(_shown(pattern), _denial(pattern)) for pattern in deny]
+        self._texts = [(pattern, _in_text(pattern)) for pattern in deny if isinstance(pattern, str)]
+        self._allowed = None if allow is None else [_allowance(pattern) for pattern in allow]
+        self._offer = ", ".join(_shown(pattern) for pattern in allow or ()) or "nothing"
+
+    def check(self, script: str) -> None:
+        """Let a script pass.
+
+        Raises:
+            ToolDeniedError: It may not run; says which pattern that is about.
+        """
+        read = read_script(script)
+        for words in (*read.commands, *read.hidden):
+            for shown, is_denied in self._denied:
+                if is_denied(words):
+                    raise _denied(shown)
+        for shown, is_in in self._texts:
+            if is_in(script):
+                raise _denied(shown)
+        if self._allowed is None:
+            return
+        if read.doubts:
+            raise ToolDeniedError(
+                f"Command blocked by safety policy: {read.doubts[0]}. Only these commands may run here: {self._offer}."
+            )
+        for words in read.commands:
+            if not any(is_allowed(words) for is_allowed in self._allowed):
+                name = "a program that is only known when it runs" if not words or words[0] is None else f"'{words[0]}'"
+                raise ToolDeniedError(
+                    f"Command blocked by safety policy: {name} is not among what may run here: {self._offer}."
+                )
+
+
+def _denied(shown: str) -> ToolDeniedError:
+    return ToolDeniedError(
+        f"Command blocked by safety policy: contains '{shown}'. This pattern is denied for safety. "
+        "Do it in another way, or ask the user."
+    )
+
+
+def _shown(pattern: CommandPattern) -> str:
+    return pattern if isinstance(pattern, str) else getattr(pattern, "__name__", "a rule").replace("_", " ")
+
+
+def _is_program(word: str, pattern: str) -> bool:
+    """Return whether a word names a program, by any path, or is a glob that the shell may fill in with its name."""
+    name = PurePosixPath(word).name.casefold()
+    is_glob = re.search(r"[*?\[]", name) is not None
+    return fnmatchcase(name, pattern.casefold()) or (is_glob and fnmatchcase(pattern, name))
+
+
+def _denial(pattern: CommandPattern) -> Callable[[Words], bool]:
+    if not isinstance(pattern, str):
+        return pattern
+    if _OPERATORS.search(pattern):
+        return lambda _: False
+    first, *others = pattern.split()
+
+    def is_denied(words: Words) -> bool:
+        if not words or words[0] is None or not _is_program(words[0], first):
+            return False
+        arguments = iter(words[1:])
+        return all(any(word is not None and fnmatchcase(word, other) for word in arguments) for other in others)
+
+    return is_denied
+
+
+def _in_text(pattern: str) -> Callable[[str], bool]:
+    if _OPERATORS.search(pattern):
+        bare = "".join(pattern.split())
+        return lambda text: bare in "".join(text.split())
+    bodies = [translate(word).removeprefix("(?s:").rpartition(")")[0] for word in pattern.split()]
+    words = [body.replace(".*", r"[^\s;|&'\"]*") for body in bodies]
+    if len(words) == 1:
+        return lambda _: False  # one word is too little to tell a command from a mention
+    found = re.compile(r"(?<![\w.-])" + r"\s+".join(words) + r"(?![^\s;|&)'\"`])", re.IGNORECASE)
+    return lambda text: found.search(text) is not None
+
+
+def _allowance(pattern: CommandPattern) -> Callable[[Words], bool]:
+    if not isinstance(pattern, str):
+        return pattern
+    wanted = pattern.split()
+
+    def is_allowed(words: Words) -> bool:
+        return len(words) >= len(wanted) and all(
+            word is not None and fnmatchcase(word, one) for word, one in zip(words, wanted, strict=False)
+        )
+
+    return is_allowed

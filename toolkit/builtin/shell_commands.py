@@ -1,0 +1,239 @@
+"""What a shell script would run, as far as it can be read without running it: simple commands, their words as values.
+
+Quotes, escapes, braces, constants in variables, substitutions, functions, wrappers such as ``sudo`` and ``xargs``,
+scripts inside ``sh -c``, ``eval`` and here-documents are seen through. What a program makes at run time is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from toolkit.builtin.name_patterns import expanded_braces
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+__all__ = ["ShellScript", "Words", "read_script"]
+
+Words = tuple[str | None, ...]
+"""The words of a simple command; None stands for what is only known when it runs."""
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "fish"})
+_WRAPPERS = frozenset({
+    "sudo", "doas", "env", "nohup", "nice", "ionice", "time", "timeout", "command", "exec", "builtin", "xargs",
+    "setsid", "stdbuf", "busybox", "toybox", "chroot", "unshare", "watch", "parallel", "find", "strace", "script",
+    "su", "runuser", "eval", "trap", "flock", "chrt", "taskset", "coproc",
+})  # fmt: skip
+_PRINTERS = frozenset({"echo", "printf"})
+_DEEPEST = 5
+_BRACED = re.compile(r"[^\s;|&()<>{}]*(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
+_SPLIT = "\0"
+_ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
+_ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\033", "E": "\033", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellScript:
+    """What was read.
+
+    Args:
+        commands: Its commands as they are written, in order.
+        hidden: The commands that those would start: inside of wrappers, shells and what is handed to them.
+        doubts: What makes `commands` less than the truth or dangerous beside it, each in a few words.
+    """
+
+    commands: tuple[Words, ...]
+    hidden: tuple[Words, ...]
+    doubts: tuple[str, ...]
+
+
+def read_script(text: str) -> ShellScript:
+    """Read a script of bash; never raises, whatever it is."""
+    reading = _Reading(text)
+    hidden = list(_hidden(reading, 0))
+    spread = _BRACED.sub(lambda match: " ".join(expanded_braces(match[0])), text)
+    if spread != text:
+        again = _Reading(spread)
+        hidden += [*again.commands, *_hidden(again, 0)]
+    return ShellScript(commands=tuple(reading.commands), hidden=tuple(hidden), doubts=tuple(reading.doubts))
+
+
+def _hidden(reading: _Reading, depth: int) -> Iterator[Words]:
+    scripts: list[str] = []
+    names = {_name_of(words) for words in reading.commands}
+    for words in reading.commands:
+        name = _name_of(words)
+        if name in _WRAPPERS or name in _SHELLS:
+            inner = [words[index:] for index in range(1, len(words))]
+            yield from inner
+            for rest in inner:
+                if rest and rest[0] is not None and (_name_of(rest) in _SHELLS or _is_script(rest[0])):
+                    scripts += [word for word in rest if word is not None and _is_script(word)]
+            if name == "eval":
+                scripts.append(" ".join(word for word in words[1:] if word is not None))
+    if names & (_SHELLS | _WRAPPERS | {"source", "."}):
+        scripts += reading.documents
+        scripts += [
+            " ".join(word for word in words[1:] if word is not None)
+            for words in reading.commands
+            if _name_of(words) in _PRINTERS
+        ]
+    if depth < _DEEPEST:
+        for script in dict.fromkeys(scripts):
+            inner_reading = _Reading(script)
+            yield from inner_reading.commands
+            yield from _hidden(inner_reading, depth + 1)
+
+
+def _is_script(word: str) -> bool:
+    return any(character in word for character in " \t\n;|&$`(<>")
+
+
+def _name_of(words: Words) -> str:
+    return PurePosixPath(words[0] or "").name.casefold() if words else ""
+
+
+class _Reading:
+    """One script: its commands, its here-documents, and what there is to doubt."""
+
+    def __init__(self, text: str) -> None:
+        root = _parser().parse(text.encode("utf-8", "replace")).root_node
+        self.commands: list[Words] = []
+        self.documents: list[str] = []
+        self.doubts: list[str] = []
+        self._constants = _constants(root)
+        if root.has_error:
+            self.doubts.append("it can't be read as a whole")
+        self._visit(root)
+
+    def _visit(self, node: Node) -> None:
+        waiting = [node]
+        while waiting:
+            current = waiting.pop()
+            match current.type:
+                case "command":
+                    self.commands.append(self._words(current))
+                case "declaration_command" | "unset_command":
+                    first = current.children[0]
+                    self.commands.append((_text(first),))
+                case "variable_assignment":
+                    self.doubts.append(f"it sets the variable {_text(current).partition('=')[0]}")
+                case "file_redirect":
+                    self._redirected(current)
+                case "heredoc_body":
+                    self.documents.append(_text(current))
+                case "herestring_redirect":
+                    self.documents += [value for child in current.named_children if (value := self._value(child))]
+                case _:
+                    pass
+            waiting += reversed(current.children)
+
+    def _redirected(self, node: Node) -> None:
+        sign = next((child.type for child in node.children if not child.is_named), "")
+        target = node.child_by_field_name("destination")
+        value = self._value(target) if target is not None else None
+        if ">" in sign and value != "/dev/null" and not (sign in (">&", "<&") and (value or "").isdigit()):
+            self.doubts.append("it writes a file by '>'")
+
+    def _words(self, node: Node) -> Words:
+        words: list[str | None] = []
+        for child in node.children:
+            kind = child.type
+            if kind == "variable_assignment" or kind.endswith("_redirect"):
+                continue
+            value = self._value(child.named_children[0] if kind == "command_name" and child.named_children else child)
+            if value is None:
+                words.append(None)
+            else:
+                # What is empty after its variables are filled in is no word, unless it was quoted.
+                parts = [part for part in value.split(_SPLIT) if part] if _SPLIT in value else [value]
+                words += parts
+        while words and words[0] == "":
+            words.pop(0)
+        return tuple(words)
+
+    def _value(self, node: Node) -> str | None:
+        """Return what a word is when its quotes are gone, with NUL where it falls into several; None if unknown."""
+        text = _text(node)
+        match node.type:
+            case "raw_string":
+                return text[1:-1]
+            case "ansi_c_string":
+                return _ANSI_ESCAPE.sub(_ansi_character, text[2:-1])
+            case "string" | "translated_string" | "concatenation":
+                return self._joined(node)
+            case "string_content":
+                return re.sub(r"\\([\"\\$`])", r"\1", text.replace("\\\n", ""))
+            case "simple_expansion" | "expansion":
+                return self._expanded(text)
+            case "command_substitution" | "process_substitution" | "arithmetic_expansion":
+                return None
+            case _:
+                return re.sub(r"\\(.)", r"\1", text.replace("\\\n", ""), flags=re.DOTALL)
+
+    def _joined(self, node: Node) -> str | None:
+        is_quoted = node.type != "concatenation"
+        parts: list[str] = []
+        for child in node.children:
+            if child.type in ('"', "$", '$"'):
+                continue
+            value = self._value(child)
+            if value is None:
+                return None
+            parts.append(value.replace(_SPLIT, " ") if is_quoted else value)
+        return "".join(parts)
+
+    def _expanded(self, text: str) -> str | None:
+        name = text.strip("${}")
+        if name == "HOME":
+            return "~"
+        if name == "IFS":
+            return _SPLIT
+        if re.fullmatch(r"[@*]|\d", name):
+            return ""  # a script has no parameters here
+        value = self._constants.get(name)
+        return None if value is None else re.sub(r"\s+", _SPLIT, value)
+
+
+def _constants(root: Node) -> Mapping[str, str | None]:
+    """Return the variables that are set once, to what is known."""
+    found: dict[str, str | None] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "variable_assignment":
+            name, _, value = _text(node).partition("=")
+            is_plain = re.fullmatch(r"'[^']*'|\"[^\"$`\\]*\"|[^\s'\"$`\\]*", value) is not None
+            found[name] = value.strip("'\"") if is_plain and name not in found else None
+        waiting += node.children
+    return found
+
+
+def _ansi_character(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] in "xuU" and len(code) > 1:
+        number = int(code[1:], 16)
+    elif code[0] in "01234567":
+        number = int(code, 8) & 0xFF
+    elif code[0] == "c" and len(code) > 1:
+        number = ord(code[1]) & 0x1F
+    else:
+        return _ANSI_LETTERS.get(code, code)
+    return chr(number) if number < 0x110000 else ""
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+@cache
+def _parser() -> Parser:
+    import tree_sitter_bash  # noqa: PLC0415 - an extra
+    from tree_sitter import Language, Parser  # noqa: PLC0415 - an extra
+
+    return Parser(Language(tree_sitter_bash.language()))
