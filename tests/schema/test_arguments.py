@@ -79,17 +79,20 @@ CASES = [
         says="""\
 The arguments have 1 problem:
 - query: required, but missing. Give a string.
-Arguments that would be accepted, for example: {"query": "..."}""",
+Example of right arguments: {"query": "..."}""",
     ),
     Case(
         name="unknown, near a missing one",
         sent='{"querry": "cats"}',
         says="""\
-The arguments have 2 problems:
-- query: required, but missing. Give a string.
-- querry: unknown. Did you mean "query"? Accepted here: "query", "limit", "unit", "tags", "pet", "login", "within", \
-"day", "mode", "pages".
-Arguments that would be accepted, for example: {"query": "cats"}""",
+The arguments have 1 problem:
+- querry: unknown. Did you mean "query"?
+Accepted: "query" (a string), "limit" (an integer from 1 to 10), "unit" (one of "metric", "imperial"), "tags" (a list, \
+each a string or null), "pet" (an object with "name" (a string), "lives" (an integer, optional) or an object with \
+"bark" (a string), "loud" (true or false) or null), "login" (an object with "user" (a string), "password" (a string \
+(secret)) or null), "within" (an object with "first" (an integer), "last" (an integer) or null), "day" (a date like \
+2026-01-31 or null), "mode" (one of "fast", "slow"), "pages" (an object or null).
+Example of right arguments: {"query": "cats"}""",
     ),
     Case(
         name="several, each with its path",
@@ -100,7 +103,7 @@ The arguments have 4 problems:
 - unit: got the string "kelvin", but it must be one of "metric", "imperial".
 - tags[1]: got an empty list, but it must be a string.
 - mode: got the string "medium", but it must be one of "fast", "slow".
-Arguments that would be accepted, for example: \
+Example of right arguments: \
 {"query": "cats", "limit": 5, "unit": "metric", "tags": ["a", "..."], "mode": "fast"}""",
     ),
     Case(
@@ -109,7 +112,7 @@ Arguments that would be accepted, for example: \
         says="""\
 The arguments have 1 problem:
 - pet.loud: got the string "very", but it must be true or false.
-Arguments that would be accepted, for example: {"query": "cats", "pet": {"bark": "wow", "loud": true}}""",
+Example of right arguments: {"query": "cats", "pet": {"bark": "wow", "loud": true}}""",
     ),
     Case(
         name="no choice of a union",
@@ -118,7 +121,7 @@ Arguments that would be accepted, for example: {"query": "cats", "pet": {"bark":
 The arguments have 1 problem:
 - pet: got the string "Tom", but it must be an object with "name" (a string), "lives" (an integer, optional) or an \
 object with "bark" (a string), "loud" (true or false) or null.
-Arguments that would be accepted, for example: {"query": "cats", "pet": null}""",
+Example of right arguments: {"query": "cats", "pet": {"name": "..."}}""",
     ),
     Case(
         name="the author's own words",
@@ -126,7 +129,7 @@ Arguments that would be accepted, for example: {"query": "cats", "pet": null}"""
         says="""\
 The arguments have 1 problem:
 - within: got an object with "first", "last". First must not be after last.
-Arguments that would be accepted, for example: {"query": "cats", "within": null}""",
+Example of right arguments: {"query": "cats", "within": {"first": 1, "last": 1}}""",
     ),
     Case(
         name="a name in a dictionary",
@@ -142,7 +145,31 @@ parse string as an integer.""",
         says="""\
 The arguments have 1 problem:
 - day: got the string "tomorrow", but it must be a date like 2026-01-31 or null.
-Arguments that would be accepted, for example: {"query": "cats", "day": null}""",
+Example of right arguments: {"query": "cats", "day": "2026-01-31"}""",
+    ),
+    Case(
+        name="unknown names inside a dataclass",
+        sent='{"query": "cats", "login": {"usr": "ada", "password": "x", "age": 3}}',
+        says="""\
+The arguments have 2 problems:
+- login.usr: unknown. Did you mean "user"?
+- login.age: unknown. Leave it out.
+Accepted in login: "user" (a string), "password" (a string (secret)).
+Example of right arguments: {"query": "cats", "login": {"password": "**********", "user": "ada"}}""",
+    ),
+    Case(
+        name="another name, of another type",
+        sent='{"text": ["cats"]}',
+        says="""\
+The arguments have 2 problems:
+- query: required, but missing. Give a string.
+- text: unknown. Leave it out.
+Accepted: "query" (a string), "limit" (an integer from 1 to 10), "unit" (one of "metric", "imperial"), "tags" (a list, \
+each a string or null), "pet" (an object with "name" (a string), "lives" (an integer, optional) or an object with \
+"bark" (a string), "loud" (true or false) or null), "login" (an object with "user" (a string), "password" (a string \
+(secret)) or null), "within" (an object with "first" (an integer), "last" (an integer) or null), "day" (a date like \
+2026-01-31 or null), "mode" (one of "fast", "slow"), "pages" (an object or null).
+Example of right arguments: {"query": "..."}""",
     ),
 ]
 
@@ -153,6 +180,23 @@ def test_one_message_says_all_that_is_wrong(case: Case) -> None:
         PARSER.parse_json(case.sent)
     assert str(refused.value) == case.says
     assert not isinstance(refused.value, MalformedJsonError)
+
+
+def between(first: date, last: date, note: str = "") -> None: ...
+
+
+def test_names_that_are_all_wrong_are_told_by_their_place_and_their_values_are_kept() -> None:
+    with pytest.raises(InvalidArgumentsError) as refused:
+        function_schema(between).arguments.parse_json('{"start": "2026-03-01", "end": "2026-04-15"}')
+    assert (
+        str(refused.value)
+        == """\
+The arguments have 2 problems:
+- start: unknown. Did you mean "first"?
+- end: unknown. Did you mean "last"?
+Accepted: "first" (a date like 2026-01-31), "last" (a date like 2026-01-31), "note" (a string).
+Example of right arguments: {"first": "2026-03-01", "last": "2026-04-15"}"""
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,13 @@ def test_all_that_is_wrong_is_said_in_one_message() -> None:
     with pytest.raises(InvalidArgumentsError) as refused:
         parser.parse({"paht": "a", "depth": 0, "kinds": ["file", "link"]})
     assert set(str(refused.value).split("\n")) == {
-        "The arguments have 4 problems:",
-        "- path: required, but missing. Give a string.",
-        '- paht: unknown. Did you mean "path"? Accepted here: "path", "depth", "kinds".',
+        "The arguments have 3 problems:",
+        '- paht: unknown. Did you mean "path"?',
         "- depth: got the number 0, but it must be an integer of at least 1.",
         '- kinds[1]: got the string "link", but it must be one of "file", "folder".',
-        'Arguments that would be accepted, for example: {"depth": 1, "kinds": ["file", "file"], "path": "a"}',
+        'Accepted: "path" (a string), "depth" (an integer of at least 1), '
+        '"kinds" (a list, each one of "file", "folder").',
+        'Example of right arguments: {"depth": 1, "kinds": ["file", "file"], "path": "a"}',
     }
 
 

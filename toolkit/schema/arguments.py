@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -11,7 +13,10 @@ from toolkit.errors import InvalidArgumentsError
 from toolkit.schema.nodes import JsonPath, Nodes, is_object
 from toolkit.schema.problems import value_at
 
-__all__ = ["ArgumentsParser", "MalformedJsonError", "drop_nulls", "malformed"]
+__all__ = ["ArgumentsParser", "MalformedJsonError", "check_text", "decode_json", "drop_nulls", "malformed"]
+
+
+_LONGEST_NUMBER = 4_000
 
 
 class MalformedJsonError(InvalidArgumentsError):
@@ -78,6 +83,66 @@ def drop_nulls(value: Any, paths: Sequence[JsonPath], nodes: Nodes) -> Any | Non
                 dropped = True
             value_at(result, path[:-1]).pop(path[-1], None)
     return result if dropped else None
+
+
+def check_text(text: str) -> None:
+    """Refuse a text that no JSON can be: half of a surrogate pair in it stands for no character.
+
+    Raises:
+        MalformedJsonError: There is one.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise MalformedJsonError(
+            f"The arguments are not valid JSON: character {error.start + 1} is half of a surrogate pair. "
+            "Send one JSON object."
+        ) from None
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:40]} is no number of JSON, or too large")
+    return value
+
+
+def _whole(number: str) -> int:
+    if len(number) > _LONGEST_NUMBER:
+        raise ValueError(f"a number has {len(number)} digits")
+    return int(number)
+
+
+def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(members)
+    if len(value) < len(members):
+        names = [name for name, _ in members]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {json.dumps(repeated[:80])} stands twice in one object")
+    return value
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_without_repeats, parse_constant=_finite, parse_float=_finite, parse_int=_whole
+)
+_surrogate = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def decode_json(text: str) -> Any:
+    """Return what a text says by the letter of JSON, where it can be read in one way only.
+
+    Raises:
+        ValueError: It is not JSON, or has NaN, an infinite number, one of more than 4,000 digits, a name twice in one
+            object, or half of a surrogate pair.
+        RecursionError: It is nested too deeply.
+    """
+    value = _decoder.decode(text)
+    if _surrogate.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a string has half of a surrogate pair") from None
+    return value
 
 
 def malformed(text: str, reason: str, *, show: bool = True) -> MalformedJsonError:

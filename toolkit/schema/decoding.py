@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from toolkit.schema.arguments import ArgumentsParser
-from toolkit.schema.nodes import Node, Nodes, is_array, is_object
+from toolkit.schema.arguments import ArgumentsParser, decode_json
+from toolkit.schema.nodes import Node, Nodes, is_array, is_object, types_of
 
 __all__ = ["decode_strings"]
 
@@ -20,7 +19,10 @@ def decode_strings(parser: ArgumentsParser, value: Any) -> Any | None:
     allowed it stays one. A strict parser has lists and objects decoded, no numbers.
     """
     decoder = _Decoder(Nodes(parser.schema), frozenset(_STRUCTURED if parser.is_strict else ()))
-    decoded = decoder.decode(value, parser.schema)
+    try:
+        decoded = decoder.decode(value, parser.schema)
+    except RecursionError:
+        return None
     return decoded if decoder.has_changed else None
 
 
@@ -46,29 +48,11 @@ class _Decoder:
         if "string" in types or len(text) > 1_000_000:
             return text
         try:
-            decoded = json.loads(text)
+            decoded = decode_json(text)
         except (ValueError, RecursionError):
             return text
-        found = _types_of(decoded)
+        found = types_of(decoded)
         if not found & types or (self.only and not found & self.only):
             return text
         self.has_changed = True
         return decoded
-
-
-def _types_of(value: Any) -> frozenset[str]:
-    match value:
-        case None:
-            return frozenset({"null"})
-        case bool():
-            return frozenset({"boolean"})
-        case int():
-            return frozenset({"integer", "number"})
-        case float():
-            return frozenset({"integer", "number"} if value.is_integer() else {"number"})
-        case dict():
-            return frozenset({"object"})
-        case list():
-            return frozenset({"array"})
-        case _:
-            return frozenset({"string"})

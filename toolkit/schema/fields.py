@@ -186,6 +186,7 @@ class Fields:
             title="arguments",
             extra_fields_behavior="forbid",
             coerce_numbers_to_str=not self._strict,
+            allow_inf_nan=False,
             strict=self._strict,
         )
         self.core_schema = core_schema.typed_dict_schema(fields, config=config)
@@ -196,7 +197,7 @@ class Fields:
         self.schema["additionalProperties"] = False
 
     def _compile_whole(self) -> None:
-        config = ConfigDict(coerce_numbers_to_str=not self._strict, strict=self._strict)
+        config = ConfigDict(coerce_numbers_to_str=not self._strict, allow_inf_nan=False, strict=self._strict)
         if self._aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
@@ -277,7 +278,12 @@ class Fields:
         except ValidationError as error:
             names = {self._aliases.get(name, name): name for name in self._defaults}
             for problem in error.errors(include_url=False):
-                if problem["loc"] and problem["type"] != "missing" and (name := names.get(str(problem["loc"][0]))):
+                # What a model may not send, a default may be: infinite, say.
+                if (
+                    problem["loc"]
+                    and problem["type"] not in ("missing", "finite_number")
+                    and (name := names.get(str(problem["loc"][0])))
+                ):
                     raise SchemaError(
                         self._signature.subject,
                         f"its default {self._defaults[name]!r} is against its own hint ({problem['msg']}): "

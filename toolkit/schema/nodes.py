@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote
 
-__all__ = ["JsonPath", "Node", "Nodes", "is_array", "is_object", "map_subschemas", "subschemas"]
+__all__ = ["JsonPath", "Node", "Nodes", "is_array", "is_object", "map_subschemas", "subschemas", "types_of"]
 
 Node: TypeAlias = Mapping[str, Any]
 JsonPath: TypeAlias = tuple[str | int, ...]
@@ -103,6 +103,14 @@ def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> d
 
 def _change(member: Any, change: Callable[[Any], Any]) -> Any:
     return change(member) if is_object(member) else member
+
+
+def types_of(value: object) -> frozenset[str]:
+    """Return the JSON types whose schemas a value fits."""
+    kind = _type_of(value)
+    if kind == "integer" or (isinstance(value, float) and value.is_integer()):
+        return frozenset({"integer", "number"})
+    return frozenset({kind})
 
 
 class Nodes:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
-from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
+from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 
 __all__ = ["Problem", "explain", "value_at"]
 
 _MAX_PROBLEMS = 12
 _MAX_EXAMPLE = 800
+_LONGEST_NAME = 256
+_LONGEST_SHOWN = 80
 _HIDDEN = "**********"
 
 
@@ -45,14 +47,22 @@ def explain(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Call
         nodes: What was wanted.
         accepts: Whether some arguments would do; decides which example is shown.
     """
-    shown = [_line(problem, problems, value, nodes) for problem in problems[:_MAX_PROBLEMS]]
-    if len(problems) > _MAX_PROBLEMS:
-        shown.append(f"- and {len(problems) - _MAX_PROBLEMS} more problems")
-    title = "The arguments have 1 problem:" if len(problems) == 1 else f"The arguments have {len(problems)} problems:"
-    message = "\n".join([title, *shown])
-    example = _example(problems, value, nodes, accepts)
+    more = len(problems) - _MAX_PROBLEMS
+    if more > 0:
+        # What is missing is told first: there is no end to names that nobody wants.
+        problems = sorted(problems, key=lambda problem: problem.kind != "missing")[:_MAX_PROBLEMS]
+    meant = _meant(problems, value, nodes)
+    renamed = {(*path[:-1], name) for path, name in meant.items()}
+    told = [problem for problem in problems if problem.kind != "missing" or problem.path not in renamed]
+    lines = [_line(problem, meant, value, nodes) for problem in told]
+    if more > 0:
+        lines.append(f"- and {more} more problems")
+    count = len(told) + max(0, more)
+    title = "The arguments have 1 problem:" if count == 1 else f"The arguments have {count} problems:"
+    message = "\n".join([title, *lines, *_accepted(problems, nodes)])
+    example = None if more > 0 else _example(problems, meant, value, nodes, accepts)
     if example is not None:
-        message += f"\nArguments that would be accepted, for example: {example}"
+        message += f"\nExample of right arguments: {example}"
     if not nodes.is_secret(nodes.root):
         return message
     for secret in sorted(_secrets(value, nodes.root, nodes), key=len, reverse=True):
@@ -70,7 +80,7 @@ def value_at(value: Any, path: JsonPath) -> Any:
     return value
 
 
-def _line(problem: Problem, problems: Sequence[Problem], value: Any, nodes: Nodes) -> str:
+def _line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nodes: Nodes) -> str:
     where = _path_text(problem.path)
     node = nodes.at(problem.path)
     wanted = nodes.describe(node)
@@ -78,7 +88,8 @@ def _line(problem: Problem, problems: Sequence[Problem], value: Any, nodes: Node
         case "missing":
             return f"- {where}: required, but missing." + (f" Give {wanted}." if wanted else "")
         case "unknown":
-            return f"- {where}: unknown.{_accepted(problem, problems, nodes)}"
+            name = meant.get(problem.path)
+            return f"- {where}: unknown. " + ("Leave it out." if name is None else f'Did you mean "{name}"?')
         case "wrong":
             got = _shown(value_at(value, problem.path), is_secret=nodes.is_secret(node))
             if problem.reason:
@@ -86,31 +97,54 @@ def _line(problem: Problem, problems: Sequence[Problem], value: Any, nodes: Node
             return f"- {where}: got {got}, but it must be {wanted or 'something else'}."
 
 
-def _accepted(problem: Problem, problems: Sequence[Problem], nodes: Nodes) -> str:
-    names = _names_beside(problem, nodes)
-    if not names:
-        return " Nothing is accepted here: leave it out."
-    near = _near(problem, problems, names)
-    meant = f' Did you mean "{near}"?' if near is not None else " Leave it out."
-    return f"{meant} Accepted here: {', '.join(json.dumps(name, ensure_ascii=False) for name in names)}."
+def _accepted(problems: Sequence[Problem], nodes: Nodes) -> Iterator[str]:
+    """Yield, for each object with an unknown name, what is accepted in it."""
+    for path in dict.fromkeys(problem.path[:-1] for problem in problems if problem.kind == "unknown"):
+        where = f" in {_path_text(path)}" if path else ""
+        kinds = {name: nodes.describe(nodes.at((*path, name)), depth=1) for name in _names_in(path, nodes)}
+        listed = ", ".join(
+            f"{json.dumps(name, ensure_ascii=False)} ({kind or 'any value'})" for name, kind in kinds.items()
+        )
+        yield f"Accepted{where}: {listed or 'nothing'}."
 
 
-def _names_beside(problem: Problem, nodes: Nodes) -> list[str]:
-    container = nodes.at(problem.path[:-1])
-    return list(dict.fromkeys(name for choice in nodes.choices(container) for name in choice.get("properties", {})))
+def _names_in(path: JsonPath, nodes: Nodes) -> list[str]:
+    return list(
+        dict.fromkeys(name for choice in nodes.choices(nodes.at(path)) for name in choice.get("properties", {}))
+    )
 
 
-def _near(problem: Problem, problems: Sequence[Problem], names: Sequence[str]) -> str | None:
-    """Return the missing name that an unknown one was meant for; else the accepted one that is nearest."""
-    missing = [
-        str(other.path[-1]) for other in problems if other.kind == "missing" and other.path[:-1] == problem.path[:-1]
-    ]
-    name = str(problem.path[-1])
-    for candidates in (missing, names):
-        folded = {candidate.casefold().replace("-", "_"): candidate for candidate in candidates}
-        if found := get_close_matches(name.casefold().replace("-", "_"), folded, n=1, cutoff=0.6):
-            return folded[found[0]]
-    return None
+def _meant(problems: Sequence[Problem], value: Any, nodes: Nodes) -> dict[JsonPath, str]:
+    """Return, by the path of an unknown name, the accepted one that it was meant for, where that can be told.
+
+    A missing name that is similar; else one that is accepted and similar; else, where as many are left as are missing,
+    the missing one in its place, if the value has its type.
+    """
+    meant: dict[JsonPath, str] = {}
+    for path in dict.fromkeys(problem.path[:-1] for problem in problems if problem.kind == "unknown"):
+        beside = [problem for problem in problems if problem.path[:-1] == path and problem.path]
+        unknown = [problem.path for problem in beside if problem.kind == "unknown"]
+        missing = [str(problem.path[-1]) for problem in beside if problem.kind == "missing"]
+        accepted = _names_in(path, nodes)
+        for each in unknown:
+            near = _nearest(str(each[-1]), missing) or _nearest(str(each[-1]), accepted)
+            if near is not None:
+                meant[each] = near
+                missing = [name for name in missing if name != near]
+        rest = [each for each in unknown if each not in meant]
+        if len(rest) == len(missing):
+            meant |= {
+                each: name
+                for each, name in zip(rest, missing, strict=True)
+                if nodes.types(nodes.at((*path, name))) & types_of(value_at(value, each))
+            }
+    return meant
+
+
+def _nearest(name: str, candidates: Sequence[str]) -> str | None:
+    folded = {candidate.casefold().replace("-", "_"): candidate for candidate in candidates}
+    found = get_close_matches(name[:_LONGEST_NAME].casefold().replace("-", "_"), folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
 
 
 def _path_text(path: JsonPath) -> str:
@@ -118,6 +152,8 @@ def _path_text(path: JsonPath) -> str:
     for key in path:
         if isinstance(key, int):
             text += f"[{key}]"
+        elif len(key) > _LONGEST_SHOWN:
+            text += f"[{json.dumps(key[:_LONGEST_SHOWN] + '...', ensure_ascii=False)}]"
         elif key.isidentifier():
             text += f".{key}" if text else key
         else:
@@ -132,7 +168,7 @@ def _shown(value: Any, *, is_secret: bool) -> str:
         case bool():
             return "true" if value else "false"
         case _ if is_object(value):
-            names = [json.dumps(name, ensure_ascii=False) for name in list(value)[:8]]
+            names = [json.dumps(name[:_LONGEST_SHOWN], ensure_ascii=False) for name in list(value)[:8]]
             return f"an object with {', '.join(names)}" if names else "an empty object"
         case _ if is_array(value):
             length = len(value)
@@ -140,7 +176,7 @@ def _shown(value: Any, *, is_secret: bool) -> str:
         case str():
             if is_secret:
                 return "a string"
-            text = value if len(value) <= 80 else value[:77] + "..."
+            text = value if len(value) <= _LONGEST_SHOWN else value[: _LONGEST_SHOWN - 3] + "..."
             return f"the string {json.dumps(text, ensure_ascii=False)}"
         case int() | float():
             return (
@@ -155,37 +191,52 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _example(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Callable[[Any], bool]) -> str | None:
+def _example(
+    problems: Sequence[Problem],
+    meant: Mapping[JsonPath, str],
+    value: Any,
+    nodes: Nodes,
+    accepts: Callable[[Any], bool],
+) -> str | None:
     """Mend what came by the schema, and return it where that makes it right."""
-    try:
-        mended: Any = copy.deepcopy(cast("Any", value)) if is_object(value) else nodes.example(nodes.root)
-        if is_object(value):
-            # Names first: what was sent under a wrong one is kept.
-            for problem in sorted(problems, key=lambda problem: problem.kind != "unknown"):
-                mended = _mended(mended, problem, problems, nodes)
-        mended = _masked(mended, nodes.root, nodes)
-        text = json.dumps(mended, ensure_ascii=False)
-        return text if len(text) <= _MAX_EXAMPLE and accepts(mended) else None
-    except (TypeError, ValueError, RecursionError, KeyError, IndexError):
-        return None
+    # What was sent under a wrong name is kept, unless it would not do there either.
+    for keeps in (True, False) if meant else (True,):
+        try:
+            mended: Any = copy.deepcopy(cast("Any", value)) if is_object(value) else nodes.example(nodes.root)
+            if is_object(value):
+                for problem in sorted(problems, key=lambda problem: problem.kind != "unknown"):
+                    mended = _mended(mended, problem, meant if keeps else {}, nodes)
+            mended = _masked(mended, nodes.root, nodes)
+            text = json.dumps(mended, ensure_ascii=False)
+            if len(text) <= _MAX_EXAMPLE and accepts(mended):
+                return text
+        except (TypeError, ValueError, RecursionError, KeyError, IndexError):
+            return None
+    return None
 
 
-def _mended(value: Any, problem: Problem, problems: Sequence[Problem], nodes: Nodes) -> Any:
+def _mended(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: Nodes) -> Any:
     if not problem.path:
         return nodes.example(nodes.root)
     key = problem.path[-1]
     container: Any = value_at(value, problem.path[:-1])
     if problem.kind == "unknown" and is_object(container):
         came = container.pop(str(key), None)
-        near = _near(problem, problems, _names_beside(problem, nodes))
-        if near is not None and near not in container:
-            container[near] = came
+        name = meant.get(problem.path)
+        if name is not None and name not in container:
+            container[name] = came
     elif is_object(container):
         if problem.kind == "wrong" or key not in container:
-            container[str(key)] = nodes.example(nodes.at(problem.path))
+            container[str(key)] = _right_value(problem.path, nodes)
     elif is_array(container) and isinstance(key, int) and key < len(container):
-        container[key] = nodes.example(nodes.at(problem.path))
+        container[key] = _right_value(problem.path, nodes)
     return value
+
+
+def _right_value(path: JsonPath, nodes: Nodes) -> Any:
+    """Return an example for what was sent wrongly: a real value, because null would say nothing."""
+    node = nodes.resolve(nodes.at(path))
+    return nodes.example({key: item for key, item in node.items() if key != "default" or item is not None})
 
 
 def _masked(value: Any, node: Node, nodes: Nodes) -> Any:

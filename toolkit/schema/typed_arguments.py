@@ -15,7 +15,7 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, to_jsonable_python
 
 from toolkit.errors import InvalidArgumentsError
-from toolkit.schema.arguments import drop_nulls, malformed
+from toolkit.schema.arguments import check_text, drop_nulls, malformed
 from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import Problem, explain, value_at
@@ -24,6 +24,13 @@ __all__ = ["TypedArguments"]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _PREFIXES = ("Value error, ", "Assertion failed, ")
+# Models and functions on the one hand, dataclasses on the other.
+_KINDS = {
+    "missing": "missing",
+    "missing_argument": "missing",
+    "extra_forbidden": "unknown",
+    "unexpected_keyword_argument": "unknown",
+}
 _SAID_BY_THE_AUTHOR = frozenset({"value_error", "assertion_error"})
 
 
@@ -87,6 +94,7 @@ class TypedArguments:
 
     def _second_look(self, text: str, error: ValidationError) -> dict[str, Any]:
         """Read what the compiled validator refused: nothing at all, names of enum members; else say what is wrong."""
+        check_text(text)
         stripped = text.strip()
         if stripped in ("", "null"):
             return self.parse_json("{}")
@@ -166,9 +174,7 @@ def _real_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool 
 def _problems(error: ValidationError, value: Any) -> list[Problem]:
     found: dict[JsonPath, Problem] = {}
     for detail in _of_one_choice(error.errors(include_url=False), value):
-        kind = {"missing": "missing", "extra_forbidden": "unknown", "missing_argument": "missing"}.get(
-            detail["type"], "wrong"
-        )
+        kind = _KINDS.get(detail["type"], "wrong")
         path = _real_path(detail["loc"], value, is_missing=kind == "missing")
         reason = _reason(detail)
         known = found.get(path)
