@@ -46,7 +46,7 @@ from toolkit import (
 )
 from toolkit.providers.dialect import Dialect
 from toolkit.providers.event_stream import EventReader
-from toolkit.providers.openai import OpenAIProvider
+from toolkit.providers.openai import ChatOptions, OpenAIProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -171,6 +171,14 @@ SAID = [
     ),
     Said("parts", completion([{"type": "text", "text": "Hi."}]), (TextBlock("Hi."),), "end_turn"),
     Said(
+        "reasoning among the parts",
+        completion(
+            [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": "Hi."}]
+        ),
+        (ReasoningBlock(text="Hm."), TextBlock("Hi.")),
+        "end_turn",
+    ),
+    Said(
         "sound",
         completion(None, audio={"id": "a", "data": "d2F2", "expires_at": 1, "transcript": "Hi."}),
         (TextBlock("Hi."), AudioBlock(b"wav", media_type="audio/wav")),
@@ -257,6 +265,23 @@ async def test_names_that_the_format_refuses_are_mapped_and_mapped_back(server: 
     assert heard[0] == ArgumentsDelta(0, "c1", "look up", "{}")
     assert server.requests[0]["tool_choice"]["function"]["name"] == wire
     assert server.requests[0]["tools"][0]["function"]["name"] == wire
+
+
+@pytest.mark.parametrize("pieces", [["d2E=", "dg==", "MQ=="], ["d2", "F2M", "Q=="]], ids=["padded", "cut"])
+async def test_sound_comes_in_pieces(server: Server, pieces: list[str]) -> None:
+    chunks = [chunk({"audio": {"id": "a", "data": piece, "transcript": "H"}}) for piece in pieces]
+    request = ChatRequest(messages=[], options=ChatOptions(audio={"voice": "alloy", "format": "mp3"}))
+    heard = await listen(server, Answer(pieces=events(*chunks, chunk({}, finish_reason="stop"))), request=request)
+    assert response_of(heard).message.content == (TextBlock("HHH"), AudioBlock(b"wav1", media_type="audio/mp3"))
+
+
+async def test_of_several_choices_the_first_is_the_answer(server: Server) -> None:
+    def choice(index: int, text: str, reason: str | None = None) -> dict[str, Any]:
+        return {**chunk(), "choices": [{"index": index, "delta": {"content": text}, "finish_reason": reason}]}
+
+    told = [choice(0, "He"), choice(1, "No"), choice(0, "llo", "stop"), choice(1, "pe", "length")]
+    answer = response_of(await listen(server, Answer(pieces=events(*told))))
+    assert (answer.text, answer.stop_reason) == ("Hello", "end_turn")
 
 
 async def test_calls_that_share_an_index_are_told_apart_by_their_ids(server: Server) -> None:

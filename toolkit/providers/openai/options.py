@@ -45,7 +45,6 @@ class ResponsesOptions(_Options, total=False):
     the effort of the request. With ``previous_response_id`` the server has the history: send only what is new.
     """
 
-    background: bool
     context_management: list[dict[str, Any]]
     conversation: str | dict[str, Any]
     include: list[str]

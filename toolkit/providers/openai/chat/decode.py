@@ -7,7 +7,7 @@ empty, what can't be an answer is a `BadResponseError`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json
@@ -173,6 +173,9 @@ class _Reply:
                 break
         for position, detail in enumerate(as_items(piece.get("reasoning_details"))):
             self._read_detail(detail, position)
+        if text := _thought(piece.get("content")):
+            self._reasoning.append(text)
+            yield ReasoningDelta(text)
         if text := _spoken(piece.get("content")):
             self._text.append(text)
             yield TextDelta(text)
@@ -227,7 +230,7 @@ class _Reply:
         spoken = (self._text, self._refusal, self._transcript)
         content.extend([TextBlock("".join(pieces)) for pieces in spoken if pieces])
         if any(self._audio):
-            content.append(AudioBlock(as_bytes("".join(self._audio)), media_type=f"audio/{self._reading.audio_format}"))
+            content.append(AudioBlock(_sound(self._audio), media_type=f"audio/{self._reading.audio_format}"))
         content.extend(self._images)
         content.extend(
             [ToolCall(call.id, call.name, "".join(call.arguments), extra=call.extra or None) for call in self._calls]
@@ -269,13 +272,26 @@ class _Reply:
 
 
 def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    choices = as_items(answer.get("choices"))
+    """Return the choice of index 0; there are more where `options` ask for several."""
+    choices = [choice for choice in as_items(answer.get("choices")) if not choice.get("index")]
     return choices[0] if choices else {}
 
 
 def _spoken(value: object) -> str:
     """Return a text; Mistral and others send it as a list of parts."""
     return value if isinstance(value, str) else "".join([as_text(part.get("text")) for part in as_items(value)])
+
+
+def _thought(content: object) -> str:
+    """Return the reasoning in a list of parts, where Mistral has it."""
+    return "".join([_spoken(part.get("thinking")) for part in as_items(content)])
+
+
+def _sound(pieces: Sequence[str]) -> bytes:
+    """Return what was spoken; some servers pad each piece of base64, others cut one text anywhere."""
+    if any(len(piece) % 4 for piece in pieces):
+        return as_bytes("".join(pieces))
+    return b"".join([as_bytes(piece) for piece in pieces])
 
 
 def _image(url: str) -> ImageBlock:

@@ -36,6 +36,7 @@ _TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"
 _REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 _ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _INCOMPLETE: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+_UNFINISHED = ("queued", "in_progress", "cancelled")
 _CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
 _BETWEEN_SUMMARIES = "\n\n"
 
@@ -61,6 +62,9 @@ def decode_response(
     """
     if error := answer.get("error"):
         raise failures().reported(error, request_id=request_id)
+    if (status := answer.get("status")) in _UNFINISHED:
+        problem = f"the response is '{status}' and has no answer: leave `background` out, it is not waited for"
+        raise failures().reported({"message": problem, "type": "invalid_request_error"}, request_id=request_id)
     if not isinstance(answer.get("output"), list):
         raise failures().empty("output", request_id=request_id)
     items = as_items(answer.get("output"))
