@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 MODE = sys.argv[1]
@@ -101,7 +102,7 @@ def call(request: dict[str, Any]) -> None:
                 say({"type": "update", "content": [{"type": "text", "text": f"step {number}"}]})
             say(text(said))
         case "environment":
-            say(text(os.environ.get(said, "not set") + " " + os.getcwd()))
+            say(text(os.environ.get(said, "not set") + " " + str(Path.cwd())))
         case _:
             say(text(said))
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +45,8 @@ class PluginProcess:
         self.name = name
         self.last_words: deque[str] = deque(maxlen=_LINES_KEPT)
         self._process = process
+        self._output = _Lines(process.stdout, LONGEST_LINE)
+        self._errors = _Lines(process.stderr, _LONGEST_LOG_LINE)
 
     @classmethod
     async def start(
@@ -88,23 +90,21 @@ class PluginProcess:
         assert self._process.stdin is not None
         await self._process.stdin.send(line)
 
-    async def lines(self) -> AsyncGenerator[bytes]:
-        """Yield what it writes to standard output, line by line, until it closes that.
+    async def read(self) -> bytes | None:
+        """Return the next line that it writes to standard output; None when it has closed that.
 
         Raises:
-            LineTooLongError: A line does not end.
+            LineTooLongError: The line does not end.
         """
-        assert self._process.stdout is not None
-        async for line in _lines_of(self._process.stdout):
-            if line is None:
-                raise LineTooLongError
-            yield line
+        line = await self._output.next()
+        if line is not None and len(line) > LONGEST_LINE:
+            raise LineTooLongError
+        return line
 
     async def log_errors(self) -> None:
         """Log what it writes to standard error, and keep the last of it."""
-        assert self._process.stderr is not None
-        async for line in _lines_of(self._process.stderr, longest=_LONGEST_LOG_LINE):
-            text = (line or b"").decode("utf-8", "replace").rstrip()
+        while (line := await self._errors.next()) is not None:
+            text = line[:_LONGEST_LOG_LINE].decode("utf-8", "replace").rstrip()
             if text:
                 self.last_words.append(text)
                 _logger.info("%s: %s", self.name, text)
@@ -140,10 +140,11 @@ class PluginProcess:
             # What it started may be left, also when it ended by itself or was killed by others.
             self._signal(signal.SIGKILL)
             await self._process.wait()
-            for stream in (self._process.stdout, self._process.stderr):
-                if stream is not None:
-                    with suppress(anyio.BrokenResourceError, OSError):
-                        await stream.aclose()
+            # A pipe is closed when it has been read to its end. Who has left the group may still hold one.
+            with anyio.move_on_after(_PATIENCE):
+                await self._output.drain()
+                await self._errors.drain()
+            await self._process.aclose()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -153,30 +154,47 @@ class PluginProcess:
                 self._process.kill()
 
 
-async def _lines_of(stream: ByteReceiveStream, *, longest: int | None = None) -> AsyncGenerator[bytes | None]:
-    """Yield a stream's lines; a longer one is cut where `longest` says so, else it is None and the last."""
-    rest = bytearray()
-    most = longest or LONGEST_LINE
-    is_cutting = False
-    while True:
-        try:
-            chunk = await stream.receive()
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            break
+class _Lines:
+    """The lines of a stream. One that is longer than `most` bytes is cut there, and what follows of it is skipped."""
+
+    __slots__ = ("_begun", "_is_cut", "_most", "_ready", "_stream")
+
+    def __init__(self, stream: ByteReceiveStream | None, most: int) -> None:
+        assert stream is not None
+        self._stream = stream
+        self._most = most
+        self._ready: deque[bytes] = deque()
+        self._begun = bytearray()
+        self._is_cut = False
+
+    async def next(self) -> bytes | None:
+        """Return the next line without its end; None at the end of the stream."""
+        while not self._ready:
+            try:
+                chunk = await self._stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                last = bytes(self._begun)
+                self._begun.clear()
+                return last or None
+            self._take(chunk)
+        return self._ready.popleft()
+
+    def _take(self, chunk: bytes) -> None:
         *ended, begun = chunk.split(b"\n")
         for piece in ended:
-            if not is_cutting:
-                yield bytes(rest + piece)[:most] if longest else bytes(rest + piece)
-            is_cutting = False
-            rest.clear()
-        rest += begun
-        if len(rest) > most and not is_cutting:
-            if longest is None:
-                yield None
-                return
-            yield bytes(rest[:most])
-            is_cutting = True
-        if is_cutting:
-            rest.clear()
-    if rest and not is_cutting:
-        yield bytes(rest)
+            if not self._is_cut:
+                self._ready.append(bytes(self._begun + piece))
+            self._is_cut = False
+            self._begun.clear()
+        if self._is_cut:
+            return
+        self._begun += begun
+        if len(self._begun) > self._most:
+            self._ready.append(bytes(self._begun))
+            self._begun.clear()
+            self._is_cut = True
+
+    async def drain(self) -> None:
+        """Read what is left, for nobody."""
+        while await self.next() is not None:
+            pass

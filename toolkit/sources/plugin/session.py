@@ -152,6 +152,7 @@ class PluginSession:
             self._write(running, {"type": "cancel", "call_id": call.call_id})
         elif sum(each.is_given_up for each in running.calls) >= _MOST_UNANSWERED:
             _logger.warning("%s: it answers no more and is started again with the next call", self.name)
+            self._running = None
             running.scope.cancel()
 
     def _write(self, running: _Running, message: Mapping[str, Any]) -> None:
@@ -210,31 +211,27 @@ class PluginSession:
             await self._more_to_write.wait()
 
     async def _read(self, running: _Running, task_status: TaskStatus[_Running | PluginError]) -> None:
-        lines = running.process.lines()
+        process = running.process
         try:
-            problem = await self._describe(running, lines)
+            problem = await self._describe(running)
+            task_status.started(problem or running)
             if problem is not None:
-                task_status.started(problem)
                 return
-            task_status.started(running)
-            async for line in lines:
+            while (line := await process.read()) is not None:
                 self._take(running, line)
-            _logger.warning("plugin %s %s", self.name, running.process.describe_end())
+            _logger.warning("plugin %s %s", self.name, process.describe_end())
         except LineTooLongError:
             text = f"The plugin {self.name} wrote a line of more than {LONGEST_LINE:,} bytes and was ended."
             _logger.warning(text)
             self._fail_all(running, text)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await lines.aclose()
 
-    async def _describe(self, running: _Running, lines: Any) -> PluginError | None:
+    async def _describe(self, running: _Running) -> PluginError | None:
         """Ask it what it is; one that writes its answer over several lines is understood, too."""
         self._write(running, {"type": "describe"})
-        said = ""
+        process, said = running.process, ""
         try:
             with anyio.fail_after(self._describe_timeout):
-                async for line in lines:
+                while (line := await process.read()) is not None:
                     said += line.decode("utf-8", "replace") + "\n"
                     try:
                         value: object = json.loads(said)
@@ -242,18 +239,16 @@ class PluginSession:
                         continue
                     running.description = read_description(self.name, value)
                     return None
-                await running.process.ended_within(_FIRST_PAUSE)
+                await process.ended_within(_FIRST_PAUSE)
         except TimeoutError:
-            quote = f" It wrote: {said.strip()[:_LONGEST_QUOTE]}" if said.strip() else ""
             return PluginError(
-                f"plugin {self.name}: it did not describe itself within {self._describe_timeout:g} s.{quote} It must "
-                'answer the line {"type":"describe"} with one line of JSON, and flush its output'
+                f"plugin {self.name}: it did not describe itself within {self._describe_timeout:g} s.{_quoted(said)} "
+                'It must answer the line {"type":"describe"} with one line of JSON, and flush its output'
             )
         except PluginError as error:
             return error
-        quote = f" It wrote: {said.strip()[:_LONGEST_QUOTE]}." if said.strip() else ""
         return PluginError(
-            f"plugin {self.name}: it did not describe itself and {running.process.describe_end()}.{quote}"
+            f"plugin {self.name}: it did not describe itself and {process.describe_end()}.{_quoted(said)}"
         )
 
     # its answers
@@ -315,3 +310,7 @@ class PluginSession:
             call.failure = text
             call.answered.set()
         running.calls.clear()
+
+
+def _quoted(said: str) -> str:
+    return f" It wrote: {said.strip()[:_LONGEST_QUOTE]}." if said.strip() else ""
