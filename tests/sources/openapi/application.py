@@ -151,6 +151,7 @@ def add_routes(app: FastAPI, application: Application) -> None:  # noqa: C901 - 
     def echo(request: Request) -> dict[str, Any]:
         return {"query": request.url.query, "headers": dict(request.headers)}
 
+    @app.post("/slow", operation_id="slowly")
     @app.get("/slow", operation_id="slow")
     def slow() -> str:
         application.slow.wait(30)

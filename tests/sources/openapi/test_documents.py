@@ -368,3 +368,25 @@ async def test_a_document_with_more_operations_than_anybody_can_use_asks_for_a_f
     with pytest.raises(OpenApiError, match=r"it has 10,001 operations, and at most 10,000 .* choose with filter="):
         await load(source)
     assert await names_of(source, filter=Only(paths=["/pets/7"])) == ["get_pets_7"]
+
+
+async def test_yaml_that_multiplies_without_end_is_refused(tmp_path: Path) -> None:
+    levels = "\n".join(
+        f"  l{number}: &l{number} {{properties: {{{', '.join(f'p{other}: *l{number - 1}' for other in range(9))}}}}}"
+        for number in range(1, 12)
+    )
+    bomb = f"x-bomb:\n  l0: &l0 {{type: string}}\n{levels}\n" + yaml.safe_dump(PETS)
+    file = tmp_path / "bomb.yaml"
+    file.write_text(bomb.replace("operationId: listPets", "requestBody: {content: {application/json: {schema: *l11}}}"))
+    with pytest.raises(OpenApiError, match="a schema has more than 50,000 parts"):
+        await load(file)
+    assert await names_of(bomb) == ["listPets"]
+
+
+async def test_what_is_nested_without_end_is_refused() -> None:
+    circle: dict[str, Any] = {**PETS}
+    circle["x-circle"] = circle
+    deep = '{"openapi": "3.1.0", "paths": ' + '{"a": ' * 100_000
+    for source in (circle, deep):
+        with pytest.raises(OpenApiError, match="it is nested too deeply"):
+            await load(source)

@@ -116,7 +116,7 @@ def read_document(source: Mapping[str, Any] | str | Path, *, timeout: float) -> 
         OpenApiError: It can't be read, is no OpenAPI document, or is of a version that is not known here.
     """
     if isinstance(source, Mapping):
-        name, uri, contents = "the document", "", _plain(source)
+        name, uri, contents = "the document", "", _mapping(source)
     elif isinstance(source, str) and is_url(source):
         name, uri = without_secrets(source), urldefrag(source)[0]
         text, uri = _fetched(uri, timeout)
@@ -251,6 +251,13 @@ def _fetched(url: str, timeout: float) -> tuple[str, str]:
     return content.decode("utf-8-sig", "replace"), str(response.url)
 
 
+def _mapping(source: Mapping[str, Any]) -> Any:
+    try:
+        return _plain(source)
+    except RecursionError as error:
+        raise OpenApiError("the document: it is nested too deeply") from error
+
+
 def _parsed(text: str, name: str) -> Any:
     try:
         if text.lstrip()[:1] in ("{", "["):
@@ -283,11 +290,20 @@ cast("Any", _Loader).add_implicit_resolver(
 )
 
 
-def _plain(value: Any) -> Any:
-    """Return a value with text for keys, such as those of responses in YAML, and dicts for mappings."""
-    if is_object(value):
-        return {_key(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if is_array(value) else value
+def _plain(value: Any, known: dict[int, Any] | None = None) -> Any:
+    """Return a value with text for keys, such as those of responses in YAML, and dicts for mappings.
+
+    What is there several times, by YAML's aliases, stays one: copies could be more than any memory holds.
+    """
+    if not is_object(value) and not is_array(value):
+        return value
+    known = {} if known is None else known
+    if id(value) not in known:
+        if is_object(value):
+            known[id(value)] = {_key(key): _plain(item, known) for key, item in value.items()}
+        else:
+            known[id(value)] = [_plain(item, known) for item in value]
+    return known[id(value)]
 
 
 def _key(key: object) -> str:

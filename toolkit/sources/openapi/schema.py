@@ -37,6 +37,7 @@ FILE_SCHEMA: Mapping[str, Any] = {
 
 _MAX_FILE_DEPTH = 5
 _MAX_INLINED = 100
+_MAX_PARTS = 50_000
 _PREFIX = "#/$defs/"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 # Words of OpenAPI, of other tools or of a document as a whole: they say nothing about a value.
@@ -58,6 +59,7 @@ class Schemas:
 
     def __init__(self, *, is_3_0: bool) -> None:
         self._is_3_0 = is_3_0
+        self._left = _MAX_PARTS
         self._names: dict[int, str] = {}
         self._definitions: dict[str, dict[str, Any]] = {}
         self._references: dict[str, frozenset[str]] = {}
@@ -70,6 +72,7 @@ class Schemas:
         Raises:
             OpenApiError: A reference can't be followed, or the schema is none.
         """
+        self._left = _MAX_PARTS
         try:
             return self._converted(part)
         except RecursionError as error:
@@ -110,6 +113,9 @@ class Schemas:
 
     def _converted(self, part: Part) -> dict[str, Any]:
         schema = part.value
+        self._left -= 1
+        if self._left < 0:
+            raise OpenApiError(f"{part.subject}: a schema has more than {_MAX_PARTS:,} parts")
         if isinstance(schema, bool):
             return {} if schema else {"not": {}}
         if not is_object(schema):

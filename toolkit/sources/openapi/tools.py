@@ -83,7 +83,8 @@ async def openapi_tools(
             refers to beside it is read too: from its folder, or from its server.
         filter: Which operations; None takes all. `Only` or a function of an `Operation`.
         auth: Who calls. One for every call; or by the names of the document's security schemes, where a bare string is
-            the token or key and each operation takes what it asks for. None signs nothing.
+            the token or key and each operation takes what it asks for. It goes to the servers that the document names:
+            pass `base_url` for a document that you don't trust with it. None signs nothing.
         base_url: Instead of the document's servers. None takes an operation's own server, else that of its path,
             else the document's first.
         prefix: Put before each name, as ``{prefix}__{name}``.
@@ -120,7 +121,7 @@ async def openapi_tools(
         limits=Limits(text=max_response_bytes, file=max_file_bytes),
         transport=transport,
     )
-    make = partial(_tools, document, endpoints, caller, prefix, seconds, skip_broken=skip_broken)
+    make = partial(_tools, document, endpoints, caller, prefix, skip_broken=skip_broken)
     tools = await anyio.to_thread.run_sync(make, abandon_on_cancel=True)
     async with caller.connected():
         yield tools
@@ -168,7 +169,6 @@ def _tools(
     endpoints: list[Endpoint],
     caller: Caller,
     prefix: str | None,
-    timeout: float,
     *,
     skip_broken: bool,
 ) -> list[OpenApiTool]:
@@ -179,7 +179,7 @@ def _tools(
         operation = endpoint.operation
         name = _name(f"{prefix}__{operation.id}" if prefix else operation.id, operation, names)
         try:
-            tools.append(_tool(name, endpoint, caller, timeout))
+            tools.append(_tool(name, endpoint, caller))
         except SchemaError as error:
             subject = f"{document.name}: {operation.method} {operation.path}"
             broken.add(OpenApiError(f"{subject}: no tool can be made of it: {error.reason}"))
@@ -189,7 +189,7 @@ def _tools(
     return tools
 
 
-def _tool(name: str, endpoint: Endpoint, caller: Caller, timeout: float) -> OpenApiTool:
+def _tool(name: str, endpoint: Endpoint, caller: Caller) -> OpenApiTool:
     operation = endpoint.operation
 
     async def call(arguments: dict[str, Any]) -> ToolOutput:
@@ -201,7 +201,6 @@ def _tool(name: str, endpoint: Endpoint, caller: Caller, timeout: float) -> Open
         endpoint.schema,
         call,
         label=operation.summary,
-        timeout=timeout,
         tags=_tags(operation),
         idempotent=operation.method in _SAFE_TO_REPEAT,
         should_cache=operation.is_read,
