@@ -29,7 +29,6 @@ from toolkit.providers.dialect import (
     arguments_text,
     as_user_text,
     checked_choice,
-    in_turns,
     is_strict,
     result_text,
     split_system,
@@ -154,16 +153,6 @@ def test_system_messages_at_the_beginning_are_told_from_those_in_the_middle() ->
     assert split_system([SystemMessage("Only.")]) == ("Only.", ())
     assert split_system([]) == ("", ())
     assert as_user_text(SystemMessage("Now be rude.")) == "<system>\nNow be rude.\n</system>"
-
-
-def test_roles_take_turns_and_empty_messages_are_left_out() -> None:
-    assert [(role, len(group)) for role, group in in_turns(TRANSCRIPT[2:])] == [
-        ("user", 1),
-        ("assistant", 1),
-        ("user", 2),
-        ("assistant", 2),
-    ]
-    assert list(in_turns([])) == list(in_turns([AssistantMessage()])) == []
 
 
 def test_a_choice_is_checked_against_the_tools() -> None:

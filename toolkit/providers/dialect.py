@@ -7,7 +7,8 @@
 - A failed call says so in its text where there is no field for it.
 - Arguments that are not a JSON object are wrapped in one: servers parse the history, and fail on them.
 - A system message in the middle goes as marked text of the user where only the beginning may have one.
-- Neighbours of one role become one message where roles must take turns, and empty messages are left out there.
+- Neighbours of one role become one message where roles must take turns (`toolkit.providers.turns`), and empty messages
+  are left out there.
 - A schema is only called strict where strict mode accepts it.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, cast
@@ -23,7 +24,6 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic_core import from_json
 
 from toolkit.chat import (
-    AssistantMessage,
     ContentBlock,
     FileBlock,
     ImageBlock,
@@ -33,12 +33,10 @@ from toolkit.chat import (
     ToolCall,
     ToolDefinition,
     ToolResult,
-    UserMessage,
 )
 from toolkit.errors import ConfigurationError
 
 __all__ = [
-    "BEGINNING_LEFT_OUT",
     "Choice",
     "Dialect",
     "ResultText",
@@ -49,7 +47,6 @@ __all__ = [
     "error_text",
     "extra_without",
     "file_text",
-    "in_turns",
     "is_strict",
     "result_text",
     "sealed",
@@ -61,9 +58,6 @@ __all__ = [
 
 Choice: TypeAlias = Literal["auto", "none", "required", "one"]
 """What `ChatRequest.tool_choice` asks for; with ``one`` it names the tool."""
-
-BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
-"""What the user says where a transcript begins with the model, and the format wants the user first."""
 
 _TEXT_MEDIA_TYPES = ("application/json", "application/xml", "application/yaml", "application/javascript")
 
@@ -200,31 +194,6 @@ def split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
 def as_user_text(message: SystemMessage) -> str:
     """Return a system message in the middle as text of the user, marked as what it is."""
     return f"<system>\n{message.content}\n</system>"
-
-
-def in_turns(messages: Sequence[Message]) -> Iterator[tuple[Literal["user", "assistant"], list[Message]]]:
-    """Yield the messages grouped by who speaks, for formats where roles take turns.
-
-    Results and system messages are the user's side. Assistant messages with nothing in them are left out.
-    """
-    role: Literal["user", "assistant"] | None = None
-    group: list[Message] = []
-    for message in messages:
-        if isinstance(message, AssistantMessage):
-            if not message.content:
-                continue
-            speaker: Literal["user", "assistant"] = "assistant"
-        else:
-            if isinstance(message, UserMessage) and not message.content:
-                continue
-            speaker = "user"
-        if speaker != role and role is not None:
-            yield role, group
-            group = []
-        role = speaker
-        group.append(message)
-    if role is not None:
-        yield role, group
 
 
 def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:

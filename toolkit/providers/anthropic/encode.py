@@ -37,18 +37,17 @@ from toolkit.chat import (
 )
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.providers.dialect import (
-    BEGINNING_LEFT_OUT,
     Dialect,
     arguments_object,
     as_user_text,
     checked_choice,
     file_text,
-    in_turns,
     source_of,
     split_system,
     unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
+from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
 from toolkit.schema import anthropic
 
 __all__ = ["DIALECT", "PROVIDER", "CacheTime", "MessagesEncoder", "encode_message", "encode_tool"]
@@ -64,6 +63,7 @@ PROVIDER = "anthropic"
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _EFFORTS = {"minimal": "low"}
 _PDF = "application/pdf"
+_OPENING = to_bytes({"type": "text", "text": BEGINNING_LEFT_OUT}, "text")
 
 
 class MessagesEncoder:
@@ -91,7 +91,7 @@ class MessagesEncoder:
         self._max_tokens = max_tokens
         self._mark: JsonObject = {"cache_control": {"type": "ephemeral", "ttl": cache}} if cache else {}
         self._takes_temperature = takes_temperature
-        self._messages = EncodedOnce(_message_bytes, size_of=lambda blocks: sum(map(len, blocks)))
+        self._messages = EncodedOnce(_spoken, size_of=lambda spoken: len(spoken[1]))
         self._tools = EncodedOnce(_tool_bytes, size_of=len)
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
@@ -130,24 +130,19 @@ class MessagesEncoder:
 
     def _turns(self, messages: Sequence[Message]) -> bytes:
         """Join the messages; the mark stands after all that the next request has too."""
-        turns: list[tuple[str, list[bytes]]] = []
-        for speaker, group in in_turns(messages):
-            blocks = [block for kept in self._messages.all_of(group) for block in kept]
-            if turns and turns[-1][0] == speaker:
-                turns[-1][1].extend(blocks)
-            elif blocks:
-                turns.append((speaker, blocks))
-        if not turns:
+        spoken = self._messages.all_of(messages)
+        if self._mark:
+            last = next((place for place in reversed(range(len(spoken))) if spoken[place][1]), None)
+            if last is not None and spoken[last][0] == USER:
+                spoken[last] = (USER, self._marked(spoken[last][1]))
+        joined_turns = turns(spoken, field=b"content", opening=_OPENING)
+        if joined_turns == b"[]":
             raise ConfigurationError("there is nothing to answer: Anthropic wants a message of the user with text")
-        if turns[0][0] == "assistant":
-            turns.insert(0, ("user", [to_bytes(_text_block(BEGINNING_LEFT_OUT), "text")]))
-        last_role, last = turns[-1]
-        if last_role == "user":
-            last[-1] = self._marked(last[-1])
-        return joined([b'{"role":"%s","content":%s}' % (role.encode(), joined(blocks)) for role, blocks in turns])
+        return joined_turns
 
-    def _marked(self, block: bytes) -> bytes:
-        return block[:-1] + b"," + to_bytes(self._mark, "a mark")[1:] if self._mark else block
+    def _marked(self, blocks: bytes) -> bytes:
+        """Put the mark into the last of the blocks."""
+        return blocks[:-1] + b"," + to_bytes(self._mark, "a mark")[1:] if self._mark else blocks
 
 
 def encode_message(message: Message) -> list[JsonObject]:
@@ -184,8 +179,9 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     return {**tool, "input_schema": schema}
 
 
-def _message_bytes(message: Message) -> tuple[bytes, ...]:
-    return tuple([to_bytes(block, f"a {message.role} message") for block in encode_message(message)])
+def _spoken(message: Message) -> tuple[bytes, bytes]:
+    role = b"assistant" if isinstance(message, AssistantMessage) else USER
+    return role, to_bytes(encode_message(message), f"a {message.role} message")[1:-1]
 
 
 def _tool_bytes(tool: ToolDefinition) -> bytes:

@@ -37,13 +37,11 @@ from toolkit.chat import (
 )
 from toolkit.errors import ConfigurationError
 from toolkit.providers.dialect import (
-    BEGINNING_LEFT_OUT,
     Dialect,
     arguments_object,
     as_user_text,
     checked_choice,
     file_text,
-    in_turns,
     result_text,
     source_of,
     split_system,
@@ -51,6 +49,7 @@ from toolkit.providers.dialect import (
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
 from toolkit.providers.json_values import as_mapping, as_text
+from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
 from toolkit.schema import gemini
 
 __all__ = ["DIALECT", "PROVIDER", "EncodedMessage", "GenerateEncoder", "encode_message", "encode_tool"]
@@ -61,6 +60,7 @@ DIALECT = Dialect(tool_name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"))
 PROVIDER = "google"
 
 _LAID_OVER = ("tool_config", "thinking_config")
+_OPENING = to_bytes({"text": BEGINNING_LEFT_OUT}, "text")
 _ONE_AT_A_TIME = "Call one function at a time."
 _WITHOUT_SIGNATURES = re.compile(r"(models/)?(gemini-[12]|gemma)")
 _NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that another model made
@@ -80,11 +80,8 @@ class EncodedMessage:
     attachments: Sequence[JsonObject] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    parts: tuple[bytes, ...]
-    attachments: tuple[bytes, ...]
-    is_result: bool
+_Kept: TypeAlias = tuple[bytes, bytes, bytes]
+"""The role of a message, its parts, and its attachments, with commas between."""
 
 
 class GenerateEncoder:
@@ -98,7 +95,7 @@ class GenerateEncoder:
     def __init__(self, *, model: str, defaults: Mapping[str, Any]) -> None:
         self._defaults = dict(defaults)
         self._wants_signatures = _WITHOUT_SIGNATURES.match(model) is None
-        self._messages = EncodedOnce(self._keep, size_of=lambda kept: sum(map(len, kept.parts + kept.attachments)))
+        self._messages = EncodedOnce(self._keep, size_of=lambda kept: sum(map(len, kept)))
         self._tools = EncodedOnce(_tool_bytes, size_of=len)
 
     def settings(self, request: ChatRequest) -> JsonObject:
@@ -157,28 +154,16 @@ class GenerateEncoder:
         return {"thinking_budget": _BUDGETS[effort]}
 
     def _turns(self, messages: Sequence[Message]) -> bytes:
-        turns: list[tuple[str, list[bytes]]] = []
-        for speaker, group in in_turns(messages):
-            role = "model" if speaker == "assistant" else speaker
-            parts = _parts_of(self._messages.all_of(group))
-            if turns and turns[-1][0] == role:
-                turns[-1][1].extend(parts)
-            elif parts:
-                turns.append((role, parts))
-        if not turns:
+        joined_turns = turns(_in_order(messages, self._messages.all_of(messages)), field=b"parts", opening=_OPENING)
+        if joined_turns == b"[]":
             raise ConfigurationError("there is nothing to answer: Gemini wants a message of the user")
-        if turns[0][0] == "model":
-            turns.insert(0, ("user", [to_bytes({"text": BEGINNING_LEFT_OUT}, "text")]))
-        return joined([b'{"role":"%s","parts":%s}' % (role.encode(), joined(parts)) for role, parts in turns])
+        return joined_turns
 
     def _keep(self, message: Message) -> _Kept:
         encoded = encode_message(message, wants_signatures=self._wants_signatures)
         subject = f"a {message.role} message"
-        return _Kept(
-            parts=tuple([to_bytes(part, subject) for part in encoded.parts]),
-            attachments=tuple([to_bytes(part, subject) for part in encoded.attachments]),
-            is_result=isinstance(message, ToolResult),
-        )
+        role = b"model" if isinstance(message, AssistantMessage) else USER
+        return role, to_bytes(encoded.parts, subject)[1:-1], to_bytes(encoded.attachments, subject)[1:-1]
 
 
 def encode_message(message: Message, *, wants_signatures: bool = True) -> EncodedMessage:
@@ -255,16 +240,17 @@ def _named(messages: Sequence[Message]) -> Sequence[Message]:
     return named
 
 
-def _parts_of(group: Sequence[_Kept]) -> list[bytes]:
-    parts: list[bytes] = []
+def _in_order(messages: Sequence[Message], all_kept: Sequence[_Kept]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield who speaks and what; attachments come after the last result of a turn."""
     waiting: list[bytes] = []
-    for kept in group:
-        if not kept.is_result:
-            parts.extend(waiting)
+    for message, (role, parts, attachments) in zip(messages, all_kept, strict=True):
+        if waiting and not isinstance(message, ToolResult):
+            yield USER, b",".join(waiting)
             waiting = []
-        parts.extend(kept.parts)
-        waiting.extend(kept.attachments)
-    return parts + waiting
+        yield role, parts
+        if attachments:
+            waiting.append(attachments)
+    yield USER, b",".join(waiting)
 
 
 def _is_empty(block: object) -> bool:

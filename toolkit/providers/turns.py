@@ -1,0 +1,40 @@
+"""Conversations for formats whose roles take turns: neighbours of one role are one turn, and the user begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["BEGINNING_LEFT_OUT", "USER", "turns"]
+
+USER = b"user"
+
+BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
+"""What the user says where a transcript begins with the model."""
+
+
+def turns(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes) -> bytes:
+    """Return the turns as a JSON list; an empty one where nothing is said.
+
+    Args:
+        spoken: The role of each message, and its blocks: JSON already, with commas between. No blocks are no message.
+        field: Where a turn has its blocks.
+        opening: The block that the user says where the model would begin.
+    """
+    pieces: list[bytes] = []
+    speaker = b""
+    for role, blocks in spoken:
+        if not blocks:
+            continue
+        if role == speaker:
+            pieces.append(b",")
+        else:
+            if not pieces and role != USER:
+                pieces += [_beginning(USER, field), opening]
+            pieces += [b"]}," if pieces else b"", _beginning(role, field)]
+            speaker = role
+        pieces.append(blocks)
+    return b"[" + b"".join(pieces) + (b"]}]" if pieces else b"]")
+
+
+def _beginning(role: bytes, field: bytes) -> bytes:
+    return b'{"role":"%s","%s":[' % (role, field)
