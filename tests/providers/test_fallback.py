@@ -18,7 +18,7 @@ from toolkit import (
     UserMessage,
 )
 from toolkit.chat.provider import closing
-from toolkit.providers import FallbackProvider
+from toolkit.providers import CachedProvider, FallbackProvider, RateLimitedProvider
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -118,3 +118,12 @@ async def test_leaving_a_stream_closes_that_of_the_provider() -> None:
 def test_there_must_be_a_provider() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         FallbackProvider()
+
+
+def test_wrappers_show_what_they_wrap() -> None:
+    class Named(ScriptedProvider):
+        def __repr__(self) -> str:
+            return "Named()"
+
+    wrapped = FallbackProvider(RateLimitedProvider(Named([])), CachedProvider(Named([])))
+    assert repr(wrapped) == "FallbackProvider(RateLimitedProvider(Named()), CachedProvider(Named()))"

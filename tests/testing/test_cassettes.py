@@ -273,6 +273,28 @@ async def test_what_counts_as_the_same_request(path: Path, other: Other, matchin
             await replay.generate(other.request)
 
 
+@pytest.mark.parametrize("seen", [b"\x00", b"\x01"], ids=["the same", "another"])
+async def test_lenient_looks_at_images_and_at_calls_that_are_no_json(path: Path, seen: bytes) -> None:
+    shown = UserMessage((TextBlock("Look."), ImageBlock(b"\x00")))
+    called = AssistantMessage([ToolCall("1", "see", "{oops")])
+    await RecordingProvider(ScriptedProvider(["Nice."]), path).generate(ChatRequest(messages=[shown, called]))
+    replay = ReplayProvider(path, matching="lenient")
+    asked = ChatRequest(messages=[UserMessage((TextBlock("Look."), ImageBlock(seen))), called])
+    if seen == b"\x00":
+        assert (await replay.generate(asked)).text == "Nice."
+    else:
+        with pytest.raises(ConfigurationError, match=r'-\s*"data": "AA==",\n\+\s*"data": "AQ==",'):
+            await replay.generate(asked)
+
+
+def test_providers_of_cassettes_name_their_file(path: Path) -> None:
+    recording = RecordingProvider(ScriptedProvider([]), path, secrets=[SECRET])
+    replay = ReplayProvider(path, secrets=[SECRET])
+    assert str(path) in repr(recording)
+    assert repr(replay) == f"ReplayProvider('{path}', matching='strict')"
+    assert SECRET not in repr(recording) + repr(replay)
+
+
 async def test_strict_takes_the_way_of_asking_too_and_plays_each_once(path: Path) -> None:
     recording = RecordingProvider(ScriptedProvider(["One.", "Two."]), path)
     await recording.generate(REQUEST)
@@ -403,6 +425,7 @@ async def test_an_existing_cassette_is_added_to(path: Path) -> None:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
+from toolkit import ConfigurationError
 from toolkit.testing.cassette_file import append_exchange, prepare_file, read_exchanges
 
 path = Path(sys.argv[1])
@@ -414,12 +437,12 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     append_exchange(path, {**exchange, "filling": "x" * 2000})
-except OSError as error:
-    print(type(error).__name__, path.read_bytes() == before, len(read_exchanges(path)))
+except ConfigurationError as error:
+    print(str(error).partition(": ")[2], path.read_bytes() == before, len(read_exchanges(path)), sep=", ")
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit on the size of files; run it on Linux or macOS")
 def test_a_disk_that_is_full_leaves_no_half_of_a_line(path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout == "OSError True 1\n"
+    assert done.stdout == "File too large, True, 1\n"

@@ -76,24 +76,35 @@ def prepare_file(path: Path) -> None:
         with path.open("ab") as file:
             is_new = file.tell() == 0
     except OSError as error:
-        raise ConfigurationError(f"the cassette {path} can't be written: {error.strerror or error}") from error
+        raise _not_written(path, error) from error
     if not is_new:
         read_exchanges(path)
 
 
 def append_exchange(path: Path, exchange: _Plain) -> None:
-    """Write an exchange at the end, whole or not at all; other processes may do the same."""
+    """Write an exchange at the end, whole or not at all; other processes may do the same.
+
+    Raises:
+        ConfigurationError: It can't be written; what was there is as it was.
+    """
     line = canonical_json(exchange).encode() + b"\n"
-    with path.open("r+b", buffering=0) as file, _locked(file):
-        end = file.seek(0, os.SEEK_END)
-        if end == 0:
-            line = canonical_json({"cassette": _VERSION}).encode() + b"\n" + line
-        try:
-            while line:
-                line = line[file.write(line) :]
-        except OSError:
-            file.truncate(end)  # a disk that is full leaves no half of a line
-            raise
+    try:
+        with path.open("r+b", buffering=0) as file, _locked(file):
+            end = file.seek(0, os.SEEK_END)
+            if end == 0:
+                line = canonical_json({"cassette": _VERSION}).encode() + b"\n" + line
+            try:
+                while line:
+                    line = line[file.write(line) :]
+            except OSError:
+                file.truncate(end)  # a disk that is full leaves no half of a line
+                raise
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def _not_written(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"the cassette {path} can't be written: {error.strerror or error}")
 
 
 def read_exchanges(path: Path) -> list[Exchange]:
