@@ -1,4 +1,4 @@
-"""What anyio can't say or is too slow to say: whose cancellation it was, many calls at once, and waking a loop.
+"""What anyio can't say or is too slow to say: whose cancellation it was, calls at once or detached, and waking a loop.
 
 The one module that knows asyncio by name. On asyncio the standard library's own tasks run the calls of a turn, because
 they cost a fraction of a task group's; on trio it is a nursery.
@@ -39,6 +39,7 @@ __all__ = [
     "is_own_cancellation",
     "loop_waker",
     "LoopWaker",
+    "start_detached",
 ]
 
 CancellationMark: TypeAlias = int | None
@@ -119,6 +120,28 @@ def _is_taken(schedule: Callable[[Callable[[], object]], object], function: Call
 
 def _is_on_asyncio() -> bool:
     return cancellation_mark() is not None
+
+
+_detached: set[asyncio.Task[None]] = set()  # asyncio itself keeps no hold of its tasks
+
+
+def start_detached(call: _Call) -> None:
+    """Run a call in a task outside of every scope and group of the caller's, in a copy of the current context.
+
+    It must not raise an `Exception`, and who starts it sees to its end: at the end of the event loop it is cancelled.
+    """
+    if _is_on_asyncio():
+        task = asyncio.ensure_future(_awaited(call))
+        _detached.add(task)
+        task.add_done_callback(_detached.discard)
+        return
+    from trio.lowlevel import spawn_system_task  # noqa: PLC0415  # optional, and loaded already: it is running
+
+    spawn_system_task(_awaited, call, context=copy_context())
+
+
+async def _awaited(call: _Call) -> None:
+    await call()
 
 
 async def gather(calls: Sequence[_Call], limit: int | None) -> None:

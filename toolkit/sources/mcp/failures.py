@@ -1,0 +1,157 @@
+"""What went wrong with an MCP server, in words that say what to do."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+from typing import cast
+
+import anyio
+import httpx2
+from mcp import MCPError
+from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT
+from pydantic import ValidationError
+
+from toolkit.errors import McpError
+from toolkit.sources.mcp.servers import HttpFault, McpServer
+
+__all__ = ["McpAuthError", "McpConnectionError", "McpNotFoundError", "innermost", "is_loss", "to_mcp_error"]
+
+_LONGEST = 600
+
+
+class McpConnectionError(McpError):
+    """The server can't be reached, or the connection to it is lost: another try may help."""
+
+
+class McpAuthError(McpError):
+    """The server refuses who calls."""
+
+
+class McpNotFoundError(McpError):
+    """There is no such server, command, tool or method."""
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Return the first error in the groups that task groups make."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an error says that the connection or the session may be gone, rather than that a request is wrong."""
+    if isinstance(error, MCPError):
+        # An ended session is a status 404, of which the SDK makes this.
+        return error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "terminated" in error.message)
+    return isinstance(
+        error, (httpx2.TransportError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
+    )
+
+
+def to_mcp_error(
+    error: BaseException,
+    server: McpServer,
+    what: str,
+    *,
+    faults: Iterable[HttpFault] = (),
+    words: Iterable[str] = (),
+    seconds: float | None = None,
+) -> McpError:
+    """Return what happened as an error of ours; secrets of the server are struck out.
+
+    Args:
+        error: What was raised.
+        server: By whom.
+        what: What was tried, such as ``connect``.
+        faults: What went wrong in the requests below it.
+        words: The last lines that the server logged.
+        seconds: How long it was tried, for a timeout.
+    """
+    inner = innermost(error)
+    if isinstance(inner, McpError):
+        return inner
+    kind, reason = _reason(inner, list(faults), seconds)
+    said = list(words)
+    tail = f" Its last words: {_short(' | '.join(said[-5:]))}" if said else ""
+    return kind(server.redact(f"MCP server '{server.name}': could not {what}: {reason}{tail}"))
+
+
+def _reason(error: BaseException, faults: list[HttpFault], seconds: float | None) -> tuple[type[McpError], str]:
+    for fault in faults:
+        if fault.error is not None:
+            return _of_network(fault.error)
+    # Asking for an older transport or for a session's end may be refused; of what failed a call the last one counts.
+    for fault in reversed(faults):
+        if fault.status is not None:
+            return _of_status(fault.status)
+    if isinstance(error, TimeoutError):
+        return McpConnectionError, (
+            f"it gave no answer within {seconds:g} s; is it an MCP server, and does it speak this transport?"
+            if seconds is not None
+            else "it took too long"
+        )
+    if isinstance(error, FileNotFoundError):
+        return McpNotFoundError, f"{error.filename!r} was not found; install it, or give its whole path"
+    if isinstance(error, PermissionError):
+        return McpNotFoundError, f"{error.filename!r} can't be executed; is it a program, and is it yours to run?"
+    if isinstance(error, (httpx2.HTTPError, ssl.SSLError)):
+        return _of_network(error)
+    if isinstance(error, MCPError):
+        return _of_protocol(error)
+    if isinstance(error, ValidationError):
+        return McpError, f"what it answered is not MCP ({error.error_count()} problems); is it an MCP server?"
+    if isinstance(error, OSError):
+        return McpConnectionError, f"{type(error).__name__}: {_short(str(error))}"
+    return McpError, f"{type(error).__name__}: {_short(str(error))}"
+
+
+def _of_protocol(error: MCPError) -> tuple[type[McpError], str]:
+    message = _short(error.message)
+    if error.code == CONNECTION_CLOSED:
+        return McpConnectionError, "the connection was closed; did the server end, and is it an MCP server?"
+    if error.code == REQUEST_TIMEOUT:
+        return McpConnectionError, f"no answer came in time ({message})"
+    if error.code == METHOD_NOT_FOUND:
+        return McpNotFoundError, f"it does not know this ({message}); is it an MCP server that offers it?"
+    if "content type" in message:
+        return McpError, f"{message}; is it an MCP server, and is this its whole URL?"
+    return McpError, f"{message} (code {error.code})"
+
+
+def _of_status(status: int) -> tuple[type[McpError], str]:
+    if status in (401, 403):
+        return McpAuthError, (
+            f"it refuses who calls (HTTP {status}); give the right bearer=, headers= or auth= to http(...)"
+        )
+    if status in (404, 405, 406):
+        return McpNotFoundError, (
+            f"there is no MCP server at this URL (HTTP {status}); is it the whole URL, such as .../mcp, and does it "
+            "speak this transport: http(...) or sse(...)?"
+        )
+    if status >= 500 or status == 429:
+        return McpConnectionError, f"it failed (HTTP {status}); try again later"
+    return McpError, f"it refused the request (HTTP {status})"
+
+
+def _of_network(error: Exception) -> tuple[type[McpError], str]:
+    if _is_about_certificates(error):
+        return McpError, (
+            f"its certificate is not trusted ({_short(str(error))}); give http(...) a "
+            "verify=ssl.create_default_context(cafile=...)"
+        )
+    if isinstance(error, httpx2.TimeoutException):
+        return McpConnectionError, f"{type(error).__name__}: it gave no answer in time"
+    return McpConnectionError, f"{type(error).__name__}: {_short(str(error))}; is it running, and is the URL right?"
+
+
+def _is_about_certificates(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError) or "CERTIFICATE" in str(error).upper():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

@@ -1,0 +1,106 @@
+"""Tools of a server to which nothing is connected between calls."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import anyio
+import mcp.types as wire
+
+from toolkit.errors import McpError, ToolFailedError
+from toolkit.schema import ArgumentsParser, raw_arguments
+from toolkit.sources.mcp.failures import McpConnectionError
+from toolkit.sources.mcp.servers import McpServer
+from toolkit.sources.mcp.session import McpSession, SessionSettings
+from toolkit.sources.mcp.tools import call_tool, definition_of, mcp_tools, options_of
+from toolkit.tools.context import ToolContext
+from toolkit.tools.options import Duration, to_seconds
+from toolkit.tools.output import ToolOutput
+
+__all__ = ["MCPToolWrapper"]
+
+_TRIES = 3
+
+
+class MCPToolWrapper:
+    """A tool of a server that is connected for each call, and closed after it.
+
+    A call is tried three times in all, after one second and after two, where the server can't be reached in time; not
+    where it refuses who calls, or has no such tool. What failed once it was under way is tried again only where the
+    server says that the tool reads or is idempotent.
+
+    Args:
+        server: What `stdio`, `http` or `sse` give.
+        tool: What the server lists.
+        name: What a model calls it; None takes the server's name.
+        connect_timeout: Seconds for one try to start, connect and greet.
+        timeout: Seconds for one run.
+        first_pause: Seconds before the second try; twice as many before the third.
+    """
+
+    def __init__(
+        self,
+        server: McpServer,
+        tool: wire.Tool,
+        *,
+        name: str | None = None,
+        connect_timeout: Duration = 15.0,
+        timeout: Duration = 60.0,
+        first_pause: float = 1.0,
+    ) -> None:
+        self.definition = definition_of(tool, name or tool.name)
+        self.options = options_of(tool, server, None)  # the timeout is that of one run, and there may be several
+        self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
+        self.original_name = tool.name
+        self._server = server
+        self._connect_timeout = to_seconds(connect_timeout, "connect_timeout") or 15.0
+        self._timeout = to_seconds(timeout, "timeout") or 60.0
+        self._first_pause = first_pause
+
+    @classmethod
+    async def all_of(
+        cls, server: McpServer, *, prefix: str | None = None, connect_timeout: Duration = 15.0
+    ) -> list[Self]:
+        """Connect once to ask which tools there are, and return them all.
+
+        Raises:
+            McpError: The server can't be reached, or is none.
+        """
+        async with mcp_tools(server, prefix=prefix, connect_timeout=connect_timeout) as tools:
+            return [
+                cls(server, tool.listed, name=tool.definition.name, connect_timeout=connect_timeout) for tool in tools
+            ]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.definition.name} of {self._server.name}>"
+
+    async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
+        """Connect, call and close, as often as it takes."""
+        failure = ""
+        for attempt in range(1, _TRIES + 1):
+            is_under_way = False
+            try:
+                async with McpSession(self._server, self._settings()) as session:
+                    is_under_way = True
+                    with anyio.fail_after(self._timeout):
+                        return await call_tool(
+                            session, self.original_name, arguments, context, is_repeatable=self.options.idempotent
+                        )
+            except TimeoutError:
+                failure = f"MCP tool '{self.definition.name}' timed out after {self._timeout:g} seconds."
+                may_repeat = self.options.idempotent
+            except ToolFailedError as error:
+                failure = error.message
+                may_repeat = self.options.idempotent and isinstance(error.__cause__, McpConnectionError)
+            except McpError as error:
+                failure = str(error)
+                may_repeat = isinstance(error, McpConnectionError)
+            if not may_repeat:
+                after = " It may have taken effect." if is_under_way and "taken effect" not in failure else ""
+                raise ToolFailedError(f"{failure}{after}")
+            if attempt < _TRIES:
+                await anyio.sleep(self._first_pause * 2 ** (attempt - 1))
+        raise ToolFailedError(f"MCP tool execution failed after {_TRIES} attempts: {failure}")
+
+    def _settings(self) -> SessionSettings:
+        return SessionSettings(connect_timeout=self._connect_timeout, on_listed=lambda _: None)

@@ -1,0 +1,334 @@
+"""Where an MCP server is and how it is reached: a program to start, or a URL. No secret is in any repr."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import ssl
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, Protocol, TextIO
+from urllib.parse import urlsplit, urlunsplit
+
+import anyio.to_thread
+import httpx2
+from mcp.client import Transport
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from toolkit.errors import ConfigurationError
+
+__all__ = [
+    "HttpFault",
+    "HttpServer",
+    "McpServer",
+    "StdioServer",
+    "faults_of_call",
+    "http",
+    "sse",
+    "stdio",
+]
+
+_LOG = logging.getLogger("toolkit.sources.mcp")
+_TAIL_LINES = 20
+_TAIL_CHARS = 2_000
+_READ_TIMEOUT = 300.0
+_TIMEOUT = 30.0
+_PROGRAM = re.compile(r"[\w@./][\w@./-]*")
+_SECRET = re.compile(r"auth|key|token|secret|cookie|session|password|credential", re.IGNORECASE)
+
+
+class McpServer(Protocol):
+    """How a server is reached: `stdio`, `http` and `sse` make one, and a transport of your own may be one.
+
+    It can be opened several times, one after the other: after a loss the connection is made anew.
+    """
+
+    @property
+    def name(self) -> str:
+        """What errors and logs call it; never a secret."""
+        ...
+
+    def open(self, words: deque[str]) -> Transport:
+        """Give the SDK's transport streams for one connection; `words` takes the last lines that the server logs."""
+        ...
+
+    def redact(self, text: str) -> str:
+        """Return `text` without the secrets that reach the server."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpFault:
+    """What went wrong below the protocol: a status, or an exception of the network's."""
+
+    status: int | None = None
+    error: Exception | None = None
+
+
+faults_of_call: ContextVar[list[HttpFault] | None] = ContextVar("toolkit_mcp_http_faults", default=None)
+"""Takes what goes wrong in the requests of the current call: the SDK hands on no status."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdioServer:
+    """A program that speaks MCP on its standard input and output; started for each connection, ended with it.
+
+    Args:
+        command: The program.
+        arguments: Its arguments; no repr shows them, as they may hold a key.
+        env: Set besides the few variables that it inherits (``PATH``, ``HOME`` and their like).
+        cwd: Its working directory; None is that of this process.
+        name: What errors and logs call it.
+    """
+
+    command: str
+    arguments: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: Path | None = None
+    name: str
+
+    def open(self, words: deque[str]) -> Transport:
+        """Start the program; what it writes to its standard error is logged."""
+        return self._open(words)
+
+    @asynccontextmanager
+    async def _open(self, words: deque[str]) -> AsyncGenerator[Any]:
+        parameters = StdioServerParameters(
+            command=self.command, args=list(self.arguments), env=dict(self.env), cwd=self.cwd
+        )
+        with _Listener(self, words) as listener:
+            try:
+                async with stdio_client(parameters, listener.file) as streams:
+                    listener.release()
+                    yield streams
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await listener.finish()
+
+    def redact(self, text: str) -> str:
+        """Return `text` without the values of `env` whose names tell of secrets."""
+        return _struck(text, _secrets_of(self.env))
+
+
+class _Listener:
+    """Reads what a program writes to its standard error, line by line, on a thread: no pipe may fill up."""
+
+    def __init__(self, server: StdioServer, words: deque[str]) -> None:
+        self._server = server
+        self._words = words
+
+    def __enter__(self) -> _Listener:
+        reader, writer = os.pipe()
+        self.file: TextIO = os.fdopen(writer, "w")
+        self._thread = threading.Thread(target=self._listen, args=(reader,), name="mcp-stderr", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Leave the program as the only one that writes."""
+        self.file.close()
+
+    async def finish(self) -> None:
+        """Wait until all is read; a child of the program's that holds on is not waited for."""
+        self.release()
+        await anyio.to_thread.run_sync(self._thread.join, 1.0)
+
+    def _listen(self, reader: int) -> None:
+        with os.fdopen(reader, "r", encoding="utf-8", errors="replace") as lines:
+            while line := lines.readline(_TAIL_CHARS):
+                if text := self._server.redact(line.rstrip()):
+                    self._words.append(text)
+                    _LOG.info("%s: %s", self._server.name, text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpServer:
+    """A server at a URL.
+
+    Args:
+        url: Where it is; a repr shows neither user nor query.
+        headers: Sent with each request.
+        auth: What signs each request, such as the SDK's ``OAuthClientProvider``.
+        verify: Which certificates are trusted; None takes the system's.
+        timeout: Seconds to connect and to send.
+        is_sse: Whether it speaks the older transport, server-sent events, rather than streamable HTTP.
+        name: What errors and logs call it.
+    """
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    auth: httpx2.Auth | None = field(default=None, repr=False)
+    verify: ssl.SSLContext | None = field(default=None, repr=False)
+    timeout: float = _TIMEOUT
+    is_sse: bool = False
+    name: str
+
+    def open(self, words: deque[str]) -> Transport:  # noqa: ARG002 - a server elsewhere keeps its log there
+        """Connect."""
+        return self._open_sse() if self.is_sse else self._open_http()
+
+    @asynccontextmanager
+    async def _open_http(self) -> AsyncGenerator[Any]:
+        async with self._client() as client, streamable_http_client(self.url, http_client=client) as streams:
+            yield streams
+
+    @asynccontextmanager
+    async def _open_sse(self) -> AsyncGenerator[Any]:
+        def make(*_: Any, **__: Any) -> httpx2.AsyncClient:
+            return self._client()
+
+        async with sse_client(self.url, httpx_client_factory=make) as streams:
+            yield streams
+
+    def _client(self) -> httpx2.AsyncClient:
+        verify = True if self.verify is None else self.verify
+        return _NotingClient(
+            headers=dict(self.headers),
+            auth=self.auth,
+            verify=verify,
+            timeout=httpx2.Timeout(self.timeout, read=_READ_TIMEOUT),
+        )
+
+    def redact(self, text: str) -> str:
+        """Return `text` without the headers that tell of secrets, and without the user and query of the URL."""
+        parts = urlsplit(self.url)
+        secrets = [*_secrets_of(self.headers), parts.query, parts.password or ""]
+        return _struck(text.replace(self.url, _place(self.url)), secrets)
+
+
+class _NotingClient(httpx2.AsyncClient):
+    """Tells the call whose request failed how it failed."""
+
+    async def send(self, request: httpx2.Request, *args: Any, **options: Any) -> httpx2.Response:
+        faults = faults_of_call.get()
+        try:
+            response = await super().send(request, *args, **options)
+        except Exception as error:
+            if faults is not None:
+                faults.append(HttpFault(error=error))
+            raise
+        if faults is not None and response.status_code >= 400:
+            faults.append(HttpFault(status=response.status_code))
+        return response
+
+
+def stdio(
+    command: str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    name: str | None = None,
+) -> StdioServer:
+    """Say which program is the server.
+
+    ::
+
+        stdio("npx", "-y", "@modelcontextprotocol/server-everything")
+        stdio(sys.executable, "-m", "mcp_server_time", env={"TZ": "UTC"})
+
+    Args:
+        command: The program, found on the ``PATH``.
+        arguments: Its arguments.
+        env: Set besides ``PATH``, ``HOME`` and their like; nothing else of this process's environment is inherited.
+        cwd: Its working directory.
+        name: What errors and logs call it; None takes the first argument that is no option, else the command.
+
+    Raises:
+        ConfigurationError: The command is empty.
+    """
+    if not command:
+        raise ConfigurationError("a server needs a command, such as stdio('npx', '-y', 'a-server')")
+    called = next((argument for argument in arguments if _PROGRAM.fullmatch(argument)), command)
+    return StdioServer(
+        command=command,
+        arguments=arguments,
+        env=dict(env or {}),
+        cwd=None if cwd is None else Path(cwd),
+        name=name or PurePath(called).name or command,
+    )
+
+
+def http(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    bearer: str | None = None,
+    auth: httpx2.Auth | None = None,
+    verify: ssl.SSLContext | None = None,
+    timeout: float = _TIMEOUT,
+    name: str | None = None,
+) -> HttpServer:
+    """Say at which URL a server speaks streamable HTTP.
+
+    Args:
+        url: Such as ``https://example.com/mcp``.
+        headers: Sent with each request.
+        bearer: A token, sent as ``Authorization: Bearer ...``.
+        auth: What signs each request, such as ``mcp.client.auth.OAuthClientProvider``.
+        verify: Which certificates are trusted; None takes the system's.
+        timeout: Seconds to connect and to send; an answer may take as long as the call.
+        name: What errors and logs call it; None takes the host.
+
+    Raises:
+        ConfigurationError: The URL is not absolute.
+    """
+    place = urlsplit(url)
+    if place.scheme not in ("http", "https") or not place.hostname:
+        raise ConfigurationError("the URL of an MCP server must be absolute, such as https://example.com/mcp")
+    signed = dict(headers or {})
+    if bearer is not None:
+        signed["Authorization"] = f"Bearer {bearer}"
+    return HttpServer(
+        url=url, headers=signed, auth=auth, verify=verify, timeout=timeout, name=name or place.netloc.rpartition("@")[2]
+    )
+
+
+def sse(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    bearer: str | None = None,
+    auth: httpx2.Auth | None = None,
+    verify: ssl.SSLContext | None = None,
+    timeout: float = _TIMEOUT,
+    name: str | None = None,
+) -> HttpServer:
+    """Say at which URL a server speaks the older transport, server-sent events; the settings are those of `http`."""
+    made = http(url, headers=headers, bearer=bearer, auth=auth, verify=verify, timeout=timeout, name=name)
+    return HttpServer(
+        url=made.url,
+        headers=made.headers,
+        auth=auth,
+        verify=verify,
+        timeout=timeout,
+        is_sse=True,
+        name=made.name,
+    )
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _secrets_of(values: Mapping[str, str]) -> list[str]:
+    secrets = [value for name, value in values.items() if _SECRET.search(name)]
+    return [*secrets, *(value.rpartition(" ")[2] for value in secrets)]  # with and without its "Bearer "
+
+
+def _struck(text: str, secrets: Iterable[str]) -> str:
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= 4:
+            text = text.replace(secret, "***")
+    return text

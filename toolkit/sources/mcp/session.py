@@ -1,0 +1,355 @@
+"""One server and its session: opened, kept and closed by one task, used by any, opened again when it is lost.
+
+The SDK's task groups are entered and left by that task alone, which belongs to no scope of the caller's: so tools may
+be opened in one task and closed in another, in any order. Requests are made in the tasks that want them; cancelling
+one of those tells the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio
+import mcp.types as wire
+from mcp import Client
+from mcp.client import IncomingMessage, Transport
+from mcp.client.session import ElicitationFnT, SamplingFnT
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+
+from toolkit.errors import McpError, ToolkitError
+from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_loss, to_mcp_error
+from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
+from toolkit.tools.backend import start_detached
+
+__all__ = ["McpSession", "SessionSettings"]
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("toolkit.sources.mcp")
+_MAX_PAGES = 1_000
+_CLOSE_SECONDS = 5.0
+_PROBE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """How a session is held.
+
+    Args:
+        connect_timeout: Seconds to start, connect, greet and list the tools.
+        sampling: Answers the server's requests for a model's words; None offers no such thing.
+        elicitation: Answers the server's questions to the user; None offers no such thing.
+        on_listed: Told of the tools whenever they are listed, also the first time; must not raise once that is over.
+    """
+
+    connect_timeout: float
+    sampling: SamplingFnT | None = None
+    elicitation: ElicitationFnT | None = None
+    on_listed: Callable[[list[wire.Tool]], None]
+
+
+class McpSession:
+    """A connection to a server that is made again when it is lost.
+
+    Use it as an async context manager: it is connected inside, and nothing of it is left outside.
+
+    Raises:
+        McpError: On entering: the server can't be reached, or is none.
+    """
+
+    def __init__(self, server: McpServer, settings: SessionSettings) -> None:
+        self.server = server
+        self._settings = settings
+        self._client: Client | None = None
+        self._bell = anyio.Event()
+        self._reviving = anyio.Lock()
+        self._is_wanted = False
+        self._is_opening = False
+        self._is_closing = False
+        self._is_stale = False
+        self._is_over = True
+        self._failures = 0
+        self._failure: ToolkitError | None = None
+
+    async def __aenter__(self) -> Self:
+        self._is_over = False
+        start_detached(self._own)
+        try:
+            await self._connected()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def request(self, what: str, make: Callable[[Client], Awaitable[T]], *, is_repeatable: bool = True) -> T:
+        """Make a request, on a new connection where the old one is lost.
+
+        Args:
+            what: What it is, for an error.
+            make: Makes it.
+            is_repeatable: Whether it may be made again when it is not known what became of the first one.
+
+        Raises:
+            McpError: The server refused it or can't be reached.
+        """
+        client = await self._connected()
+        faults: list[HttpFault] = []
+        before = faults_of_call.set(faults)
+        try:
+            return await make(client)
+        except Exception as error:
+            failure = to_mcp_error(error, self.server, what, faults=faults)
+            inner = innermost(error)
+            has_network_failed = any(fault.error is not None for fault in faults)
+            if isinstance(inner, TimeoutError) or not (is_loss(inner) or has_network_failed):
+                raise failure from error
+            note = await self._revived(client)
+            if not is_repeatable:
+                raise McpConnectionError(f"{failure} It may have taken effect and was not repeated. {note}") from error
+        finally:
+            faults_of_call.reset(before)
+        return await self._repeated(what, make)
+
+    async def _repeated(self, what: str, make: Callable[[Client], Awaitable[T]]) -> T:
+        client = await self._connected()
+        try:
+            return await make(client)
+        except Exception as error:
+            raise to_mcp_error(error, self.server, what) from error
+
+    async def _connected(self) -> Client:
+        failures = self._failures
+        if self._client is None and not self._is_opening:
+            self._is_wanted = True
+            self._ring()
+        while True:
+            client = self._client
+            if client is not None:
+                return client
+            if self._is_over or self._is_closing:
+                raise McpError(
+                    f"MCP server '{self.server.name}': its tools are closed; use them inside of `async with`"
+                )
+            if self._failures > failures and self._failure is not None:
+                raise self._failure
+            await self._bell.wait()
+
+    async def _revived(self, client: Client) -> str:
+        """See whether a connection still serves, and make another where it does not; say how that went."""
+        async with self._reviving:
+            if self._client is client:
+                with suppress(Exception), anyio.move_on_after(_PROBE_SECONDS):
+                    self._settings.on_listed(await _listed(client, self.server))
+                    return "The server is still there."
+                self._lose(client)
+            try:
+                await self._connected()
+            except McpError as error:
+                return f"It can't be connected again: {error}"
+            return "It is connected again."
+
+    def _ring(self) -> None:
+        self._bell.set()
+        self._bell = anyio.Event()
+
+    def _lose(self, client: Client | None) -> None:
+        if client is not None and self._client is client:
+            self._client = None
+            self._ring()
+
+    async def _close(self) -> None:
+        self._is_closing = True
+        self._ring()
+        with anyio.CancelScope(shield=True):
+            while not self._is_over:
+                await self._bell.wait()
+
+    # the owner's task
+
+    async def _own(self) -> None:
+        try:
+            while True:
+                while not (self._is_wanted or self._is_closing):
+                    await self._bell.wait()
+                if self._is_closing:
+                    return
+                self._is_wanted, self._is_opening = False, True
+                failure = await self._hold()
+                self._client, self._is_opening = None, False
+                if failure is not None:
+                    self._failure = failure
+                    self._failures += 1
+                self._ring()
+        finally:
+            self._client, self._is_over = None, True
+            self._ring()
+
+    async def _hold(self) -> ToolkitError | None:
+        """Hold one connection from its beginning to its end; return why it could not begin."""
+        words: deque[str] = deque(maxlen=20)
+        faults: list[HttpFault] = []
+        faults_of_call.set(faults)
+        seconds = self._settings.connect_timeout
+        is_open = False
+
+        try:
+            client = self._made(words)
+            # One scope for all that is opened in here: one round a part of it could not be left first.
+            with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
+                async with client:
+                    self._settings.on_listed(await _listed(client, self.server))
+                    scope.deadline = math.inf
+                    self._client, self._is_opening, is_open = client, False, True
+                    self._ring()
+                    await self._attend(client)
+                    # A server that is gone must not hold up what comes next.
+                    scope.deadline = anyio.current_time() + _CLOSE_SECONDS
+            if scope.cancelled_caught and not is_open:
+                raise TimeoutError  # noqa: TRY301 - told in the same words as others
+        except Exception as error:  # noqa: BLE001 - told to who waits for the connection
+            inner = innermost(error)
+            if is_open:
+                _LOG.info("MCP server '%s': the connection ended with %s", self.server.name, type(inner).__name__)
+                return None
+            if isinstance(inner, ToolkitError):
+                return inner
+            failure = to_mcp_error(inner, self.server, "connect", faults=faults, words=words, seconds=seconds)
+            failure.__cause__ = inner
+            return failure
+        return None
+
+    def _made(self, words: deque[str]) -> Client:
+        def ended() -> None:
+            self._lose(client)
+
+        client = Client(
+            _Watched(self.server.open(words), ended),
+            sampling_callback=self._settings.sampling,
+            elicitation_callback=self._settings.elicitation,
+            message_handler=self._on_message,
+            client_info=wire.Implementation(name="toolkit", version="0.1.0"),
+            cache=None,
+        )
+        return client
+
+    async def _attend(self, client: Client) -> None:
+        """Stay until the connection is lost or to be closed; list the tools anew when they change."""
+        async with anyio.create_task_group() as tasks:
+            if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                tasks.start_soon(self._listen, client)
+            while self._client is client and not self._is_closing:
+                if self._is_stale:
+                    self._is_stale = False
+                    tasks.start_soon(self._list_again, client)
+                await self._bell.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _listen(self, client: Client) -> None:
+        """Take the changes of a server that tells them only to who subscribes."""
+        tools = client.server_capabilities.tools
+        if tools is None or not tools.list_changed:
+            return
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._changed()
+        except Exception as error:  # noqa: BLE001 - a server may tell of no changes; its tools serve all the same
+            _LOG.info("MCP server '%s' tells of no changes: %s", self.server.name, type(innermost(error)).__name__)
+
+    async def _list_again(self, client: Client) -> None:
+        try:
+            with anyio.fail_after(self._settings.connect_timeout):
+                self._settings.on_listed(await _listed(client, self.server))
+        except Exception as error:  # noqa: BLE001 - the tools stay as they were
+            reason = to_mcp_error(error, self.server, "list the tools again", seconds=self._settings.connect_timeout)
+            _LOG.warning("%s", reason)
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, wire.ToolListChangedNotification):
+            self._changed()
+
+    def _changed(self) -> None:
+        # Only noted here: who delivers messages must not wait for one.
+        self._is_stale = True
+        self._ring()
+
+
+async def _listed(client: Client, server: McpServer) -> list[wire.Tool]:
+    """Return the tools of all pages."""
+    if client.server_capabilities.tools is None:
+        return []
+    tools: list[wire.Tool] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        if page.next_cursor is None or page.next_cursor == cursor:
+            return tools
+        cursor = page.next_cursor
+    raise McpError(f"MCP server '{server.name}' lists its tools on more than {_MAX_PAGES} pages")
+
+
+class _Watched:
+    """A transport that says when nothing more can come from it."""
+
+    def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
+        self._transport = transport
+        self._ended = ended
+
+    async def __aenter__(self) -> Any:
+        read, write = await self._transport.__aenter__()
+        return _WatchedStream(read, self._ended), write
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._transport.__aexit__(kind, error, traceback)
+
+
+class _WatchedStream:
+    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
+        self._stream = stream
+        self._ended = ended
+
+    @property
+    def last_context(self) -> Any:
+        """The context of who sent the last item, which the SDK looks for."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._ended()
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        left: bool | None = await self._stream.__aexit__(kind, error, traceback)
+        return left
