@@ -234,6 +234,7 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("must not have a query or fragment", {"base_url": "https://pets.test/?key=s3cret"}),
     ("auth must be Bearer, ApiKey, Basic", {"auth": 5}),
     ("timeout must be more than 0 seconds", {"timeout": 0}),
+    ("max_response_bytes must be 1 or more, not 0", {"max_response_bytes": 0}),
 ]
 
 

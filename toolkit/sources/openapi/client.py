@@ -35,7 +35,7 @@ class Caller:
         headers: Sent with each request.
         timeout: Seconds for a call.
         limits: How much of a response is taken.
-        transport: What sends; None is the network.
+        transport: What sends, on whichever event loop a call is; None is the network.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Caller:
         """Give the open client, or one for this call alone where the call is on another event loop."""
         if self._client is None:
             raise ToolFailedError("The tools of this document are closed: use them inside their `async with` block.")
-        if current_token() == self._home:
+        if self._transport is not None or current_token() == self._home:
             yield self._client
             return
         async with self._new_client() as client:

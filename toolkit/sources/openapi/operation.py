@@ -27,6 +27,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _IN_BRACES = re.compile(r"\{([^{}]+)\}")
 _NOT_IN_AN_ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]+")
+_FALLBACK = "application/octet-stream"
 _SET_ELSEWHERE = {"accept", "content-type", "authorization"}
 _STYLES = {
     "path": ("simple", "label", "matrix"),
@@ -235,12 +236,7 @@ class _Arguments:
         self.required: list[str] = []
 
     def add_parameter(self, part: Part) -> None:
-        told = (
-            {key: value for key, value in part.value.items() if key != "schema"}
-            if is_object(part.value)
-            else part.value
-        )
-        read: v3_0.Parameter | v3_1.Parameter = _read(self._models.Parameter, part.of(told), "a parameter")
+        read: v3_0.Parameter | v3_1.Parameter = _read(self._models.Parameter, _without_schema(part), "a parameter")
         place: Place = read.param_in.value
         if place == "header" and read.name.lower() in _SET_ELSEWHERE:
             return  # so OpenAPI has it: they are said elsewhere in the document
@@ -329,9 +325,6 @@ class _Arguments:
         return name
 
 
-_FALLBACK = "application/octet-stream"
-
-
 def _parameters(item: Part, part: Part, path: str) -> Iterator[Part]:
     """Yield the parameters of an operation: its own go before those of its path, by name and place."""
     found: dict[tuple[object, object], Part] = {}
@@ -363,8 +356,15 @@ def _encoding(read: v3_0.Parameter | v3_1.Parameter, place: Place, subject: str)
     )
 
 
+def _without_schema(part: Part) -> Part:
+    """Return a parameter without its schema: JSON Schema says what is right in it, and knows more than the models."""
+    if not is_object(part.value):
+        return part
+    return part.of({key: value for key, value in part.value.items() if key != "schema"})
+
+
 def _without_schemas(part: Part) -> Part:
-    """Return a body without its schemas: JSON Schema says what is right in them, and knows more than the models."""
+    """Return a body without its schemas, for the same reason."""
     content = part.at("content").value
     if not is_object(content):
         return part

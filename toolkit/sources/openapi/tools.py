@@ -105,6 +105,9 @@ async def openapi_tools(
     seconds = to_seconds(timeout, "timeout") or 0.0
     if base_url is not None:
         _check_base_url(base_url)
+    for name, size in (("max_response_bytes", max_response_bytes), ("max_file_bytes", max_file_bytes)):
+        if size < 1:
+            raise ConfigurationError(f"{name} must be 1 or more, not {size}")
     secrets = Secrets()
     secrets.add(*(value for name, value in (headers or {}).items() if _SECRET_HEADER.search(name)))
 
