@@ -52,6 +52,8 @@ def test_importing_loads_nothing_that_is_optional_or_needed_later() -> None:
     [
         "toolkit.builtin",
         "toolkit.providers",
+        "toolkit.providers.anthropic",
+        "toolkit.providers.google",
         "toolkit.providers.local",
         "toolkit.providers.openai",
         "toolkit.sources.openapi",

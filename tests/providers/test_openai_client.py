@@ -497,6 +497,25 @@ async def test_a_key_that_the_server_repeats_is_not_in_the_traceback(server: Ser
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+async def test_a_key_that_no_header_can_carry_is_not_shown(server: Server) -> None:
+    async def wrong_key() -> str:
+        return f"{SECRET}\n"
+
+    async with OpenAIProvider("test-1", base_url=server.url, api_key=wrong_key) as provider:
+        with pytest.raises(ProviderError, match=r"\[key\]") as caught:
+            await provider.generate(REQUEST)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_no_log_has_the_key(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    await ask(server)
+    with pytest.raises(ProviderAuthError):
+        await listen(server, refusal(401, "Bad key"))
+    assert caplog.text
+    assert SECRET not in caplog.text
+
+
 @pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
 async def test_no_server_names_the_url_and_what_to_do(streams: bool) -> None:
     nowhere = Server(f"http://user:pass@127.0.0.1:{closed_port()}/v1")

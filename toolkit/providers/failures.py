@@ -206,7 +206,7 @@ class Failures:
         return _short(self._without_secrets(text))
 
     def _without_secrets(self, text: str) -> str:
-        for secret in self.secrets:
+        for secret in map(str.strip, self.secrets):
             if len(secret) >= _SHORTEST_SECRET:
                 text = text.replace(secret, "[key]")
         return text
