@@ -14,6 +14,7 @@ from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNa
 from toolkit.tools.approval import ApprovalHook
 from toolkit.tools.backend import gather
 from toolkit.tools.decorators import tool_from_function
+from toolkit.tools.events import Observer
 from toolkit.tools.execution import (
     Aborted,
     Deferred,
@@ -181,21 +182,30 @@ class ToolRegistry(Generic[Ctx]):
 
     @overload
     async def execute(
-        self: ToolRegistry[object], call: ToolCall, ctx: object = None, *, approve: ApprovalHook | None = None
+        self: ToolRegistry[object],
+        call: ToolCall,
+        ctx: object = None,
+        *,
+        approve: ApprovalHook | None = None,
+        observer: Observer | None = None,
     ) -> ToolResult: ...
     @overload
-    async def execute(self, call: ToolCall, ctx: Ctx, *, approve: ApprovalHook | None = None) -> ToolResult: ...
-    async def execute(self, call: ToolCall, ctx: Any = None, *, approve: ApprovalHook | None = None) -> ToolResult:
+    async def execute(
+        self, call: ToolCall, ctx: Ctx, *, approve: ApprovalHook | None = None, observer: Observer | None = None
+    ) -> ToolResult: ...
+    async def execute(
+        self, call: ToolCall, ctx: Any = None, *, approve: ApprovalHook | None = None, observer: Observer | None = None
+    ) -> ToolResult:
         """Run one call and return its result; whatever the model did wrong is in the result, never raised.
 
         The same rules hold as in a loop: repair, validation, permissions, limits. What asks for approval is denied
-        unless `approve` is given, which is then asked about every call.
+        unless `approve` is given, which is then asked about every call. `observer` takes its events.
         """
-        if approve is None:
+        if approve is None and observer is None:
             prepared = prepare(call, self._registrations, _NOTHING_CONFIGURED, self.permissions)
             if isinstance(prepared, Ready) and prepared.asks is None:  # nobody is to be asked: a tenth less time
                 return await run(prepared, ctx, _NOTHING_CONFIGURED)
-        return await self._execute(call, ctx, ExecutionPolicy(approve=approve))
+        return await self._execute(call, ctx, ExecutionPolicy(approve=approve, observer=observer))
 
     @overload
     async def execute_all(

@@ -52,7 +52,7 @@ def describe() -> None:
             say(ECHO)
 
 
-def call(request: dict[str, Any]) -> None:
+def call(request: dict[str, Any]) -> None:  # noqa: C901
     said = request["params"]["text"]
     match MODE:
         case "silent":

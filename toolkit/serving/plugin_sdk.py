@@ -1,0 +1,139 @@
+"""A registry as a plugin: a program that another one starts, and speaks to over standard input and output."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import IO, Any, overload
+
+import anyio
+import anyio.to_thread
+
+from toolkit.chat import ContentBlock, FileBlock, TextBlock, ToolCall
+from toolkit.tools.events import ToolEvent, ToolExecutionUpdate, ToolProgress
+from toolkit.tools.handler import Ctx
+from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["serve_plugin"]
+
+_logger = logging.getLogger("toolkit.plugins")
+
+
+@overload
+def serve_plugin(registry: ToolRegistry[object] | ToolRegistry[None], ctx: None = None) -> None: ...
+@overload
+def serve_plugin(registry: ToolRegistry[Ctx], ctx: Ctx) -> None: ...
+def serve_plugin(registry: ToolRegistry[Any], ctx: Any = None) -> None:
+    """Serve a registry as a plugin until standard input ends.
+
+    ::
+
+        if __name__ == "__main__":
+            serve_plugin(ToolRegistry([stats, median]))
+
+    `plugin_tools` reads it, and so does any other program that speaks the protocol. Calls run at once, each by the
+    registry's rules; updates are written while they run, and a cancelled call is cancelled. What tools print goes to
+    standard error: standard output is the protocol's.
+
+    Args:
+        registry: The tools; what asks for approval is denied, since nobody is there to give it.
+        ctx: What they get as their context.
+    """
+    # Kept before anything can print: from here on file descriptor 1 is another name of standard error.
+    sys.stdout.flush()
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    anyio.run(_Server(registry, ctx, requests, answers).run)
+
+
+class _Server:
+    def __init__(self, registry: ToolRegistry[Any], ctx: Any, requests: IO[bytes], answers: IO[bytes]) -> None:
+        self._registry = registry
+        self._ctx = ctx
+        self._requests = requests
+        self._answers = answers
+        self._scopes: dict[str, anyio.CancelScope] = {}
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            while line := await anyio.to_thread.run_sync(self._requests.readline, abandon_on_cancel=True):
+                try:
+                    request: Any = json.loads(line)
+                except ValueError:
+                    request = None
+                match request:
+                    case {"type": "describe"}:
+                        self.write(self._description())
+                    case {"type": "call", "params": dict()}:
+                        tasks.start_soon(self._call, request)
+                    case {"type": "cancel", "call_id": str(call_id)} if call_id in self._scopes:
+                        self._scopes[call_id].cancel()
+                    case {"type": "cancel"}:
+                        pass  # it has ended meanwhile
+                    case _:
+                        _logger.warning("not a request: %r", line[:200])
+            # What runs may finish: who wants it to end sooner ends this process.
+
+    def write(self, message: Mapping[str, Any]) -> None:
+        self._answers.write(json.dumps(message, default=str).encode() + b"\n")
+        self._answers.flush()
+
+    def _description(self) -> dict[str, Any]:
+        tools = [
+            {"name": each.name, "description": each.description, "parameters": each.parameters}
+            for each in self._registry.definitions()
+        ]
+        return {"tools": tools, "extensions": ["concurrent", "updates", "cancel"]}
+
+    async def _call(self, request: Mapping[str, Any]) -> None:
+        call_id = str(request.get("call_id", ""))
+        name = request.get("tool") or (self._registry.names[0] if len(self._registry) == 1 else "")
+        call = ToolCall(call_id, str(name), json.dumps(request["params"]))
+        with anyio.CancelScope() as scope:
+            self._scopes[call_id] = scope
+            try:
+                result = await self._registry.execute(call, self._ctx, observer=_Updates(self, call_id))
+            finally:
+                del self._scopes[call_id]
+            content = [TextBlock(result.content)] if isinstance(result.content, str) else result.content
+            self.write(
+                {
+                    "call_id": call_id,
+                    "content": [_part(block) for block in content],
+                    "error": result.is_error,
+                    "details": result.details,
+                }
+            )
+
+
+class _Updates:
+    """Writes what a running call shows."""
+
+    def __init__(self, server: _Server, call_id: str) -> None:
+        self._server = server
+        self._call_id = call_id
+
+    async def emit(self, event: ToolEvent) -> None:
+        if isinstance(event, (ToolExecutionUpdate, ToolProgress)):
+            self.offer(event)
+
+    def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        content = event.text if isinstance(event, ToolProgress) else event.output.content
+        blocks = [TextBlock(content)] if isinstance(content, str) else content
+        self._server.write({"type": "update", "call_id": self._call_id, "content": [_part(block) for block in blocks]})
+
+
+def _part(block: ContentBlock) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    part: dict[str, Any] = {"type": block.type, "mimeType": block.media_type}
+    if isinstance(block, FileBlock):
+        part["name"] = block.name
+    if block.data is not None:
+        return {**part, "data": b64encode(block.data).decode()}
+    return {**part, "url": getattr(block, "url", None)}
