@@ -18,6 +18,8 @@ from tests.providers.vendor_answers import (
 from toolkit import (
     ChatRequest,
     ChatResponse,
+    ConfigurationError,
+    ProviderAuthError,
     ProviderError,
     ProviderTimeoutError,
     ResponseDone,
@@ -100,6 +102,26 @@ async def ask(adapter: Adapter, url: str, *, streams: bool = False, request: Cha
 
 
 both_ways = pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
+
+
+@pytest.mark.parametrize("url", ["example.com", "ftp://example.com", "http://", "http://[::1", "http://h:99999"])
+def test_what_is_no_address_is_refused_at_once(adapter: Adapter, url: str) -> None:
+    with pytest.raises(ConfigurationError, match="base_url is not an address"):
+        adapter.make(url)
+
+
+def test_a_key_with_odd_letters_is_refused_and_not_shown(adapter: Adapter) -> None:
+    made = {"anthropic": AnthropicProvider, "google": GoogleProvider}[adapter.name]
+    with pytest.raises(ProviderAuthError, match="copy it anew") as caught:
+        made("test-1", api_key="kéy-0123456789")
+    assert "0123456789" not in str(caught.value)
+
+
+async def test_a_line_end_after_the_key_is_left_out(adapter: Adapter, server: Server) -> None:
+    made = {"anthropic": AnthropicProvider, "google": GoogleProvider}[adapter.name]
+    async with made("test-1", base_url=server.root, api_key=f"{SECRET}\n") as provider:
+        await provider.generate(REQUEST)
+    assert SECRET in str(server.headers)
 
 
 @both_ways

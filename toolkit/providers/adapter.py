@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, without_credentials
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_url, without_credentials
 
 __all__ = ["Adapter", "Decoder"]
 
@@ -42,12 +42,15 @@ class Adapter(ABC):
         name: What errors call the provider.
         base_url: Where requests go.
         clients: What holds the connections.
+
+    Raises:
+        ConfigurationError: `base_url` is not an address.
     """
 
     def __init__(self, model: str, *, name: str, base_url: str, clients: ClientOfLoop[Any]) -> None:
         self.model = model
         self.name = name
-        self._base_url = base_url
+        self._base_url = checked_url(base_url)
         self._clients = clients
 
     def __repr__(self) -> str:

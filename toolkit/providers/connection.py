@@ -18,10 +18,21 @@ import httpx2
 from anyio.lowlevel import RunVar
 from pydantic_core import from_json
 
+from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.failures import Failures, request_id_of
 
-__all__ = ["Answer", "ClientOfLoop", "EventStream", "Exchange", "Send", "is_loopback", "without_credentials"]
+__all__ = [
+    "Answer",
+    "ClientOfLoop",
+    "EventStream",
+    "Exchange",
+    "Send",
+    "checked_key",
+    "checked_url",
+    "is_loopback",
+    "without_credentials",
+]
 
 ClientT = TypeVar("ClientT")
 
@@ -215,6 +226,34 @@ async def _closed_with(response: httpx2.Response) -> AsyncGenerator[AsyncIterato
             with suppress(Exception):
                 while True:
                     await anext(pieces)
+
+
+def checked_url(url: str) -> str:
+    """Return the URL where it can be one of a server.
+
+    Raises:
+        ConfigurationError: It can't; the URL is not shown, since it may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"base_url is not an address: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError("base_url is not an address: it begins with http:// or https:// and names a host")
+    return url
+
+
+def checked_key(key: str, provider: str) -> str:
+    """Return the key as a header takes it: without the line end that a file may have left at its end.
+
+    Raises:
+        ProviderAuthError: It has letters that no key has.
+    """
+    key = key.strip()
+    if not key.isascii() or not key.isprintable():
+        raise ProviderAuthError(provider, "the key has letters that no header can hold: copy it anew")
+    return key
 
 
 def is_loopback(url: str) -> bool:

@@ -15,7 +15,7 @@ from toolkit.errors import ProviderAuthError
 from toolkit.providers.adapter import Adapter, Decoder
 from toolkit.providers.anthropic.decode import StreamDecoder, decode_message
 from toolkit.providers.anthropic.encode import DIALECT, CacheTime, MessagesEncoder
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, is_loopback, without_credentials
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
 
 __all__ = ["AnthropicProvider"]
@@ -81,7 +81,7 @@ class AnthropicProvider(Adapter):
             base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL,
             clients=ClientOfLoop(self._make_client, close=AsyncAnthropic.close, is_closed=AsyncAnthropic.is_closed),
         )
-        self._api_key = api_key or _key_for(self._base_url, name)
+        self._api_key = checked_key(api_key or _key_for(self._base_url, name), name)
         self._timeout = timeout
         self._headers = headers
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=AnthropicError)

@@ -25,7 +25,7 @@ from pydantic_core import from_json
 from toolkit.chat import ChatRequest, ChatResponse
 from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.providers.adapter import Adapter, Decoder
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, is_loopback, without_credentials
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
 from toolkit.providers.google.decode import StreamDecoder, decode_answer
 from toolkit.providers.google.encode import DIALECT, GenerateEncoder
@@ -103,7 +103,8 @@ class GoogleProvider(Adapter):
                 _make_client, close=httpx2.AsyncClient.aclose, is_closed=lambda client: client.is_closed
             ),
         )
-        self._api_key = api_key if self._is_vertex else api_key or _key_for(self._base_url, name)
+        key = api_key if self._is_vertex else api_key or _key_for(self._base_url, name)
+        self._api_key = None if key is None else checked_key(key, name)
         self._timeout = timeout
         self._headers = headers
         self._given_client = http_client

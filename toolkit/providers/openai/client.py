@@ -12,7 +12,7 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, OpenAIError, Requ
 
 from toolkit.errors import ProviderAuthError
 from toolkit.providers.adapter import Adapter
-from toolkit.providers.connection import ClientOfLoop, Exchange, is_loopback, without_credentials
+from toolkit.providers.connection import ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
 
 __all__ = ["ApiKey", "OpenAIClient"]
@@ -51,7 +51,8 @@ class OpenAIClient(Adapter):
             base_url=base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL,
             clients=ClientOfLoop(self._make_client, close=AsyncOpenAI.close, is_closed=AsyncOpenAI.is_closed),
         )
-        self._api_key = api_key or _key_for(self._base_url, name)
+        key = api_key or _key_for(self._base_url, name)
+        self._api_key = checked_key(key, name) if isinstance(key, str) else key
         self._timeout = timeout
         self._headers = headers
         self._is_own = (urlsplit(self._base_url).hostname or "").endswith(_OWN_HOSTS)
