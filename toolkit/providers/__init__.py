@@ -7,7 +7,7 @@
 `FallbackProvider`, `RateLimitedProvider` and `CachedProvider` wrap any provider, one another too.
 """
 
-from toolkit.providers.cached import CachedProvider
+from toolkit.providers.caching import CachedProvider
 from toolkit.providers.catalogue import ClosableProvider, provider_for
 from toolkit.providers.fallback import FallbackProvider
 from toolkit.providers.rate_limit import RateLimitedProvider, estimated_tokens
