@@ -1,0 +1,214 @@
+"""Repairs as a whole call sees them: who judges, who is told, and what happens to what can't be repaired."""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from toolkit import (
+    Approve,
+    AssistantMessage,
+    LoopEvent,
+    Permissions,
+    Tool,
+    ToolCall,
+    ToolCallRefused,
+    ToolCallRepaired,
+    ToolLoopConfig,
+    ToolRegistry,
+    ToolResult,
+    allow,
+    deny,
+    tool,
+    tool_from_schema,
+    tool_loop,
+)
+from toolkit.testing import ScriptedProvider
+from toolkit.tools.approval import ApprovalRequest
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(requires_approval=True)
+async def delete_file(path: str, tries: int = 1) -> str:
+    """Delete a file."""
+    return f"{path} {tries}"
+
+
+async def results_of(call: ToolCall, registry: ToolRegistry, config: ToolLoopConfig[Any]) -> list[ToolResult]:
+    result = await tool_loop(ScriptedProvider([call, "ok"]), registry, "go", config=config)
+    assert isinstance(result.messages[1], AssistantMessage)
+    assert result.messages[1].tool_calls == (call,)  # the transcript keeps what the model wrote
+    return [message for message in result.messages if isinstance(message, ToolResult)]
+
+
+async def test_an_approver_sees_the_repaired_call_and_the_original_and_events_tell_each_repair() -> None:
+    asked: list[ApprovalRequest] = []
+    events: list[LoopEvent] = []
+
+    def approve(request: ApprovalRequest) -> Approve:
+        asked.append(request)
+        return Approve()
+
+    config = ToolLoopConfig(on_tool_call=approve, on_event=events.append)
+    call = ToolCall("1", "deleteFile", "{'path': '/tmp/x', 'tries': '[2]',}")
+    (refused,) = await results_of(call, ToolRegistry([delete_file]), config)
+    assert refused.is_error  # a list is no integer, decoded or not
+    assert asked == []
+    call = ToolCall("1", "deleteFile", "{'path': '/tmp/x', 'tries': \"2\",}")
+    (result,) = await results_of(call, ToolRegistry([delete_file]), config)
+    assert result.text == "/tmp/x 2"
+    (request,) = asked
+    assert (request.tool_name, request.original.name) == ("delete_file", "deleteFile")
+    assert request.arguments == {"path": "/tmp/x", "tries": 2}
+    assert request.original == call
+    repairs = [(e.kind, e.tool_name, e.before, e.after) for e in events[-20:] if isinstance(e, ToolCallRepaired)]
+    assert repairs[-2:] == [
+        ("name", "delete_file", "deleteFile", "delete_file"),
+        ("text", "delete_file", call.arguments, '{"path": "/tmp/x", "tries": "2"}'),
+    ]
+
+
+async def test_rules_judge_the_repaired_name_and_the_repaired_arguments() -> None:
+    @tool
+    async def run_command(command: str) -> str:
+        return command
+
+    rules = Permissions([deny("run_command", args={"command": "rm *"}), allow("*")])
+    registry = ToolRegistry([run_command], permissions=rules)
+    assert (await registry.execute(ToolCall("1", "runCommand", "{'command': 'ls'}"))).text == "ls"
+    denied = await registry.execute(ToolCall("2", "runCommand", "{'command': 'rm -r x'}"))
+    assert (denied.is_error, denied.text) == (True, "Tool 'run_command' may not be called with this 'command'.")
+
+
+@dataclass(frozen=True)
+class Switch:
+    name: str
+    config: bool
+    tool: bool | None
+    mends: bool
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Switch("by default", config=True, tool=None, mends=True),
+        Switch("off for all", config=False, tool=None, mends=False),
+        Switch("off for one", config=True, tool=False, mends=False),
+        Switch("on for one", config=False, tool=True, mends=True),
+    ],
+    ids=lambda case: case.name,
+)
+@pytest.mark.parametrize("text", ["{'numbers': [1, 2]}", '{"numbers": "[1, 2]"}'], ids=["text", "values"])
+async def test_repair_can_be_switched_off(case: Switch, text: str) -> None:
+    @tool(argument_repair=case.tool)
+    async def add(numbers: list[int]) -> str:
+        return f"{sum(numbers)}"
+
+    events: list[LoopEvent] = []
+    config = ToolLoopConfig(argument_repair=case.config, on_event=events.append)
+    (result,) = await results_of(ToolCall("1", "add", text), ToolRegistry([add]), config)
+    assert (result.text == "3") is case.mends
+    assert result.is_error is not case.mends
+    assert any(isinstance(event, ToolCallRepaired) for event in events) is case.mends
+    assert any(isinstance(event, ToolCallRefused) for event in events) is not case.mends
+
+
+@pytest.mark.parametrize("text", ["[1]", "null", "3", '{"a": 1}', "True", "'x'", "{'a': 1,}"])
+async def test_what_the_schema_accepts_is_never_touched(text: str) -> None:
+    @tool
+    async def note(text: str, maybe: str | None = None, any_of_it: str | list[int] = "") -> str:
+        return json.dumps([text, maybe, any_of_it])
+
+    events: list[LoopEvent] = []
+    call = ToolCall("1", "note", json.dumps({"text": text, "maybe": text, "any_of_it": text}))
+    (result,) = await results_of(call, ToolRegistry([note]), ToolLoopConfig(on_event=events.append))
+    assert json.loads(result.text) == [text, text, text]
+    assert not [event for event in events if isinstance(event, ToolCallRepaired)]
+
+
+# bad input
+
+
+@tool
+async def typed(
+    ratio: float = 0,
+    items: list[Any] | None = None,
+    text: str = "",
+    members: dict[str, int] | None = None,
+    count: int = 0,
+) -> str:
+    """Take anything."""
+    return "it ran"
+
+
+RAW_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "ratio": {"type": "number"},
+        "items": {"type": "array"},
+        "text": {"type": "string"},
+        "members": {"type": "object"},
+        "count": {"type": "integer"},
+    },
+    "additionalProperties": False,
+}
+raw = tool_from_schema("raw", "Take anything.", RAW_SCHEMA, lambda arguments: "it ran")
+BAD = {
+    "a megabyte of brackets": "[" * 1_000_000,
+    "a megabyte of braces": "{" * 1_000_000,
+    "a hundred thousand levels": '{"items": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "levels in a string": '{"items": "' + "[" * 500 + "]" * 500 + '"}',
+    "more levels in a string": '{"items": "' + "[" * 100_000 + "]" * 100_000 + '"}',
+    "NaN": '{"ratio": NaN}',
+    "NaN in a string": '{"ratio": "NaN"}',
+    "infinity": '{"ratio": Infinity}',
+    "less than all": '{"ratio": -Infinity}',
+    "a number too large": '{"ratio": 1e999}',
+    "NaN in a list in a string": '{"items": "[NaN]"}',
+    "a name twice in an object in a string": '{"members": "{\\"a\\": 1, \\"a\\": 2}"}',
+    "a name twice, in single quotes": "{'count': 1, 'count': 2}",
+    "half a pair": '{"text": "\ud83d"}',
+    "half a pair, escaped": '{"text": "\\ud83d"}',
+    "half a pair in a name": '{"\ud83d": 1}',
+    "NUL in a string": '{"text": "a\0b"}',
+    "NUL at the end": '{"text": "a"}\0',
+    "NUL alone": "\0",
+    "ten megabytes, broken": "{'text': '" + "x" * 10_000_000 + "'}",
+    "ten megabytes, wrong": '{"count": "' + "x" * 10_000_000 + '"}',
+    "ten megabytes, cut off": '{"text": "' + "x" * 10_000_000,
+    "five thousand digits": '{"count": ' + "9" * 5000 + "}",
+    "five thousand digits in a string": '{"count": "' + "9" * 5000 + '"}',
+    "twenty thousand unknown names": "{" + ",".join(f'"k{number}": 1' for number in range(20_000)) + "}",
+    "a name of a megabyte": '{"' + "k" * 1_000_000 + '": 1}',
+    "a megabyte of quotes": '{"count": "' + '\\"' * 500_000 + '"}',
+    "no object": '["text"]',
+}
+
+
+@pytest.mark.parametrize("the_tool", [typed, raw], ids=["typed", "raw"])
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+async def test_bad_arguments_are_a_short_error_in_little_time(text: str, the_tool: Tool[object]) -> None:
+    registry = ToolRegistry([the_tool])
+    began = time.process_time()
+    result = await registry.execute(ToolCall("1", the_tool.definition.name, text))
+    assert time.process_time() - began < 3
+    assert result.is_error
+    assert "argument" in result.text
+    assert len(result.text) < 2000
+    result.text.encode()
+
+
+async def test_a_raw_tool_takes_no_name_twice() -> None:
+    result = await ToolRegistry([raw]).execute(ToolCall("1", "raw", '{"members": {"a": 1, "b": {"c": 1, "c": 2}}}'))
+    assert result.text == (
+        'The arguments are not valid JSON: the name "c" stands twice in one object. Send one JSON object.'
+    )
+
+
+async def test_ten_megabytes_that_are_right_are_taken() -> None:
+    for the_tool in (typed, raw):
+        call = ToolCall("1", the_tool.definition.name, json.dumps({"text": "x" * 10_000_000}))
+        assert (await ToolRegistry([the_tool]).execute(call)).text == "it ran"
