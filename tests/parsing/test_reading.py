@@ -215,7 +215,6 @@ HOSTILE = [
     *[Hostile(unit) for unit in '[{<`\n"*\x00\ud800a'],
     *[Hostile(unit) for unit in ("[a(", "[{", '{"a":', '\n{"name":', "{name:", '{"name": []},', "[TOOL_CALLS][", "[]")],
     *[Hostile(unit) for unit in ("<tool_call>{'</tool_call>x", '<tool_call>{"', "<tool_call>{", "\nAction: add\n")],
-    Hostile("[],", start='<tool_call>{"name": "add", "arguments": {"a": [', end="[]]}}</tool_call>"),
     Hostile("x", start='<tool_call>{"name": "add", "arguments": {"a": "', end='"}}</tool_call>'),
     Hostile("a=1, ", start="[add(", end="b=1)]"),
     Hostile("add(a=1), ", start="[", end="]"),
@@ -224,6 +223,7 @@ HOSTILE = [
     Hostile("x", start="Action: add\nAction Input: "),
 ]
 MORE_HOSTILE = [
+    Hostile("[],", start='<tool_call>{"name": "add", "arguments": {"a": [', end="[]]}}</tool_call>"),
     *[Hostile(unit) for unit in "(~ '\\/#1"],
     *[Hostile(piece) for piece in PIECES if len(piece) > 1],
     *[Hostile(f"\n{piece}") for piece in PIECES],

@@ -31,7 +31,8 @@ NAMES = ("name", "tool_name", "tool", "function", "function_name", "action")
 ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "action_input", "tool_input")
 _BESIDE = frozenset({"id", "type", "call_id", "index", "thought", "thoughts", "reasoning"})
 _WRAPPERS = ("tool_calls", "calls")
-CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_WRAPPERS})
+_NESTED = ("function", "tool_call", "function_call")
+CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_WRAPPERS, *_NESTED})
 _TELLING_NAMES = frozenset({"tool_name", "function_name"})
 
 _decoder = json.JSONDecoder()
@@ -161,10 +162,10 @@ def _calls(read: str, tools: KnownTools, *, is_marked: bool) -> Iterator[ToolCal
         if members.keys() == {key} and members[key].startswith("["):
             yield from _calls(members[key], tools, is_marked=is_marked)
             return
-    if members.get("function", "").startswith("{"):
-        if not members.keys() <= {"function", *_BESIDE}:
-            raise UnclearCallError(f"A call has no {_listed(members.keys() - _BESIDE - {'function'})}.")
-        members = members_of(members["function"])
+    for key in _NESTED:
+        if members.keys() - _BESIDE == {key} and members[key].startswith("{"):
+            members = members_of(members[key])
+            break
     yield _call(members, tools, is_marked=is_marked)
 
 

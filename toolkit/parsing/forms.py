@@ -48,8 +48,8 @@ _EXAMPLE = r"\b(?:examples?|instance|e\.g|template|syntax|documentation)\b"
 # Words that take back what has no mark of its own, or tell of it.
 _TELLING = (
     r"\b(?:such\s+as|like|format(?:ted)?|schema|would|could|if|not|never|instead|wrong|bad|incorrect|avoid|used|called"
-    r"|wrote|sent|made|was|were|did|had|previous(?:ly)?|earlier|returned|you\s+(?:can|may|might|should|must|need|have))"
-    r"\b|n['\u2019]t\b"
+    r"|wrote|sent|made|was|were|did|had|previous(?:ly)?|earlier|returned|asked|requested|results?|output|you\s+(?:can|may|might|should|must|need|have))"
+    r"\b|(?:n['\u2019]t|['\u2019]d)\b"
 )
 _SHOWN = re.compile(_EXAMPLE, re.IGNORECASE)
 _TOLD = re.compile(f"{_EXAMPLE}|{_TELLING}", re.IGNORECASE)
@@ -89,7 +89,7 @@ class Surroundings:
         if self.text.endswith(tuple(_QUOTES)) or _TOLD.search(self._introduction):
             return False
         line = self.text.rpartition("\n")[2].strip(_DECORATION)
-        return not line or line[-1] in _INTRODUCING
+        return not line or (line[-1] in _INTRODUCING and not line[:-1].isdecimal())
 
     @property
     def _introduction(self) -> str:

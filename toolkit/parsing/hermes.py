@@ -11,7 +11,7 @@ from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["HermesForm"]
 
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_OPEN, _CLOSE, _FUNCTION = "<tool_call>", "</tool_call>", "<function="
 _TICK = re.compile("[`~]")
 _WORD = re.compile(r"\w")
 
@@ -33,7 +33,7 @@ class HermesForm:
             yield from source.word(_TICK, 10)
             yield from source.word(_WORD, 20)
             character = yield from source.spaces()
-        if character == "<" and (yield from source.peek(2)) != "</":
+        if character == "<" and (yield from source.peek(len(_FUNCTION))) == _FUNCTION:
             return None
         if character not in {"{", "["} and not before.is_line_start:
             return nothing_more()

@@ -11,7 +11,6 @@ from toolkit.parsing.source import Source, Waiting
 __all__ = ["LlamaForm"]
 
 _OPEN = "<|python_tag|>"
-_ENDS = ("<|eom_id|>", "<|eot_id|>")
 
 
 class LlamaForm:
@@ -31,8 +30,6 @@ class LlamaForm:
         except UnclearCallError:
             yield from source.rest()
             raise
-        for end in _ENDS:
-            yield from source.accepts(end)
         return calls
 
 

@@ -16,6 +16,7 @@ _IN_LINE = re.compile(r"[^\r\n]")
 _DIGIT = re.compile(r"[0-9]")
 _TICK = re.compile(r"[`~]")
 _WORD = re.compile(r"\w")
+_CALLED = re.compile(r"(?:\(.*|\s+Action Input.*)", re.IGNORECASE)
 _COLON = r"[ \t0-9*]{0,8}+(?:\Z|:)"
 _LINE_ENDS = {"", "\r", "\n"}
 _NO_NAMES = {"", "none", "n/a", "null", "no action", "final answer", "finish"}
@@ -47,7 +48,7 @@ class ReactForm:
         yield from source.spaces()
         if name.casefold() in _NO_NAMES or not (yield from _label(source, "Action Input")):
             source.back(there)
-            if name in tools:
+            if name in tools or _CALLED.sub("", name) in tools:
                 raise UnclearCallError('After "Action: NAME" there must be a line "Action Input: {...}".')
             return nothing_more()
         try:
@@ -57,7 +58,7 @@ class ReactForm:
             raise
         there = source.length
         yield from source.spaces()
-        if (yield from _label(source, "Observation")):
+        if (yield from source.accepts("Observation", any_case=True)):
             yield from source.rest()
         else:
             source.back(there)

@@ -180,6 +180,7 @@ class ReplyReader:
             source.back()
             return False, False
         if isinstance(outcome, list):
+            yield from _past_end_of_turn(source)
             self._left -= len(outcome)
             if self._left < 0:
                 yield from source.rest()
@@ -274,6 +275,7 @@ _THINKING, _THINKING_END = "<think>", "</think>"
 _FENCES = {"`": re.compile("`"), "~": re.compile("~")}
 _LANGUAGE = re.compile(r"[\w.+-]")
 _LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
+_END_OF_TURN = ("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "</s>")
 _LONGEST_FENCE, _LONGEST_LANGUAGE = 20, 20
 _LONGEST_BEFORE = 300
 # What no reply of a model has: from there on its text is not looked into, so that it takes no time.
@@ -307,6 +309,16 @@ def _forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
             by_character.setdefault(character, []).append(form)
     openings = [partial(_THINKING), r"(?<!`)`{1,2}+(?:\Z|`)|(?<!~)~{1,2}+(?:\Z|~)", *[form.opening for form in forms]]
     return by_character, re.compile("|".join(openings))
+
+
+def _past_end_of_turn(source: Source) -> Waiting[None]:
+    """Go past the tokens that end a turn, where a server lets them through behind a call."""
+    there = source.length
+    if (yield from source.spaces()) == "<":
+        for token in _END_OF_TURN:
+            if (yield from source.accepts(token)):
+                return
+    source.back(there)
 
 
 def _ends(source: Source, fence: str) -> Waiting[bool]:
