@@ -10,9 +10,9 @@ from typing import Any
 
 import anyio
 import mcp.types as wire
-from mcp import MCPError
 from mcp.client import Transport
 from mcp.server import NotificationOptions, Server, ServerRequestContext
+from mcp.server.runner import serve_loop
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.memory import create_client_server_memory_streams
 
@@ -71,7 +71,10 @@ class MemoryServer:
                 with anyio.CancelScope() as scope:
                     self._kill = scope.cancel
                     async with read, write:
-                        await server.run(read, write, options)
+                        if self.is_modern:
+                            await server.run(read, write, options)
+                        else:
+                            await serve_loop(server, read, write, lifespan_state={}, init_options=options)
 
             tasks.start_soon(serve)
             yield client
@@ -98,10 +101,7 @@ class MemoryServer:
             uri = str(params.uri)
             return wire.ReadResourceResult(contents=[wire.TextResourceContents(uri=uri, text=self.resources[uri])])
 
-        async def on_discover(ctx: Any, params: Any) -> wire.DiscoverResult:
-            raise MCPError(wire.METHOD_NOT_FOUND, "Method not found")
-
-        server: Server[Any] = Server(
+        return Server(
             self.name,
             version="1",
             on_list_tools=on_list,
@@ -110,9 +110,6 @@ class MemoryServer:
             on_read_resource=on_read,
             on_subscriptions_listen=ListenHandler(self.bus),
         )
-        if not self.is_modern:
-            server.add_request_handler("server/discover", wire.RequestParams, on_discover)
-        return server
 
     async def tell_of_change(self, ctx: ServerRequestContext[Any, Any]) -> None:
         """Say that the tools have changed, as servers of this revision do."""

@@ -263,6 +263,7 @@ class McpSession:
             return
         try:
             async with client.listen(tools_list_changed=True) as changes:
+                self._changed()  # what changed since the tools were listed is not told
                 async for _ in changes:
                     self._changed()
         except Exception as error:  # noqa: BLE001 - a server may tell of no changes; its tools serve all the same
