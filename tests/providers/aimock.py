@@ -6,25 +6,22 @@ into a folder of its own, outside this tree, once for each version.
 """
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import pytest
+from tests.npm import npm_packages
 
 __all__ = ["Aimock", "aimock"]
 
 VERSION = "1.43.0"
-HOW = "`npm install @copilotkit/aimock` needs Node.js with npm and its registry"
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ def aimock(fixtures: Sequence[dict[str, Any]], *flags: str) -> Generator[Aimock]
             matches is the answer.
         flags: More of its command line, such as ``--chunk-size``.
     """
-    program = installed()
+    program = npm_packages("aimock", f"@copilotkit/aimock@{VERSION}") / "@copilotkit/aimock/dist/cli.js"
     with tempfile.TemporaryDirectory(prefix="toolkit-aimock-") as folder:
         file = Path(folder) / "fixtures.json"
         file.write_text(json.dumps({"fixtures": fixtures}))
@@ -72,30 +69,6 @@ def aimock(fixtures: Sequence[dict[str, Any]], *flags: str) -> Generator[Aimock]
                 yield Aimock(url)
             finally:
                 process.kill()
-
-
-def installed() -> Path:
-    """The program, installed if it is not yet."""
-    missing = [name for name in ("node", "npm") if shutil.which(name) is None]
-    if missing:
-        pytest.skip(f"no aimock: {' and '.join(missing)} not found; {HOW}")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolkit-tests"
-    folder = cache / f"aimock-{VERSION}"
-    program = Path("node_modules/@copilotkit/aimock/dist/cli.js")
-    if not (folder / program).exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        # Made beside and moved, so that what is there is whole, whoever else installs it at the same time.
-        with tempfile.TemporaryDirectory(dir=cache) as fresh:
-            made = Path(fresh) / "aimock"
-            command = ["npm", "install", "--prefix", str(made), "--ignore-scripts", "--no-audit", "--no-fund"]
-            done = subprocess.run(
-                [*command, f"@copilotkit/aimock@{VERSION}"], capture_output=True, text=True, timeout=120, check=False
-            )
-            if done.returncode != 0:
-                pytest.skip(f"no aimock: npm could not install it ({done.stderr.strip()[-300:]}); {HOW}")
-            with suppress(OSError):  # another was faster
-                made.rename(folder)
-    return folder / program
 
 
 def address_of(process: subprocess.Popen[str]) -> str:
