@@ -94,7 +94,7 @@ def _read(data: bytes, encoding: str, path: str) -> str:
         text = data.decode(encoding)
     except LookupError as error:
         raise ToolFailedError(
-            f"There is no encoding '{encoding}'. Give one such as utf-8, latin-1 or cp1252."
+            f"'{encoding}' is no encoding of text. Give one such as latin-1 or cp1252."
         ) from error
     except (UnicodeError, ValueError) as error:
         at = (

@@ -1,0 +1,23 @@
+"""One call of one tool, as a model makes it."""
+
+import json
+from typing import Any
+
+from toolkit import FunctionTool, ToolCall, ToolRegistry, ToolResult
+
+
+async def call(tool: FunctionTool[object, ..., Any], **arguments: object) -> ToolResult:
+    registry = ToolRegistry[object]([tool])
+    return await registry.execute(ToolCall("1", tool.definition.name, json.dumps(arguments)), object())
+
+
+async def error_of(tool: FunctionTool[object, ..., Any], **arguments: object) -> str:
+    result = await call(tool, **arguments)
+    assert result.is_error, result.text
+    return result.text
+
+
+async def text_of(tool: FunctionTool[object, ..., Any], **arguments: object) -> str:
+    result = await call(tool, **arguments)
+    assert not result.is_error, result.text
+    return result.text
