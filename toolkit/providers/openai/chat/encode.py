@@ -6,6 +6,7 @@ Of what differs between formats (`toolkit.providers.dialect`) this one has:
   turn, and the result says so. There is no field for a failed call: the text begins with "Error".
 - What a model drew or spoke can't be sent back to it: a word in brackets stands for it.
 - A file that is text goes as text; one that is only a URL goes as its address.
+- System messages stay where they stand, and neighbours of one role stay apart: the format has no rule against it.
 - Reasoning goes back where the server wants it: as text in a field, and sealed items in ``reasoning_details``.
 """
 
