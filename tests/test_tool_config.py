@@ -1,0 +1,94 @@
+"""Tools from a YAML file."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolkit import ConfigurationError, DuplicateToolError, PluginError, ToolCall
+from toolkit.tool_config import load_tools
+
+PLUGIN = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["type"] == "describe":
+        print(json.dumps({"name": "say", "description": "Say the arguments."}), flush=True)
+    else:
+        print(json.dumps({"content": [{"type": "text", "text": " ".join(sys.argv[1:])}]}), flush=True)
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "plugin.py").write_text(PLUGIN, encoding="utf-8")
+    file = folder / "tools.yaml"
+    file.write_text(text.replace("PYTHON", sys.executable), encoding="utf-8")
+    return file
+
+
+@pytest.mark.anyio
+@pytest.mark.real
+async def test_a_preset_and_plugins_make_one_registry(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """
+        provider: somebody else's
+        tools:
+          preset: readonly
+          work_dir: sub
+          plugins:
+            - path: PYTHON
+              args: ["plugin.py", "${FIRST}", "${SECOND:-a: [default]}", "$5"]
+              timeout: 20
+            - {path: PYTHON, args: [plugin.py, "${EMPTY:-}"], prefix: other}
+        """,
+    )
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "note.txt").write_text("hello", encoding="utf-8")
+    async with load_tools(file, environment={"FIRST": 'one"\n- two', "EMPTY": ""}) as registry:
+        assert registry.names == ("read_file", "list_files", "search", "say", "other__say")
+        said = await registry.execute(ToolCall("1", "say", "{}"))
+        assert said.text == 'one"\n- two a: [default] $5'
+        read = await registry.execute(ToolCall("2", "read_file", '{"path": "note.txt"}'))
+        assert "hello" in read.text
+
+
+@pytest.mark.anyio
+@pytest.mark.real
+async def test_what_is_wrong_with_one_plugin_ends_the_others(tmp_path: Path) -> None:
+    plugin = "{path: PYTHON, args: [plugin.py]}"
+    twice = load_tools(written(tmp_path, f"tools: {{plugins: [{plugin}, {plugin}]}}"))
+    with pytest.raises(DuplicateToolError, match="say"):
+        async with twice:
+            pytest.fail("it has no tools")
+    with pytest.raises(PluginError, match="there is no program 'nothing'"):
+        async with load_tools(written(tmp_path, f"tools: {{plugins: [{plugin}, {{path: nothing}}]}}")):
+            pytest.fail("it has no tools")
+
+
+BAD = {
+    "no tools": ("model: gpt", r"tools\.yaml: the key 'tools' is missing"),
+    "no YAML": ("tools: [", r"tools\.yaml can't be read: while parsing"),
+    "an unknown preset": (
+        "tools: {preset: some}",
+        r"tools\.preset: Input should be 'coding', 'readonly', 'all' or 'none'",
+    ),
+    "an unknown key": ("tools: {plugin: []}", r"tools\.plugin: Extra inputs are not permitted"),
+    "a plugin without a path": ("tools: {plugins: [{args: [a]}]}", r"tools\.plugins\.0\.path: Field required"),
+    "a variable that is not set": (
+        "tools: {plugins: [{path: a, args: [b, '${NOT_SET}']}]}",
+        r"tools\.plugins\.0\.args\.1 needs the environment variable NOT_SET, which is not set: set it, or write \$\{NOT_SET:-",
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_file_that_says_what_can_not_be_is_an_error_with_its_place(bad: str, tmp_path: Path) -> None:
+    text, message = BAD[bad]
+    with pytest.raises(ConfigurationError, match=message):
+        load_tools(written(tmp_path, text), environment={})
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="No such file"):
+        load_tools(tmp_path / "missing.yaml")

@@ -1,0 +1,160 @@
+"""Tools from a YAML file: a preset of built-in ones, and plugins.
+
+::
+
+    tools:
+      preset: readonly            # coding, readonly, all or none
+      work_dir: .                 # the folder of the built-in tools
+      plugins:
+        - path: python3
+          args: ["./plugins/stats.py"]
+        - path: ./plugins/weather
+          args: ["--key", "${WEATHER_KEY}", "--units", "${UNITS:-metric}"]
+          prefix: weather
+
+Paths count from the folder of the file. ``${NAME}`` and ``${NAME:-default}`` in any text are replaced by variables of the
+environment, after the file has been read as YAML: what they hold can't change its structure. Other keys of the file are
+somebody else's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from toolkit.errors import ConfigurationError
+from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["ToolConfig", "load_tools"]
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+class PluginConfig(BaseModel):
+    """One plugin: what `toolkit.sources.plugin.plugin_tools` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str
+    args: list[str] = Field(default_factory=list[str])
+    env: dict[str, str] = Field(default_factory=dict[str, str])
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    prefix: str | None = None
+
+
+class ToolConfig(BaseModel):
+    """What stands under ``tools``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    preset: Literal["coding", "readonly", "all", "none"] = "none"
+    work_dir: str = "."
+    plugins: list[PluginConfig] = Field(default_factory=list[PluginConfig])
+
+
+class LoadedTools:
+    """What `load_tools` gives: enter it for the registry, leave it to end the plugins."""
+
+    def __init__(self, config: ToolConfig, folder: Path) -> None:
+        self._config = config
+        self._folder = folder
+        self._plugins = AsyncExitStack()
+
+    async def __aenter__(self) -> ToolRegistry:
+        from toolkit.builtin.coding import coding_tools  # noqa: PLC0415 - each only where the file asks for it
+        from toolkit.sources.plugin import plugin_tools  # noqa: PLC0415
+
+        config, folder = self._config, self._folder
+        registry = ToolRegistry(
+            coding_tools(folder / config.work_dir, config.preset) if config.preset != "none" else ()
+        )
+        async with AsyncExitStack() as opened:
+            for plugin in config.plugins:
+                options: Any = {} if plugin.timeout is None else {"timeout": plugin.timeout}
+                tools = await opened.enter_async_context(
+                    plugin_tools(plugin.path, plugin.args, env=plugin.env, cwd=folder, **options)
+                )
+                more = ToolRegistry(tools)
+                registry |= more if plugin.prefix is None else more.prefixed(plugin.prefix)
+            self._plugins = opened.pop_all()
+        return registry
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._plugins.aclose()
+
+
+def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None) -> LoadedTools:
+    """Read a YAML file of tools, and give a registry of them as long as the block lasts.
+
+    ::
+
+        async with load_tools("tools.yaml") as registry:
+            result = await tool_loop(provider, registry, "What is in this folder?")
+
+    Args:
+        path: The file.
+        environment: Where variables are looked up; None means this process's.
+
+    Raises:
+        ConfigurationError: The file can't be read, says what can't be, or needs a variable that is not set.
+        PluginError: On entering: a plugin can't be started.
+        DuplicateToolError: On entering: two tools have one name; a ``prefix`` helps.
+    """
+    file = Path(path)
+    section = _read(file)
+    environment = os.environ if environment is None else environment
+    try:
+        config = ToolConfig.model_validate(_expanded(section, environment, f"{file}: tools"))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(["tools", *map(str, problem["loc"])])
+        raise ConfigurationError(f"{file}: {place}: {problem['msg']}") from error
+    return LoadedTools(config, file.absolute().parent)
+
+
+def _read(file: Path) -> Any:
+    try:
+        import yaml  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "load_tools needs PyYAML: `pip install 'toolkit-sdk[config]'`", name=error.name
+        ) from error
+    try:
+        content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{file} can't be read: {error}") from error
+    if not isinstance(content, dict) or "tools" not in content:
+        raise ConfigurationError(f"{file}: the key 'tools' is missing")
+    section: Any = content["tools"]
+    return {} if section is None else section
+
+
+def _expanded(value: Any, environment: Mapping[str, str], place: str) -> Any:
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: _variable(found, environment, place), value)
+    if isinstance(value, dict):
+        fields: dict[Any, Any] = value
+        return {key: _expanded(inner, environment, f"{place}.{key}") for key, inner in fields.items()}
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [_expanded(inner, environment, f"{place}.{number}") for number, inner in enumerate(items)]
+    return value
+
+
+def _variable(found: re.Match[str], environment: Mapping[str, str], place: str) -> str:
+    name, default = found[1], found[2]
+    value = environment.get(name) or default
+    if value is None:
+        raise ConfigurationError(
+            f"{place} needs the environment variable {name}, which is not set: set it, or write ${{{name}:-default}}"
+        )
+    return value
