@@ -1,12 +1,16 @@
 """Messages and requests as Gemini's format says them; the SDK's own models judge the result."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
+import httpx2
 import pytest
-from google.genai import types
+from google.genai import Client, types
+from google.oauth2.credentials import Credentials
 
 from toolkit import (
     AssistantMessage,
@@ -340,3 +344,59 @@ def test_effort_is_a_level_or_a_budget(model: str, effort: str, thinking: dict[s
 def test_an_effort_that_gemini_does_not_know_is_refused(model: str) -> None:
     with pytest.raises(ConfigurationError, match="'huge', which is not one of: none, minimal, low"):
         settings_of(ChatRequest(messages=[HI], reasoning_effort="huge"), model=model)
+
+
+class SentError(Exception):
+    """What the SDK would send."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+
+class Catch(httpx2.AsyncBaseTransport):
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        raise SentError(request.content)
+
+
+async def sent_by_the_sdk(wire: dict[str, Any], **access: Any) -> dict[str, Any]:
+    options = types.HttpOptions(httpx_async_client=httpx2.AsyncClient(transport=Catch()))
+    settings = {"tools": wire["tools"], "automatic_function_calling": {"disable": True}}
+    config = types.GenerateContentConfig.model_validate(settings)
+    contents: list[Any] = [types.Content.model_validate(content) for content in wire["contents"]]
+    with pytest.raises(SentError) as caught:
+        await Client(http_options=options, **access).aio.models.generate_content(  # pyright: ignore[reportUnknownMemberType]
+            model="gemini-3.8-flash", contents=contents, config=config
+        )
+    body: dict[str, Any] = json.loads(caught.value.body)
+    return body
+
+
+def in_one_spelling(value: Any) -> Any:
+    """The SDK spells some names with underscores and types in capitals; Google takes both."""
+    text = re.sub(
+        r'"[a-z_]+":', lambda name: re.sub(r"_(.)", lambda found: found[1].upper(), name[0]), json.dumps(value)
+    )
+    return json.loads(re.sub(r'"type": "[A-Z]+"', lambda kind: kind[0].lower(), text))
+
+
+ACCESS: dict[str, dict[str, Any]] = {
+    "Gemini API": {"api_key": "key"},
+    "Vertex AI": {
+        "vertexai": True,
+        "project": "p",
+        "location": "l",
+        "credentials": Credentials(token="token"),  # type: ignore[no-untyped-call]
+    },
+}
+
+
+@pytest.mark.parametrize("access", ACCESS.values(), ids=ACCESS)
+def test_the_sdk_would_send_the_same(access: dict[str, Any]) -> None:
+    messages: list[Message] = []
+    for case in CASES:
+        call = ToolCall("1", "f", "{}", extra=SIGNED)
+        messages += [AssistantMessage([call]), case.message] if isinstance(case.message, ToolResult) else [case.message]
+    wire = body(ChatRequest(messages=[HI, *messages], tools=[WEATHER]))
+    sent = anyio.run(lambda: sent_by_the_sdk(wire, **access))
+    assert in_one_spelling(sent["contents"]) == in_one_spelling(wire["contents"])
+    assert in_one_spelling(sent["tools"]) == in_one_spelling(wire["tools"])
