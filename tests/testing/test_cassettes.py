@@ -211,6 +211,18 @@ async def test_secrets_are_in_no_cassette_and_change_no_match(path: Path) -> Non
     assert (await replay.generate(replace(request, options=other_key))).text == "It is [scrubbed]."
 
 
+async def test_secrets_are_in_no_stream_however_it_is_cut(path: Path) -> None:
+    async def spell(request: ChatRequest) -> AsyncGenerator[str]:
+        for letter in f"It is {SECRET}.":
+            yield letter
+
+    recording = RecordingProvider(FunctionProvider(spell), path, secrets=[SECRET])
+    assert len(await listen(recording)) == len(f"It is {SECRET}.") + 1
+    replayed = await listen(ReplayProvider(path, secrets=[SECRET]))
+    assert replayed[0] == TextDelta("It is [scrubbed].")
+    assert len(replayed) == 2
+
+
 CALLED: tuple[Message, ...] = (
     UserMessage("Add."),
     AssistantMessage([ReasoningBlock(text="Hm."), ToolCall("1", "add", '{"a": 1, "b": 2}')]),

@@ -52,3 +52,27 @@ def test_names_can_be_chosen() -> None:
     assert Scrubber(names=["Pin"])({"options": {"user_pin": "1", "key": "2"}}) == {
         "options": {"user_pin": GONE, "key": "2"}
     }
+
+
+def test_a_secret_that_is_spread_over_deltas_is_struck_out_and_the_other_deltas_stay() -> None:
+    end = {"response": {"message": {"content": [{"type": "text", "text": "the hunter2"}]}}}
+    events: list[dict[str, Any]] = [
+        {"reasoning": "Hm"},
+        {"text": "the hun"},
+        {"reasoning": "."},
+        {"arguments": [0, "1", "log_in", '{"word": "hunt']},
+        {"text": "ter2!"},
+        {"arguments": [1, "2", "log_out", "{"]},
+        {"arguments": [0, "1", "log_in", 'er2"}']},
+        {"arguments": [1, "2", "log_out", "}"]},
+        end,
+    ]
+    assert Scrubber(["hunter2"]).events(events) == [
+        {"reasoning": "Hm"},
+        {"text": f"the {GONE}!"},
+        {"reasoning": "."},
+        {"arguments": [0, "1", "log_in", f'{{"word": "{GONE}"}}']},
+        {"arguments": [1, "2", "log_out", "{"]},
+        {"arguments": [1, "2", "log_out", "}"]},
+        {"response": {"message": {"content": [{"type": "text", "text": f"the {GONE}"}]}}},
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from difflib import unified_diff
 from pathlib import Path
 from threading import Lock
@@ -104,10 +104,13 @@ class RecordingProvider:
             if heard or "error" in outcome:
                 self._append(request=asked, events=heard, **outcome)
 
-    def _append(self, **exchange: Any) -> None:
+    def _append(self, *, events: Sequence[_Plain] | None = None, **exchange: Any) -> None:
+        clean = self._scrub(exchange)
+        if events is not None:
+            clean["events"] = self._scrub.events(events)
         # In no other thread, so that no cancellation comes between an answer and its record.
         with self._lock:
-            append_exchange(self._path, self._scrub(exchange))
+            append_exchange(self._path, clean)
 
 
 class ReplayProvider:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 __all__ = ["SECRET_NAMES", "Scrubber"]
@@ -55,6 +55,30 @@ class Scrubber:
             case _:
                 return plain
 
+    def events(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the events of a stream without the secrets, those that are spread over several deltas too.
+
+        Where there is one, the deltas of that text become one, at the place of the first.
+        """
+        texts: dict[object, list[str]] = {}
+        for event in events:
+            key, text = _delta(event)
+            texts.setdefault(key, []).append(text)
+        joined = {key: "".join(pieces) for key, pieces in texts.items()}
+        clean = {key: self._text(text) for key, text in joined.items() if self._text(text) != text}
+        kept: list[dict[str, Any]] = []
+        told: set[object] = set()
+        for event in events:
+            key, _ = _delta(event)
+            if key is None:
+                kept.append(self(event))
+            elif key not in clean:
+                kept.append(event)
+            elif key not in told:
+                told.add(key)
+                kept.append(_with_text(event, clean[key]))
+        return kept
+
     def _field(self, name: str, value: object, *, by_name: bool) -> Any:
         if by_name and isinstance(value, str) and self._is_secret(name):
             return _SCRUBBED
@@ -70,3 +94,23 @@ class Scrubber:
         for secret in self._secrets:
             text = text.replace(secret, _SCRUBBED)
         return _KEYS.sub(_SCRUBBED, text)
+
+
+def _delta(event: Mapping[str, Any]) -> tuple[object, str]:
+    """Return what the delta is a part of, and its text; the end of a stream has none."""
+    match event:
+        case {"text": str(text)}:
+            return "text", text
+        case {"reasoning": str(text)}:
+            return "reasoning", text
+        case {"arguments": [int(index), _, _, str(text)]}:
+            return index, text
+        case _:
+            return None, ""
+
+
+def _with_text(event: Mapping[str, Any], text: str) -> dict[str, Any]:
+    if "arguments" in event:
+        index, call_id, tool_name, _ = event["arguments"]
+        return {"arguments": [index, call_id, tool_name, text]}
+    return dict.fromkeys(event, text)
