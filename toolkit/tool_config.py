@@ -12,9 +12,9 @@
           args: ["--key", "${WEATHER_KEY}", "--units", "${UNITS:-metric}"]
           prefix: weather
 
-Paths count from the folder of the file. ``${NAME}`` and ``${NAME:-default}`` in any text are replaced by variables of the
-environment, after the file has been read as YAML: what they hold can't change its structure. Other keys of the file are
-somebody else's.
+Paths count from the folder of the file. ``${NAME}`` and ``${NAME:-default}`` in any text are replaced by variables of
+the environment, after the file has been read as YAML: what they hold can't change its structure. Other keys of the file
+are somebody else's.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolkit.errors import ConfigurationError
+from toolkit.schema.nodes import is_array, is_object
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["ToolConfig", "load_tools"]
@@ -72,9 +73,9 @@ class LoadedTools:
         from toolkit.sources.plugin import plugin_tools  # noqa: PLC0415
 
         config, folder = self._config, self._folder
-        registry = ToolRegistry(
-            coding_tools(folder / config.work_dir, config.preset) if config.preset != "none" else ()
-        )
+        registry = ToolRegistry[object]()
+        if config.preset != "none":
+            registry |= ToolRegistry(coding_tools(folder / config.work_dir, config.preset))
         async with AsyncExitStack() as opened:
             for plugin in config.plugins:
                 options: Any = {} if plugin.timeout is None else {"timeout": plugin.timeout}
@@ -132,21 +133,18 @@ def _read(file: Path) -> Any:
         content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{file} can't be read: {error}") from error
-    if not isinstance(content, dict) or "tools" not in content:
+    if not is_object(content) or "tools" not in content:
         raise ConfigurationError(f"{file}: the key 'tools' is missing")
-    section: Any = content["tools"]
-    return {} if section is None else section
+    return {} if content["tools"] is None else content["tools"]
 
 
 def _expanded(value: Any, environment: Mapping[str, str], place: str) -> Any:
     if isinstance(value, str):
         return _VARIABLE.sub(lambda found: _variable(found, environment, place), value)
-    if isinstance(value, dict):
-        fields: dict[Any, Any] = value
-        return {key: _expanded(inner, environment, f"{place}.{key}") for key, inner in fields.items()}
-    if isinstance(value, list):
-        items: list[Any] = value
-        return [_expanded(inner, environment, f"{place}.{number}") for number, inner in enumerate(items)]
+    if is_object(value):
+        return {key: _expanded(inner, environment, f"{place}.{key}") for key, inner in value.items()}
+    if is_array(value):
+        return [_expanded(inner, environment, f"{place}.{number}") for number, inner in enumerate(value)]
     return value
 
 
