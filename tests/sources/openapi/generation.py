@@ -73,6 +73,9 @@ class Generator:
                 members = flat.pop("oneOf", None) or flat.pop("anyOf")
                 kinds = [self._flat(member, depth + 1) for member in members] if depth < _DEPTH else members[:1]
                 fitting = [kind for kind in kinds if kind.get("type") != "null" and kind.get("enum") != [None]]
+                if any(kind.get("type") == "string" for kind in fitting):
+                    # A number in a URL is text too, so that it meets two of one of several, says prism.
+                    fitting = [kind for kind in fitting if kind.get("type") not in ("integer", "number")]
                 flat = merged(flat, self._random.choice(fitting or kinds))
             else:
                 break
