@@ -110,7 +110,9 @@ class StreamDecoder:
             case "message_start":
                 self._reply.learn(as_mapping(event.get("message")))
             case "message_delta":
-                self._reply.learn({**as_mapping(event.get("delta")), "usage": event.get("usage")})
+                delta = as_mapping(event.get("delta"))
+                self._is_complete = self._is_complete or bool(delta.get("stop_reason"))
+                self._reply.learn({**delta, "usage": event.get("usage")})
                 yield from self._reply.explain()
             case "message_stop":
                 self._is_complete = True
