@@ -18,11 +18,13 @@ from toolkit.tools.repair import LONGEST_TEXT, nearest_names, repair_arguments, 
 __all__ = [
     "ARGUMENTS",
     "CALL_KEYS",
+    "MOST_CALLS",
     "NAMES",
     "KnownTools",
     "UnclearCallError",
     "UnknownToolError",
     "calls_in",
+    "check_count",
     "read_json",
     "unreadable",
 ]
@@ -34,6 +36,7 @@ _WRAPPERS = ("tool_calls", "calls")
 _NESTED = ("function", "tool_call", "function_call")
 CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_WRAPPERS, *_NESTED})
 _TELLING_NAMES = frozenset({"tool_name", "function_name"})
+MOST_CALLS = 1_000
 
 _decoder = json.JSONDecoder()
 _blank = re.compile(r"[\s,:]*")
@@ -84,6 +87,16 @@ class KnownTools:
                 if read is not None:
                     return read
         return json.dumps(text)
+
+
+def check_count(calls: list[ToolCall]) -> None:
+    """Raise where there are more calls than any reply has; to read them all would take long.
+
+    Raises:
+        UnclearCallError: There are.
+    """
+    if len(calls) > MOST_CALLS:
+        raise UnclearCallError(f"A reply may have {MOST_CALLS} calls, and this has more.")
 
 
 def unreadable(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError, read_json
+from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count, read_json
 from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, partial
 from toolkit.parsing.source import Source, Waiting
 
@@ -47,6 +47,9 @@ class FunctionTagsForm:
                 yield from source.past(_WRAPPER_END)
                 raise UnclearCallError(f"After {_CLOSE} only {_WRAPPER_END} may come.")
             calls.append((yield from self._function(source, tools)))
+            if len(calls) > MOST_CALLS:
+                yield from source.rest()
+                check_count(calls)
 
     def _function(self, source: Source, tools: KnownTools) -> Waiting[ToolCall]:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in
+from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in, check_count
 from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, partial, spoken_of
 from toolkit.parsing.source import Source, Waiting
 
@@ -46,6 +46,7 @@ class HermesForm:
             text = source.piece(start)
             try:
                 calls += calls_in(text, tools, is_marked=True)
+                check_count(calls)
             except UnclearCallError:
                 yield from source.past(_CLOSE)
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in
+from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in, check_count
 from toolkit.parsing.forms import Outcome, Surroundings, partial, spoken_of
 from toolkit.parsing.keywords import NAME, read_call
 from toolkit.parsing.source import Source, Waiting
@@ -41,6 +41,7 @@ def _calls(source: Source, tools: KnownTools) -> Waiting[list[ToolCall]]:
         if not (yield from source.value()):
             raise UnclearCallError("The call is cut off, or its brackets don't match.")
         calls += calls_in(source.piece(start), tools, is_marked=True)
+        check_count(calls)
         character = yield from source.spaces(" \t\r\n;,")
     if not calls:
         name = yield from source.word(NAME, 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in, read_json, unreadable
+from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in, check_count, read_json, unreadable
 from toolkit.parsing.forms import Outcome, Surroundings, partial, spoken_of
 from toolkit.parsing.source import Source, Waiting
 
@@ -44,6 +44,7 @@ def _calls(source: Source, tools: KnownTools) -> Waiting[list[ToolCall]]:
     character = yield from source.spaces()
     while character and character in "[{" and (yield from source.peek(len(_OPEN))) != _OPEN:
         calls += calls_in((yield from _value(source)), tools, is_marked=True)
+        check_count(calls)
         there = source.length
         character = yield from source.spaces(" \t\r\n,")
         if character != "{":

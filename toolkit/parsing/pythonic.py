@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError
+from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count
 from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, stands_alone
 from toolkit.parsing.keywords import NAME, read_call
 from toolkit.parsing.source import Source, Waiting
@@ -11,7 +11,6 @@ from toolkit.parsing.source import Source, Waiting
 __all__ = ["PythonicForm"]
 
 _LONGEST_NAME = 64
-_MOST_CALLS = 1_000
 
 
 class PythonicForm:
@@ -52,6 +51,5 @@ def _calls(source: Source, name: str) -> Waiting[list[ToolCall]]:
         name = yield from source.word(NAME, _LONGEST_NAME)
         if not name or (yield from source.peek(1)) != "(":
             raise UnclearCallError("The list must hold calls alone: write [name(key=value)].")
-        if len(calls) == _MOST_CALLS:
-            raise UnclearCallError(f"A list may have {_MOST_CALLS} calls, and this has more.")
         calls.append((yield from read_call(source, name)))
+        check_count(calls)

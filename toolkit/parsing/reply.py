@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.errors import ConfigurationError
-from toolkit.parsing.calls import KnownTools, UnclearCallError
+from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
 from toolkit.parsing.forms import Form, Outcome, Passage, Surroundings, nothing_more, partial
 from toolkit.parsing.function_tags import FunctionTagsForm
 from toolkit.parsing.hermes import HermesForm
@@ -122,7 +122,7 @@ class ReplyReader:
         self._has_text = False
         self._last_is_call = False
         self._count = 0
-        self._left = _MOST_CALLS
+        self._left = MOST_CALLS
         self._passages = 0
         self._running = self._read()
 
@@ -184,7 +184,7 @@ class ReplyReader:
             self._left -= len(outcome)
             if self._left < 0:
                 yield from source.rest()
-                self._tell(UnreadCall(source.take(), f"A reply may have {_MOST_CALLS} calls, and this has more."))
+                self._tell(UnreadCall(source.take(), f"A reply may have {MOST_CALLS} calls, and this has more."))
                 return True, True
             source.take()
             for call in outcome:
@@ -236,6 +236,8 @@ class ReplyReader:
         while not calls or not (yield from _ends(source, fence)):
             try:
                 outcome = yield from self._in_a_form(before)
+                calls += outcome if isinstance(outcome, list) else ()
+                check_count(calls)
             except UnclearCallError:
                 yield from source.past(fence)
                 raise
@@ -244,7 +246,6 @@ class ReplyReader:
                     return _passage(outcome, source.past(fence))
                 yield from source.past(fence)
                 raise UnclearCallError("Where calls stand in a fence, nothing else may stand there.")
-            calls += outcome
             yield from source.spaces()
         return calls
 
@@ -279,7 +280,6 @@ _END_OF_TURN = ("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_tu
 _LONGEST_FENCE, _LONGEST_LANGUAGE = 20, 20
 _LONGEST_BEFORE = 300
 # What no reply of a model has: from there on its text is not looked into, so that it takes no time.
-_MOST_CALLS = 1_000
 _MOST_PASSAGES = 5_000
 _NEVER = re.compile(r"(?!)")
 
