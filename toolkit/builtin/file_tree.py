@@ -7,6 +7,7 @@ in the same order, and what it names is judged again by the rules here and opene
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -18,19 +19,16 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING
 
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.errors import ConfigurationError, ToolFailedError
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 __all__ = ["Deadline", "FileTree", "TreeFile", "has_ripgrep", "require_extra"]
 
 _SKIPPED = frozenset({".git", "node_modules", "target"})
 _LARGEST_RULES = 1_000_000
 _RIPGREP_FAILED = 2
+_FOLDER_MARK = "ps_d"  # the group by which pathspec marks what is in a folder that matches
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -88,11 +86,19 @@ class TreeFile:
 
 
 @dataclass(frozen=True, slots=True)
+class _Rule:
+    """One line of a ``.gitignore``."""
+
+    leaves_out: bool
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
 class _Rules:
     """The rules of one ``.gitignore``, and how many folders deep in the root it is."""
 
     depth: int
-    spec: GitIgnoreSpec
+    rules: tuple[_Rule, ...]
 
 
 class FileTree:
@@ -247,24 +253,38 @@ class FileTree:
         return (_Rules(len(way), _read_rules(text)),)
 
 
-def _read_rules(text: str) -> GitIgnoreSpec:
+def _read_rules(text: str) -> tuple[_Rule, ...]:
+    """Return the rules of a file, the last one first, which is the one that decides."""
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - an extra
 
-    lines: list[str] = []
+    rules: list[_Rule] = []
     for line in text.split("\n"):
-        with suppress(ValueError):  # git passes over what is no pattern, too
-            GitIgnoreSpec.from_lines([line.removesuffix("\r")])
-            lines.append(line.removesuffix("\r"))
-    return GitIgnoreSpec.from_lines(lines)
+        with suppress(ValueError, re.error):  # git passes over what is no pattern, too
+            for pattern in GitIgnoreSpec.from_lines([line.removesuffix("\r")]).patterns:
+                rules += _rules_from(pattern.include, pattern.regex)  # pyright: ignore[reportUnknownMemberType]
+    return tuple(reversed(rules))
+
+
+def _rules_from(leaves_out: bool | None, pattern: re.Pattern[str] | None) -> list[_Rule]:
+    return [] if leaves_out is None or pattern is None else [_Rule(leaves_out, _for_itself(pattern))]
+
+
+def _for_itself(pattern: re.Pattern[str]) -> re.Pattern[str]:
+    """Return a pattern that speaks of a path itself, and no more of all that is in the folder that it matches.
+
+    Whether what is above is left out has been decided on the way: a folder that a rule lets in again does not let in
+    what another rule leaves out in it.
+    """
+    return re.compile(rf"(?:{pattern.pattern})\Z") if _FOLDER_MARK in pattern.groupindex else pattern
 
 
 def _is_ignored(rules: Sequence[_Rules], way: Sequence[str], name: str, *, is_folder: bool) -> bool:
     """Return whether the nearest rules that speak of a name, in the folder at `way`, leave it out."""
     for one in reversed(rules):
-        path = "/".join((*way[one.depth :], name))
-        answer = one.spec.check_file(f"{path}/" if is_folder else path).include
-        if answer is not None:
-            return answer
+        path = "/".join((*way[one.depth :], f"{name}/" if is_folder else name))
+        for rule in one.rules:
+            if rule.pattern.search(path) is not None:
+                return rule.leaves_out
     return False
 
 

@@ -29,7 +29,7 @@ def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
         spec = GitIgnoreSpec.from_lines(lines)
     except (ValueError, re.error) as error:
         raise _invalid(glob, parameter) from error
-    if any(pattern.include is None for pattern in spec.patterns):
+    if not spec.patterns or any(pattern.include is None for pattern in spec.patterns):
         raise _invalid(glob, parameter)
     return lambda path: spec.match_file(path) != is_negated
 

@@ -93,9 +93,7 @@ def _read(data: bytes, encoding: str, path: str) -> str:
     try:
         text = data.decode(encoding)
     except LookupError as error:
-        raise ToolFailedError(
-            f"'{encoding}' is no encoding of text. Give one such as latin-1 or cp1252."
-        ) from error
+        raise ToolFailedError(f"'{encoding}' is no encoding of text. Give one such as latin-1 or cp1252.") from error
     except (UnicodeError, ValueError) as error:
         at = (
             f" (byte 0x{data[error.start]:02x} at offset {error.start})"
