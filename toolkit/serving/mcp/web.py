@@ -1,0 +1,233 @@
+"""Streamable HTTP: as an application for a server of your own, and on uvicorn. Loopback unless you say otherwise."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import anyio
+import uvicorn
+from anyio.abc import TaskStatus
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolkit.errors import ConfigurationError
+from toolkit.serving.mcp.server import mcp_server
+from toolkit.tools.backend import cancellation_mark
+from toolkit.tools.handler import Ctx
+from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["mcp_app", "serve_mcp_http"]
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_CLOSE_SECONDS = 5.0
+
+
+@overload
+def mcp_app(
+    registry: ToolRegistry[object],
+    ctx: object = None,
+    *,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    path: str = "/mcp",
+    bearer: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+) -> Starlette: ...
+@overload
+def mcp_app(
+    registry: ToolRegistry[Ctx],
+    ctx: Ctx,
+    *,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    path: str = "/mcp",
+    bearer: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+) -> Starlette: ...
+def mcp_app(
+    registry: ToolRegistry[Any],
+    ctx: Any = None,
+    *,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    path: str = "/mcp",
+    bearer: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+) -> Starlette:
+    """Return an ASGI application that serves a registry over streamable HTTP, for any server, on asyncio or trio.
+
+    A page that a browser has open must not reach the tools: requests for a host or from an origin that is neither
+    loopback nor allowed are refused.
+
+    Args:
+        registry: As for `mcp_server`.
+        ctx: As for `mcp_server`.
+        name: What the server calls itself.
+        instructions: What clients may tell their models about the server.
+        path: Where it is.
+        bearer: The token that each request must have, as ``Authorization: Bearer ...``; None asks for none.
+        allowed_hosts: Host names besides loopback under which it is reached, such as ``tools.example.com`` or, for
+            any port, ``tools.example.com:*``.
+        allowed_origins: Origins besides loopback whose pages may call, such as ``https://app.example.com``.
+    """
+    hosts = [f"[{host}]" if ":" in host else host for host in _LOOPBACK]
+    settings = TransportSecuritySettings(
+        allowed_hosts=[*hosts, *(f"{host}:*" for host in hosts), *allowed_hosts],
+        allowed_origins=[f"http://{host}{port}" for host in hosts for port in ("", ":*")] + list(allowed_origins),
+    )
+    server = mcp_server(registry, ctx, name=name, instructions=instructions)
+    app = server.streamable_http_app(streamable_http_path=path, transport_security=settings)
+    if bearer is not None:
+        app.add_middleware(_Bearer, token=bearer)
+    return app
+
+
+@overload
+async def serve_mcp_http(
+    registry: ToolRegistry[object],
+    ctx: object = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    path: str = "/mcp",
+    bearer: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+    task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+) -> None: ...
+@overload
+async def serve_mcp_http(
+    registry: ToolRegistry[Ctx],
+    ctx: Ctx,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    path: str = "/mcp",
+    bearer: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+    task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+) -> None: ...
+async def serve_mcp_http(
+    registry: ToolRegistry[Any],
+    ctx: Any = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    path: str = "/mcp",
+    bearer: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+    task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve a registry over streamable HTTP until this is cancelled or the process is interrupted.
+
+    Started by ``await tasks.start(...)`` of a task group, it gives its URL once it can be reached. It runs on uvicorn,
+    and so on asyncio: on trio, give `mcp_app` to a server that runs there.
+
+    Args:
+        registry: As for `mcp_server`.
+        ctx: As for `mcp_server`.
+        host: Where to listen. Elsewhere than on loopback it takes a `bearer` and `allowed_hosts`.
+        port: Where to listen; 0 takes one that is free.
+        name: As for `mcp_app`, like all that follow.
+        instructions: See there.
+        path: See there.
+        bearer: See there.
+        allowed_hosts: See there.
+        allowed_origins: See there.
+        task_status: Told of the URL.
+
+    Raises:
+        ConfigurationError: The network could call the tools without a token, or this runs on trio.
+        OSError: The port is taken.
+    """
+    if cancellation_mark() is None:
+        raise ConfigurationError("uvicorn runs on asyncio: on trio, give mcp_app(...) to a server such as hypercorn")
+    if host not in _LOOPBACK and not (bearer and allowed_hosts):
+        raise ConfigurationError(
+            f"on {host} everybody in the network could call the tools: give bearer='a token', and allowed_hosts= with "
+            "the names under which the server is reached"
+        )
+    app = mcp_app(
+        registry,
+        ctx,
+        name=name,
+        instructions=instructions,
+        path=path,
+        bearer=bearer,
+        allowed_hosts=allowed_hosts,
+        allowed_origins=allowed_origins,
+    )
+    config = uvicorn.Config(app, host=host, port=port, log_config=None, timeout_graceful_shutdown=1)
+    listening = _bound(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    with listening:
+        url = f"http://{shown}:{listening.getsockname()[1]}{path}"
+        await _Server(config, lambda: task_status.started(url)).run_until_cancelled(listening)
+
+
+class _Server(uvicorn.Server):
+    """Says when it can be reached, and ends in good order when it is cancelled."""
+
+    def __init__(self, config: uvicorn.Config, is_reached: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._is_reached = is_reached
+        self._is_shut = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._is_reached()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._is_shut = True
+        await super().shutdown(sockets)
+
+    async def run_until_cancelled(self, listening: socket.socket) -> None:
+        """Serve; uvicorn itself leaves its connections open when its task is cancelled."""
+        try:
+            await self.serve(sockets=[listening])
+        finally:
+            if self.started and not self._is_shut:
+                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                    self.force_exit = True
+                    await self.shutdown([listening])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family)
+    listening.setblocking(False)
+    return listening
+
+
+class _Bearer:
+    """Lets pass only who has the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            given = Headers(scope=scope).get("authorization", "").encode()
+            if not hmac.compare_digest(given, self._expected):
+                refusal = PlainTextResponse("A bearer token is needed.", 401, {"WWW-Authenticate": "Bearer"})
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
