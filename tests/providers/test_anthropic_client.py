@@ -1,16 +1,14 @@
 """The provider for Anthropic's messages against a real server on loopback: what it hears and what it asks."""
 
 from collections.abc import Iterator
-from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
 import anthropic
-import anyio
 import pytest
 
 from tests.providers.loopback import Answer, Server, serving
 from tests.providers.vendor_answers import anthropic_message, anthropic_stream, block_events
+from tests.providers.vendor_cases import Failure, Said, assert_refused, generate, hear, response_of
 from toolkit import (
     ArgumentsDelta,
     AssistantMessage,
@@ -24,7 +22,6 @@ from toolkit import (
     RateLimitedError,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     StreamEvent,
     TextBlock,
     TextDelta,
@@ -55,27 +52,19 @@ def server() -> Iterator[Server]:
         yield running
 
 
+def made(server: Server, **options: Any) -> AnthropicProvider:
+    return AnthropicProvider("test-1", base_url=server.root, api_key=SECRET, **options)
+
+
 async def ask(server: Server, *answers: Answer, request: ChatRequest = REQUEST, **options: Any) -> ChatResponse:
     if answers:
         server.answers[:] = answers
-    with anyio.fail_after(10):
-        async with AnthropicProvider("test-1", base_url=server.root, api_key=SECRET, **options) as provider:
-            return await provider.generate(request)
+    return await generate(made(server, **options), request)
 
 
-async def listen(server: Server, *answers: Answer, request: ChatRequest = REQUEST) -> list[StreamEvent]:
+async def listen(server: Server, *answers: Answer) -> list[StreamEvent]:
     server.answers[:] = answers
-    with anyio.fail_after(10):
-        provider = AnthropicProvider("test-1", base_url=server.root, api_key=SECRET)
-        async with provider, aclosing(provider.stream(request)) as stream:
-            return [event async for event in stream]
-
-
-def response_of(heard: list[StreamEvent]) -> ChatResponse:
-    assert sum(isinstance(event, ResponseDone) for event in heard) == 1
-    last = heard[-1]
-    assert isinstance(last, ResponseDone)
-    return last.response
+    return await hear(made(server), REQUEST)
 
 
 async def test_an_answer_has_text_usage_stop_reason_and_names(server: Server) -> None:
@@ -108,15 +97,6 @@ async def test_an_answer_has_text_usage_stop_reason_and_names(server: Server) ->
     ]
     assert server.headers[0]["authorization"] == f"Bearer {SECRET}"
     assert server.headers[0]["anthropic-version"]
-
-
-@dataclass(frozen=True)
-class Said:
-    name: str
-    body: dict[str, Any]
-    content: tuple[Any, ...]
-    stop_reason: str
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 def use(call_id: str, name: str, arguments: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -294,16 +274,6 @@ async def test_names_are_mapped_back(server: Server) -> None:
     assert response.tool_calls[0].name == "get.weather"
 
 
-@dataclass(frozen=True)
-class Failure:
-    name: str
-    answer: Answer
-    kind: type[ProviderError]
-    says: str
-    is_retryable: bool = False
-    facts: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
 def refusal(status: int, kind: str, message: str, **headers: str) -> Answer:
     body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_0"}
     return Answer(body, status=status, headers={name.replace("_", "-"): value for name, value in headers.items()})
@@ -358,13 +328,7 @@ FAILURES = [
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
 async def test_what_anthropic_refuses_says_what_and_whether_to_retry(server: Server, failure: Failure) -> None:
-    with pytest.raises(failure.kind, match=failure.says) as caught:
-        await ask(server, failure.answer)
-    assert type(caught.value) is failure.kind
-    assert caught.value.is_retryable is failure.is_retryable
-    assert {name: getattr(caught.value, name) for name in failure.facts} == failure.facts
-    assert SECRET not in f"{caught.value!s} {caught.value!r}"
-    assert len(server.requests) == 1, "the loop retries, the provider does not"
+    await assert_refused(made(server), server, failure, REQUEST, secret=SECRET)
 
 
 async def test_an_error_in_a_stream_is_raised(server: Server) -> None:

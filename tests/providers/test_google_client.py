@@ -1,11 +1,8 @@
 """The provider for Gemini against a real server on loopback: what it hears and what it asks."""
 
 from collections.abc import Iterator
-from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
 import httpx2
 import pytest
 from google.genai.types import GenerateContentConfigDict
@@ -13,6 +10,7 @@ from google.oauth2.credentials import Credentials
 
 from tests.providers.loopback import Answer, Server, serving
 from tests.providers.vendor_answers import gemini_answer, gemini_stream
+from tests.providers.vendor_cases import Failure, Said, assert_refused, generate, hear, response_of
 from toolkit import (
     ArgumentsDelta,
     AssistantMessage,
@@ -30,7 +28,6 @@ from toolkit import (
     RateLimitedError,
     ReasoningBlock,
     ReasoningDelta,
-    ResponseDone,
     ResponseFormat,
     StreamEvent,
     SystemMessage,
@@ -76,28 +73,20 @@ def server() -> Iterator[Server]:
         yield running
 
 
+def made(server: Server, **options: Any) -> GoogleProvider:
+    settings: dict[str, Any] = {"api_key": SECRET, "base_url": server.root, **options}
+    return GoogleProvider("gemini-3.8-flash", **settings)
+
+
 async def ask(server: Server, *answers: Answer, request: ChatRequest = REQUEST, **options: Any) -> ChatResponse:
     if answers:
         server.answers[:] = answers
-    settings: dict[str, Any] = {"api_key": SECRET, "base_url": server.root, **options}
-    with anyio.fail_after(10):
-        async with GoogleProvider("gemini-3.8-flash", **settings) as provider:
-            return await provider.generate(request)
+    return await generate(made(server, **options), request)
 
 
-async def listen(server: Server, *answers: Answer, request: ChatRequest = REQUEST) -> list[StreamEvent]:
+async def listen(server: Server, *answers: Answer) -> list[StreamEvent]:
     server.answers[:] = answers
-    with anyio.fail_after(10):
-        provider = GoogleProvider("gemini-3.8-flash", base_url=server.root, api_key=SECRET)
-        async with provider, aclosing(provider.stream(request)) as stream:
-            return [event async for event in stream]
-
-
-def response_of(heard: list[StreamEvent]) -> ChatResponse:
-    assert sum(isinstance(event, ResponseDone) for event in heard) == 1
-    last = heard[-1]
-    assert isinstance(last, ResponseDone)
-    return last.response
+    return await hear(made(server), REQUEST)
 
 
 async def test_an_answer_has_text_usage_stop_reason_and_names(server: Server) -> None:
@@ -163,15 +152,6 @@ async def test_a_request_is_said_in_gemini_s_words(server: Server) -> None:
     }
     assert server.headers[0]["x-team"] == "a"
     assert server.headers[0]["x-server-timeout"] == "10"
-
-
-@dataclass(frozen=True)
-class Said:
-    name: str
-    body: dict[str, Any]
-    content: tuple[Any, ...]
-    stop_reason: str
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 def kept(**value: Any) -> ReasoningBlock:
@@ -301,16 +281,6 @@ async def test_what_was_said_goes_back_as_it_came(server: Server) -> None:
     }
 
 
-@dataclass(frozen=True)
-class Failure:
-    name: str
-    answer: Answer
-    kind: type[ProviderError]
-    says: str
-    is_retryable: bool = False
-    facts: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
 def refusal(code: int, status: str, message: str, *details: dict[str, Any], **headers: str) -> Answer:
     body = {"error": {"code": code, "message": message, "status": status, "details": list(details)}}
     return Answer(body, status=code, headers={name.replace("_", "-"): value for name, value in headers.items()})
@@ -385,13 +355,7 @@ FAILURES = [
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
 async def test_what_google_refuses_says_what_and_whether_to_retry(server: Server, failure: Failure) -> None:
-    with pytest.raises(failure.kind, match=failure.says) as caught:
-        await ask(server, failure.answer)
-    assert type(caught.value) is failure.kind
-    assert caught.value.is_retryable is failure.is_retryable
-    assert {name: getattr(caught.value, name) for name in failure.facts} == failure.facts
-    assert SECRET not in f"{caught.value!s} {caught.value!r}"
-    assert len(server.requests) == 1, "the loop retries, the provider does not"
+    await assert_refused(made(server), server, failure, REQUEST, secret=SECRET)
 
 
 async def test_an_error_in_a_stream_is_raised(server: Server) -> None:
