@@ -44,7 +44,7 @@ from toolkit import (
     Usage,
     UserMessage,
 )
-from toolkit.providers.dialect import Dialect
+from toolkit.providers.dialect import Dialect, sealed
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.openai import ChatOptions, OpenAIProvider
 
@@ -163,8 +163,8 @@ SAID = [
         "sealed reasoning",
         completion("Hi.", reasoning="Hm.", reasoning_details=DETAILS),
         (
-            ReasoningBlock(text="Hm.", signature="s", encrypted=json.dumps(DETAILS[0])),
-            ReasoningBlock(encrypted=json.dumps(DETAILS[1]), id="rs_1"),
+            ReasoningBlock(text="Hm.", signature="s", encrypted=sealed("openai", DETAILS[0])),
+            ReasoningBlock(encrypted=sealed("openai", DETAILS[1]), id="rs_1"),
             TextBlock("Hi."),
         ),
         "end_turn",
@@ -532,20 +532,24 @@ SILENT: dict[str, Callable[[], Hang]] = {
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
-async def test_a_timeout_is_an_error_and_closes_the_connection(server: Server, streams: bool) -> None:
-    hang = Hang()
-    request = ChatRequest(messages=[UserMessage("Hi")], timeout=0.2)
-    with pytest.raises(ProviderTimeoutError) as caught:
-        await (listen if streams else ask)(server, hang, request=request)
-    assert caught.value.is_retryable
-    assert await anyio.to_thread.run_sync(hang.has_left.wait, 5)
-
-
-async def test_a_timeout_counts_for_the_whole_stream(server: Server) -> None:
-    hang = SILENT["stops in the middle"]()
-    with pytest.raises(ProviderTimeoutError, match=r"within 0\.2 s"):
-        await listen(server, hang, request=ChatRequest(messages=[], timeout=0.2))
-    assert await anyio.to_thread.run_sync(hang.has_left.wait, 5)
+@pytest.mark.parametrize("silence", SILENT)
+async def test_a_timeout_counts_for_the_whole_answer_and_closes_the_connection(
+    server: Server, silence: str, streams: bool
+) -> None:
+    hang = SILENT[silence]()
+    server.answers[:] = [Answer(completion()), hang]
+    request = ChatRequest(messages=[UserMessage("Hi")], timeout=0.5)
+    async with OpenAIProvider("test-1", base_url=server.url) as provider:
+        await provider.generate(REQUEST)  # the first request takes longer, and that is not what is timed
+        with pytest.raises(ProviderTimeoutError, match=r"within 0\.5 s") as caught, anyio.fail_after(10):
+            if streams:
+                async with aclosing(provider.stream(request)) as stream:
+                    async for event in stream:
+                        assert event == TextDelta("He")
+            else:
+                await provider.generate(request)
+        assert caught.value.is_retryable
+        assert await anyio.to_thread.run_sync(hang.has_left.wait, 5)
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])

@@ -266,6 +266,11 @@ def test_options_go_over_the_request_and_the_request_over_the_defaults() -> None
     assert body == {"model": "test-1", "messages": [], "stream": True, "temperature": 1, "top_p": 0.5, "seed": 3}
 
 
+def test_what_the_request_leaves_open_is_as_the_defaults_say() -> None:
+    body = encoded(ChatRequest(messages=[], tools=[WEATHER]), defaults={"parallel_tool_calls": False})
+    assert body["parallel_tool_calls"] is False
+
+
 @pytest.mark.parametrize("choice", ["none", "required"])
 def test_tool_choice_in_words_is_passed_on(choice: str) -> None:
     assert encoded(ChatRequest(messages=[], tools=[WEATHER], tool_choice=choice))["tool_choice"] == choice

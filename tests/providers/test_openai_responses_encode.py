@@ -27,6 +27,7 @@ from toolkit import (
     ToolResult,
     UserMessage,
 )
+from toolkit.providers.dialect import sealed
 from toolkit.providers.openai import OpenAIResponsesProvider, ResponsesOptions
 from toolkit.providers.openai.responses.encode import ResponsesEncoder, encode_message, encode_tool
 
@@ -123,7 +124,13 @@ CASES = [
     ),
     Case(
         "reasoning without a seal, or of another provider, stays here",
-        AssistantMessage([ReasoningBlock(text="Hm.", id="rs_1"), ReasoningBlock(text="Hm.", signature="s")]),
+        AssistantMessage(
+            [
+                ReasoningBlock(text="Hm.", id="rs_1"),
+                ReasoningBlock(text="Hm.", signature="s"),
+                ReasoningBlock(text="Hm.", id="rs_2", encrypted=sealed("openai", {"type": "reasoning.encrypted"})),
+            ]
+        ),
         [],
     ),
     Case(
@@ -263,6 +270,16 @@ def test_a_tool_says_whether_it_is_strict() -> None:
     assert encode_tool(WEATHER)["strict"] is False
     for tool in (wire, encode_tool(WEATHER)):
         TypeAdapter[Any](FunctionToolParam).validate_python(tool)
+
+
+def test_tools_that_run_at_the_server_are_offered_beside_our_own() -> None:
+    search = {"type": "web_search"}
+    assert encoded(ChatRequest(messages=[], tools=[WEATHER]), defaults={"tools": [search]})["tools"] == [
+        encode_tool(WEATHER),
+        search,
+    ]
+    assert encoded(ChatRequest(messages=[], options={"tools": [search]}))["tools"] == [search]
+    assert "tools" not in encoded(ChatRequest(messages=[], options={"tools": None}), defaults={"tools": [search]})
 
 
 def test_stop_texts_are_refused() -> None:

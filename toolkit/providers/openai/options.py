@@ -42,7 +42,9 @@ class ResponsesOptions(_Options, total=False):
     """Fields of a response, for `OpenAIResponsesProvider` and the `options` of a request to it.
 
     ``reasoning`` and ``text`` are laid over what the request says itself: ``{"reasoning": {"summary": "auto"}}`` keeps
-    the effort of the request. With ``previous_response_id`` the server has the history: send only what is new.
+    the effort of the request. ``tools`` are those that run at OpenAI, such as ``{"type": "web_search"}``, offered
+    beside the request's own; what they did goes back with the transcript. With ``previous_response_id`` the server has
+    the history: send only what is new.
     """
 
     context_management: list[dict[str, Any]]
@@ -54,4 +56,5 @@ class ResponsesOptions(_Options, total=False):
     prompt: dict[str, Any]
     reasoning: dict[str, Any]
     text: dict[str, Any]
+    tools: list[dict[str, Any]]
     truncation: Literal["auto", "disabled"]

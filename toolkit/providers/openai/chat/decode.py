@@ -29,9 +29,10 @@ from toolkit.chat import (
     ToolCall,
     Usage,
 )
+from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
 from toolkit.providers.json_values import as_bytes, as_items, as_mapping, as_text
-from toolkit.providers.openai.chat.encode import Reading
+from toolkit.providers.openai.chat.encode import PROVIDER, Reading
 
 __all__ = ["StreamDecoder", "decode_completion", "decode_usage"]
 
@@ -251,7 +252,7 @@ class _Reply:
             yield ReasoningBlock(
                 text=text,
                 signature=as_text(detail.get("signature")) or None,
-                encrypted=json.dumps(detail, ensure_ascii=False),
+                encrypted=sealed(PROVIDER, detail),
                 id=as_text(detail.get("id")) or None,
             )
             text = ""

@@ -12,7 +12,6 @@ Of what differs between formats (`toolkit.providers.dialect`) this one has:
 
 from __future__ import annotations
 
-import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -44,14 +43,16 @@ from toolkit.providers.dialect import (
     is_strict,
     result_text,
     source_of,
+    unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
 from toolkit.schema import openai_strict
 
-__all__ = ["ChatEncoder", "EncodedMessage", "Reading", "encode_message", "encode_tool"]
+__all__ = ["PROVIDER", "ChatEncoder", "EncodedMessage", "Reading", "encode_message", "encode_tool"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
+PROVIDER = "openai"
 DIALECT = Dialect(call_id=re.compile(r"[\x21-\x7e]+"), longest_call_id=40)
 
 _AUDIO_FORMATS = {"mpeg": "mp3", "wave": "wav", "vnd.wave": "wav"}
@@ -130,7 +131,8 @@ class ChatEncoder:
                 body["tool_choice"] = {"type": "function", "function": {"name": name}}
             elif choice != "auto":
                 body["tool_choice"] = choice
-            body["parallel_tool_calls"] = request.parallel_tool_calls
+            if request.parallel_tool_calls is not None:
+                body["parallel_tool_calls"] = request.parallel_tool_calls
         if request.response_format is not None:
             schema = request.response_format.schema
             name = DIALECT.tool_name_of(request.response_format.name)
@@ -289,22 +291,11 @@ def _encode_assistant(message: AssistantMessage, reasoning_field: str | None, *,
     if reasoning_field is not None:
         if thoughts := [block.text for block in reasoning if block.text]:
             wire[reasoning_field] = "\n".join(thoughts)
-        if details := [detail for block in reasoning if (detail := _reasoning_detail(block))]:
+        if details := [detail for block in reasoning if (detail := unsealed(PROVIDER, block.encrypted or ""))]:
             wire["reasoning_details"] = details
     if calls:
         wire["tool_calls"] = calls
     return wire
-
-
-def _reasoning_detail(block: ReasoningBlock) -> JsonObject | None:
-    """Return the item that a server sealed, as the decoder kept it; None for what another provider sealed."""
-    if not (block.encrypted or "").startswith("{"):
-        return None
-    try:
-        detail = json.loads(block.encrypted or "")
-    except ValueError:
-        return None
-    return detail if str(detail.get("type", "")).startswith("reasoning.") else None
 
 
 def _encode_call(call: ToolCall) -> JsonObject:

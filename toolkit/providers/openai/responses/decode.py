@@ -1,6 +1,7 @@
 """Answers as our words say them: pure functions from responses, whole or in events.
 
 Compatible servers leave fields out, the numbers of events among them, so nothing of an answer is taken for granted.
+What has no word of ours is kept sealed in a `ReasoningBlock`, for the encoder to send back.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from toolkit.chat import (
     ToolCall,
     Usage,
 )
+from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
 from toolkit.providers.json_values import as_bytes, as_items, as_mapping, as_text
+from toolkit.providers.openai.responses.encode import PROVIDER
 
 __all__ = ["StreamDecoder", "decode_response", "decode_usage"]
 
@@ -69,11 +72,12 @@ def decode_response(
         raise failures().empty("output", request_id=request_id)
     items = as_items(answer.get("output"))
     content: list[AssistantContent] = []
-    others: list[Mapping[str, Any]] = []
     is_refusal = False
     for item in items:
         match item.get("type"):
             case "message":
+                if phase := item.get("phase"):
+                    content.append(ReasoningBlock(encrypted=sealed(PROVIDER, {"phase": phase})))
                 for part in as_items(item.get("content")):
                     is_refusal = is_refusal or part.get("type") == "refusal"
                     if text := as_text(part.get("text")) or as_text(part.get("refusal")):
@@ -85,10 +89,8 @@ def decode_response(
             case "image_generation_call" if item.get("result"):
                 content.append(_image(item))
             case _:
-                others.append(item)
+                content.append(ReasoningBlock(encrypted=sealed(PROVIDER, item)))
     told = {name: answer[name] for name in ("id", "service_tier", "prompt_cache_diagnostics") if answer.get(name)}
-    if others:
-        told["items"] = others
     message = AssistantMessage(content)
     return ChatResponse(
         message=message,

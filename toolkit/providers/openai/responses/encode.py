@@ -5,6 +5,8 @@ Of what differs between formats (`toolkit.providers.dialect`) this one has:
 - Results hold text, images and files. There is no field for a failed call: the text begins with "Error".
 - There is no sound: a user's is refused, and a word in brackets stands for a tool's or the model's own.
 - Reasoning goes back as it came where it is sealed; OpenAI refuses it without its seal, other servers read it.
+- What has no word of ours (calls of tools that run at OpenAI, the phase of a message) is kept sealed in a
+  `ReasoningBlock` and goes back as it came.
 - There are no stop texts: a request that has some is refused. Nor is there a seed.
 """
 
@@ -40,14 +42,16 @@ from toolkit.providers.dialect import (
     file_text,
     is_strict,
     source_of,
+    unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, to_bytes
 from toolkit.schema import openai_strict
 
-__all__ = ["DIALECT", "ResponsesEncoder", "encode_message", "encode_tool"]
+__all__ = ["DIALECT", "PROVIDER", "ResponsesEncoder", "encode_message", "encode_tool"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
+PROVIDER = "openai-responses"
 DIALECT = Dialect(longest_call_id=64)
 
 _LAID_OVER = ("reasoning", "text")
@@ -97,8 +101,9 @@ class ResponsesEncoder:
             else:
                 body[name] = value
         members = {"input": [items for items in self._messages.all_of(request.messages) if items]}
-        if request.tools:
-            members["tools"] = self._tools.all_of(request.tools)
+        offered = [to_bytes(tool, "a tool of the options") for tool in body.pop("tools", None) or ()]
+        if request.tools or offered:
+            members["tools"] = [*self._tools.all_of(request.tools or ()), *offered]
         return assembled(body, members)
 
     def _items_of(self, message: Message) -> bytes:
@@ -213,6 +218,7 @@ def _encode_output(result: ToolResult) -> str | list[JsonObject]:
 
 def _encode_assistant(message: AssistantMessage, *, sends_open_reasoning: bool) -> Iterator[JsonObject]:
     texts: list[str] = []
+    phase: JsonObject = {}
     for block in message.content:
         match block:
             case TextBlock():
@@ -227,13 +233,17 @@ def _encode_assistant(message: AssistantMessage, *, sends_open_reasoning: bool) 
                 item = _encode_reasoning(block, is_open_sent=sends_open_reasoning)
             case _:
                 assert_never(block)
-        if item is not None:
-            if texts:
-                yield _said("assistant", "\n".join(texts))
-                texts = []
+        if item is None:
+            continue
+        if texts:
+            yield {**_said("assistant", "\n".join(texts)), **phase}
+            texts, phase = [], {}
+        if "type" in item:
             yield item
+        else:
+            phase = item
     if texts:
-        yield _said("assistant", "\n".join(texts))
+        yield {**_said("assistant", "\n".join(texts)), **phase}
 
 
 def _encode_call(call: ToolCall) -> JsonObject:
@@ -247,8 +257,11 @@ def _encode_call(call: ToolCall) -> JsonObject:
 
 
 def _encode_reasoning(block: ReasoningBlock, *, is_open_sent: bool) -> JsonObject | None:
+    """Return an item, the phase of the message that follows, or None for what another provider thought."""
+    if block.encrypted is not None and block.encrypted.startswith("{"):  # no seal of OpenAI's own begins so
+        return unsealed(PROVIDER, block.encrypted)
     if not block.id:
-        return None  # another provider's: this one knows nothing of it
+        return None
     if block.encrypted is not None:
         summary = [{"type": "summary_text", "text": block.text}] if block.text else []
         return {"type": "reasoning", "id": block.id, "summary": summary, "encrypted_content": block.encrypted}
