@@ -224,6 +224,15 @@ def test_text_that_is_no_json_says_where_it_breaks() -> None:
         parser.parse_json('{"value": ,}')
     with pytest.raises(MalformedJsonError, match="not complete JSON: they end too early"):
         parser.parse_json('{"value": [1, 2')
+    with pytest.raises(MalformedJsonError) as refused:
+        function_schema(between).arguments.parse_json('{"first": 2026-03-01}')
+    assert (
+        str(refused.value)
+        == """\
+The arguments are not valid JSON: expected `,` or `}` at line 1 column 15. Send one JSON object. \
+Near: {"first": 2026-03-01}
+Example of right arguments: {"first": "2026-01-31", "last": "2026-01-31"}"""
+    )
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "null", " null ", "{}"])

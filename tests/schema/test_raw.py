@@ -40,8 +40,10 @@ def test_all_that_is_wrong_is_said_in_one_message() -> None:
         '- paht: unknown. Did you mean "path"?',
         "- depth: got the number 0, but it must be an integer of at least 1.",
         '- kinds[1]: got the string "link", but it must be one of "file", "folder".',
-        'Accepted: "path" (a string), "depth" (an integer of at least 1), '
-        '"kinds" (a list, each one of "file", "folder").',
+        (
+            'Accepted: "path" (a string), "depth" (an integer of at least 1), '
+            '"kinds" (a list, each one of "file", "folder").'
+        ),
         'Example of right arguments: {"depth": 1, "kinds": ["file", "file"], "path": "a"}',
     }
 

@@ -75,6 +75,8 @@ def test_the_nearest_names_come_first() -> None:
     assert nearest_names("weather", TOOLS) == ("get_weather",)
     assert nearest_names("read_the_file", TOOLS)[0] == "read_file"
     assert nearest_names("getUser", ["get_user", "get_users", "set_user", "users_get"], 2) == ("get_user", "get_users")
+    assert nearest_names("weather_in_berlin_and_lima", TOOLS) == ("get_weather",)
+    assert nearest_names("getTheWholeFileFromDisk", TOOLS) == ("read_file",)
     assert nearest_names("zzz", TOOLS) == ()
     assert nearest_names("x" * 1_000_000, TOOLS) == ()
 

@@ -6,12 +6,12 @@ import copy
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema.nodes import JsonPath, Nodes, is_object
-from toolkit.schema.problems import value_at
+from toolkit.schema.problems import example_line, value_at
 
 __all__ = ["ArgumentsParser", "MalformedJsonError", "check_text", "decode_json", "drop_nulls", "malformed"]
 
@@ -145,22 +145,25 @@ def decode_json(text: str) -> Any:
     return value
 
 
-def malformed(text: str, reason: str, *, show: bool = True) -> MalformedJsonError:
+def malformed(text: str, reason: str, nodes: Nodes, accepts: Callable[[Any], bool]) -> MalformedJsonError:
     """Return the error that says where a text stops being JSON.
 
     Args:
-        text: What came.
+        text: What came. What is around that place is quoted, unless it may hold a secret.
         reason: What the parser said, ending in ``at line 1 column 5``.
-        show: Whether to quote the text around that place; not where it may hold a secret.
+        nodes: What was wanted.
+        accepts: Whether some arguments would do; decides whether an example is shown.
     """
     if reason.startswith("EOF"):
         return MalformedJsonError(
             f"The arguments are not complete JSON: they end too early ({reason}). Send the whole JSON object again."
         )
     near = ""
-    if show and (place := re.search(r"line (\d+) column (\d+)", reason)):
+    if not nodes.is_secret(nodes.root) and (place := re.search(r"line (\d+) column (\d+)", reason)):
         lines = text.split("\n")
         line, column = int(place[1]) - 1, int(place[2])
         if line < len(lines):
             near = f" Near: {lines[line][max(0, column - 25) : column + 15].strip()}"
-    return MalformedJsonError(f"The arguments are not valid JSON: {reason}. Send one JSON object.{near}")
+    return MalformedJsonError(
+        f"The arguments are not valid JSON: {reason}. Send one JSON object.{near}{example_line(nodes, accepts)}"
+    )

@@ -14,12 +14,13 @@ from typing import Any, Literal, cast
 
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 
-__all__ = ["Problem", "explain", "value_at"]
+__all__ = ["Problem", "example_line", "explain", "value_at"]
 
 _MAX_PROBLEMS = 12
 _MAX_EXAMPLE = 800
 _LONGEST_NAME = 256
 _LONGEST_SHOWN = 80
+_EXAMPLE = "Example of right arguments: "
 _HIDDEN = "**********"
 
 
@@ -62,12 +63,19 @@ def explain(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Call
     message = "\n".join([title, *lines, *_accepted(problems, nodes)])
     example = None if more > 0 else _example(problems, meant, value, nodes, accepts)
     if example is not None:
-        message += f"\nExample of right arguments: {example}"
+        message += f"\n{_EXAMPLE}{example}"
     if not nodes.is_secret(nodes.root):
         return message
     for secret in sorted(_secrets(value, nodes.root, nodes), key=len, reverse=True):
         message = message.replace(secret, _HIDDEN)
     return message
+
+
+def example_line(nodes: Nodes, accepts: Callable[[Any], bool]) -> str:
+    """Return a line with an example of what is wanted; nothing where none is found or none is needed."""
+    example = nodes.example(nodes.root)
+    text = json.dumps(example, ensure_ascii=False)
+    return f"\n{_EXAMPLE}{text}" if example and len(text) <= _MAX_EXAMPLE and accepts(example) else ""
 
 
 def value_at(value: Any, path: JsonPath) -> Any:

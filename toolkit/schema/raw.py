@@ -90,7 +90,7 @@ class RawArguments:
         except json.JSONDecodeError as error:
             is_cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
             reason = f"{'EOF: ' if is_cut_off else ''}{error.msg} at line {error.lineno} column {error.colno}"
-            raise malformed(text, reason, show=not self._nodes.is_secret(self.schema)) from None
+            raise malformed(text, reason, self._nodes, self._accepts) from None
         except ValueError as error:
             raise MalformedJsonError(f"The arguments are not valid JSON: {error}. Send one JSON object.") from None
         return self.parse(value)
@@ -103,13 +103,16 @@ class RawArguments:
             without = drop_nulls(value, [problem.path for problem in problems], self._nodes)
             if without is not None and not self._problems(without):
                 return cast("dict[str, Any]", without)
-            raise InvalidArgumentsError(explain(problems, value, self._nodes, lambda some: not self._problems(some)))
+            raise InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts))
         return cast("dict[str, Any]", value)
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
         del reveal_secrets  # plain JSON has no secrets of its own
         return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+
+    def _accepts(self, value: object) -> bool:
+        return not self._problems(value)
 
     def _problems(self, value: object) -> list[Problem]:
         if not is_object(value):

@@ -100,9 +100,8 @@ class TypedArguments:
             return self.parse_json("{}")
         problems = error.errors(include_url=False)
         if problems[0]["type"] == "json_invalid":
-            raise malformed(
-                text, problems[0].get("ctx", {}).get("error", ""), show=not self._nodes.is_secret(self.schema)
-            ) from None
+            reason = problems[0].get("ctx", {}).get("error", "")
+            raise malformed(text, reason, self._nodes, self._accepts) from None
         value = from_json(text)
         if (mended := self._mended(value, problems)) is not None:
             try:

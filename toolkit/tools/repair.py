@@ -18,6 +18,7 @@ __all__ = ["LONGEST_TEXT", "nearest_names", "repair_arguments", "repair_name"]
 
 _SIMILAR = 0.85
 _LONGEST_NAME = 256
+_SHORT_WORD = 3
 LONGEST_TEXT = 2_000_000
 _LONGEST_NUMBER = 300
 _DEEPEST = 100
@@ -46,12 +47,24 @@ def repair_name(name: str, available: Collection[str]) -> str | None:
 
 
 def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[str, ...]:
-    """Return up to `n` names of `available` to offer for one that is unknown, the most similar first."""
+    """Return up to `n` names of `available` to offer for one that is unknown.
+
+    The most similar come first, then those that have a word in common with it.
+    """
+    name = name[:_LONGEST_NAME]
     by_plain: dict[str, list[str]] = {}
     for other in available:
         by_plain.setdefault(_plain(other), []).append(other)
-    near = get_close_matches(_plain(name[:_LONGEST_NAME]), by_plain, n=n, cutoff=0.5)
-    return tuple([other for plain in near for other in by_plain[plain]][:n])
+    near = get_close_matches(_plain(name), by_plain, n=n, cutoff=0.5)
+    found = [other for plain in near for other in by_plain[plain]]
+    words = _words(name)
+    found += [other for other in available if words & _words(other)] if words else []
+    return tuple(dict.fromkeys(found))[:n]
+
+
+def _words(name: str) -> set[str]:
+    parts = re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name))
+    return {part.casefold() for part in parts if len(part) > _SHORT_WORD}
 
 
 def _plain(name: str) -> str:
