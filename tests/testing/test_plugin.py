@@ -1,5 +1,6 @@
 """The fixtures are there in every test where toolkit is installed, and cost the others nothing."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -50,8 +51,16 @@ def test_a_script_that_is_not_played_fails(scripted_provider):
 
 
 def run_pytest(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=120).stdout
+    """What pytest says with no other plugin than these: there may be many, and they take their time to load."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "anyio", "-p", "toolkit_pytest", *arguments, str(folder)]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, timeout=120, env=environment
+    ).stdout
+
+
+def test_pytest_loads_the_plugin_by_itself(pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.pluginmanager.has_plugin("toolkit")
 
 
 def test_the_fixtures_work_in_a_project_of_its_own(tmp_path: Path) -> None:
