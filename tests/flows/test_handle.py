@@ -3,6 +3,7 @@
 import anyio
 import pytest
 
+from tests.flows.small_tools import TOOLS, say
 from toolkit import (
     AssistantMessage,
     Cancelled,
@@ -22,36 +23,14 @@ from toolkit import (
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
-    ToolRegistry,
     UserMessage,
     Yielded,
-    tool,
     tool_loop_resumable,
     validate_transcript,
 )
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
-
-
-@tool
-async def echo(text: str) -> str:
-    """Say it again."""
-    return text
-
-
-@tool
-async def hang() -> str:
-    """Never end."""
-    await anyio.sleep_forever()
-    return ""
-
-
-TOOLS = ToolRegistry([echo, hang])
-
-
-def say(text: str, call_id: str = "1") -> ToolCall:
-    return ToolCall(call_id, "echo", f'{{"text": "{text}"}}')
 
 
 def stepped(*replies: ScriptedReply, config: ToolLoopConfig | None = None) -> ToolLoopHandle[object]:

@@ -7,6 +7,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tests.flows.small_tools import echo, hang
 from toolkit import (
     AssistantMessage,
     Cancelled,
@@ -29,7 +30,6 @@ from toolkit import (
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
-    tool,
     tool_loop_channel,
     tool_loop_stream,
     tool_with_ctx,
@@ -38,19 +38,6 @@ from toolkit import (
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
-
-
-@tool
-async def echo(text: str) -> str:
-    """Say it again."""
-    return text
-
-
-@tool
-async def hang() -> str:
-    """Never end."""
-    await anyio.sleep_forever()
-    return ""
 
 
 @tool_with_ctx

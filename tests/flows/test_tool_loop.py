@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.flows.small_tools import TOOLS, echo, say
 from toolkit import (
     Abort,
     Aborted,
@@ -61,26 +62,6 @@ from toolkit import (
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 
 pytestmark = pytest.mark.anyio
-
-
-@tool
-async def echo(text: str) -> str:
-    """Say it again."""
-    return text
-
-
-@tool
-async def hang() -> str:
-    """Never end."""
-    await anyio.sleep_forever()
-    return ""
-
-
-TOOLS = ToolRegistry([echo, hang])
-
-
-def say(text: str, call_id: str = "c1") -> ToolCall:
-    return ToolCall(call_id, "echo", f'{{"text": "{text}"}}')
 
 
 def call(name: str, arguments: str = "{}") -> ToolCall:
@@ -370,7 +351,7 @@ async def test_the_approver_decides(hook: Callable[[ApprovalRequest], Any], text
     assert only.is_error == is_error
     assert only.text
     assert text is None or only.text == text
-    assert events.started == ([] if is_error else ["c1"])
+    assert events.started == ([] if is_error else ["1"])
 
 
 async def test_abort_ends_the_run_and_answers_all_calls_and_none_has_started_before_all_are_decided() -> None:
