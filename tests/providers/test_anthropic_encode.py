@@ -348,11 +348,11 @@ def test_no_effort_is_no_thinking_and_a_forced_call_forbids_it() -> None:
     assert "thinking" not in encoded(forced)
 
 
-def test_options_go_over_everything() -> None:
+def test_a_request_goes_over_the_providers_options_and_its_own_over_everything() -> None:
     options: AnthropicOptions = {
         "thinking": {"type": "enabled", "budget_tokens": 2048},
         "metadata": {"user_id": "u"},
-        "output_config": {"effort": "max"},
+        "output_config": {"effort": "max", "format": {"type": "json_schema", "schema": {}}},
         "tools": [{"type": "web_search_20260209", "name": "web_search"}],
     }
     request = ChatRequest(
@@ -361,19 +361,24 @@ def test_options_go_over_everything() -> None:
         max_tokens=5000,
         stop=("END",),
         reasoning_effort="low",
-        options={"service_tier": "auto", "metadata": None},
+        options={"service_tier": "auto", "metadata": None, "output_config": {"format": None}},
     )
-    body = encoded(request, defaults=options)
+    body = encoded(request, defaults={**options, "max_tokens": 100})
     assert body == {
         "model": "test-1",
         "max_tokens": 5000,
         "messages": [{"role": "user", "content": [text("Hi")]}],
         "stop_sequences": ["END"],
         "thinking": {"type": "enabled", "budget_tokens": 2048},
-        "output_config": {"effort": "max"},
+        "output_config": {"effort": "low", "format": None},
         "service_tier": "auto",
         "tools": [{"type": "web_search_20260209", "name": "web_search"}, encode_tool(WEATHER)],
     }
+
+
+@pytest.mark.parametrize(("defaults", "limit"), [({}, 16_384), ({"max_tokens": 100}, 100)], ids=["none", "an option"])
+def test_a_request_without_a_limit_gets_one(defaults: dict[str, Any], limit: int) -> None:
+    assert encoded(ChatRequest(messages=[HI]), defaults=defaults)["max_tokens"] == limit
 
 
 def test_a_cache_is_told_where_what_comes_again_ends() -> None:

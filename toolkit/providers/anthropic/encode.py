@@ -47,6 +47,7 @@ from toolkit.providers.dialect import (
     unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
+from toolkit.providers.json_values import as_mapping
 from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
 from toolkit.schema import anthropic
 
@@ -105,28 +106,31 @@ class MessagesEncoder:
                 "Anthropic takes no temperature since its version 2026-10-21: leave it out, or, for a model that still "
                 "does, pass headers={'anthropic-version': '2023-06-01'} to the provider"
             )
-        options = {**self._defaults, **request.options}
         system, messages = split_system(request.messages)
         settings: JsonObject = {
             "model": self._model,
-            "max_tokens": request.max_tokens or self._max_tokens,
+            "max_tokens": request.max_tokens,
             "system": [{"type": "text", "text": system, **self._mark}] if system.strip() else None,
             "temperature": request.temperature,
             "stop_sequences": list(request.stop) or None,
             "stream": streams or None,
             "tool_choice": _tool_choice(request),
-            **_thinking(request, options),
         }
-        if output := _output_config(request, options):
-            options["output_config"] = output
-        own_tools: Sequence[Any] = options.pop("tools", None) or ()
+        settings = {name: value for name, value in settings.items() if value is not None}
+        body: JsonObject = {"max_tokens": self._max_tokens, **self._defaults, **settings, **request.options}
+        by_default, by_request = self._defaults.get("output_config"), request.options.get("output_config")
+        output = {**as_mapping(by_default), **_output_config(request), **as_mapping(by_request)}
+        body["output_config"] = output or None
+        if "thinking" not in body:
+            body["thinking"] = _thinking(request)
         members = {"messages": self._turns(messages)}
+        own_tools: Sequence[Any] = body.pop("tools", None) or ()
         if request.tools or own_tools:
             tools = [to_bytes(tool, "a tool") for tool in own_tools] + self._tools.all_of(request.tools or ())
-            if not settings["system"]:
+            if "system" not in settings:
                 tools[-1] = self._marked(tools[-1])
             members["tools"] = joined(tools)
-        return assembled({**settings, **options}, members)
+        return assembled(body, members)
 
     def _turns(self, messages: Sequence[Message]) -> bytes:
         """Join the messages; the mark stands after all that the next request has too."""
@@ -211,24 +215,24 @@ def _tool_choice(request: ChatRequest) -> JsonObject | None:
     return wire
 
 
-def _thinking(request: ChatRequest, options: Mapping[str, Any]) -> JsonObject:
+def _thinking(request: ChatRequest) -> JsonObject | None:
     """Let the model think where an effort is asked for; a forced call forbids it."""
-    if request.reasoning_effort is None or "thinking" in options:
-        return {}
+    if request.reasoning_effort is None:
+        return None
     if request.reasoning_effort == "none":
-        return {"thinking": {"type": "disabled"}}
+        return {"type": "disabled"}
     is_forced = bool(request.tools) and request.tool_choice not in ("auto", "none")
-    return {} if is_forced else {"thinking": {"type": "adaptive"}}
+    return None if is_forced else {"type": "adaptive"}
 
 
-def _output_config(request: ChatRequest, options: Mapping[str, Any]) -> JsonObject:
+def _output_config(request: ChatRequest) -> JsonObject:
     output: JsonObject = {}
     if request.reasoning_effort not in (None, "none"):
         output["effort"] = _EFFORTS.get(request.reasoning_effort, request.reasoning_effort)
     if request.response_format is not None:
         schema = _constrained(request.response_format.schema, f"the schema of '{request.response_format.name}'")
         output["format"] = {"type": "json_schema", "schema": schema}
-    return {**output, **(options.get("output_config") or {})}
+    return output
 
 
 def _constrained(schema: Mapping[str, Any], subject: str) -> JsonObject:
