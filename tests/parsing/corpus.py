@@ -114,6 +114,10 @@ HERMES = [
         tagged('{"name": "search", "arguments": {"query": "\u2603 \\u2603 天気"}}'),
         ("search", {"query": "\u2603 \u2603 天気"}),
     ),
+    called("hermes", f"{tagged(PARIS_JSON)}</tool_call>\n{tagged(OSLO_JSON)}", PARIS, OSLO, text=""),
+    called(
+        "hermes", f"{tagged(PARIS_JSON)}\n<tool_response>\nSunny.\n</tool_response>\n{tagged(ADD_JSON)}", PARIS, text=""
+    ),
     error("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}'),
     error("hermes", '<tool_call>{"name": "get_weather", "arguments": {"city": "Par'),
     error("hermes", "<tool_call>"),
@@ -152,6 +156,7 @@ HERMES = [
     no_call("hermes", f"They write `{tagged(PARIS_JSON)}` for that."),
     no_call("hermes", "The <tool_call> tag begins a call."),
     no_call("hermes", f"For example:\n{tagged(PARIS_JSON)}"),
+    no_call("hermes", f"For example:\n{tagged(PARIS_JSON)}\n{tagged(OSLO_JSON)}\nThat is all."),
     no_call("hermes", "The closing tag </tool_call> alone is nothing."),
     no_call("hermes", "a < b and <b>bold</b> and <tool> and <tool_calls>"),
     no_call("hermes", f"<think>\nI could write {tagged(PARIS_JSON)}\n</think>\nIt is sunny."),
@@ -220,7 +225,6 @@ REACT = [
     no_call("react", 'Here is an example:\nAction: get_weather\nAction Input: {"city": "Paris"}'),
     error("react", "Action: add(a=1, b=2)"),
     error("react", 'Action: add Action Input: {"a": 1, "b": 2}'),
-    called("react", 'Action: add\nAction Input: {"a": 1, "b": 2}\nObservation', ADD, text=""),
     no_call("react", "Actions speak louder than words."),
 ]
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.parsing.corpus import ADD, ADD_JSON, CORPUS, PARIS_JSON, TOOLS, tagged
 from toolkit import ToolCall
@@ -76,16 +76,19 @@ def in_pieces(text: str, cuts: list[int]) -> Reply:
     return Reply(tuple(joined))
 
 
+@settings(deadline=None)  # other work on the machine is no failure
 @given(REPLIES, st.lists(st.integers(0, 1000), max_size=12))
 def test_a_reply_in_pieces_is_read_like_the_whole(text: str, cuts: list[int]) -> None:
     assert in_pieces(text, cuts) == read_reply(text, TOOLS)
 
 
+@settings(deadline=None)
 @given(REPLIES)
 def test_a_reply_that_comes_character_by_character_is_read_like_the_whole(text: str) -> None:
     assert in_pieces(text, list(range(len(text)))) == read_reply(text, TOOLS)
 
 
+@settings(deadline=None)
 @given(REPLIES)
 def test_text_stays_as_it_was_written(text: str) -> None:
     reply = read_reply(text, TOOLS)
@@ -108,6 +111,7 @@ def leaves(value: Any) -> list[Any]:
     return [value]
 
 
+@settings(deadline=None)
 @given(REPLIES)
 def test_a_call_says_nothing_that_was_not_written(text: str) -> None:
     for call in read_reply(text, TOOLS).calls:
@@ -126,6 +130,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), VALUES, max_size=4), st.booleans())
 def test_what_a_model_writes_rightly_is_read_in_every_form(arguments: dict[str, Any], indents: bool) -> None:
     written = json.dumps(arguments, indent=2 if indents else None, ensure_ascii=indents)

@@ -6,7 +6,7 @@ import re
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in, check_count
-from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, partial, spoken_of
+from toolkit.parsing.forms import Outcome, Passage, Surroundings, nothing_more, partial, spoken_of
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["HermesForm"]
@@ -26,8 +26,8 @@ class HermesForm:
         """Read the calls of one pair of tags."""
         if not (yield from source.accepts(_OPEN)):
             return None
-        if before.is_spoken_of or before.text.rstrip().endswith(_CLOSE):
-            return spoken_of(source)
+        if before.is_spoken_of:
+            return _shown(source)
         character = yield from source.spaces()
         if character == "`":
             yield from source.word(_TICK, 10)
@@ -55,6 +55,19 @@ class HermesForm:
             return calls
         yield from source.past(_CLOSE)
         raise UnclearCallError(f"Between {_OPEN} and {_CLOSE} there must be one JSON object.")
+
+
+def _shown(source: Source) -> Passage:
+    """Go past an example, and the ones that follow it directly."""
+    yield from spoken_of(source)
+    yield from source.spaces()
+    while (yield from source.accepts(_CLOSE)):
+        yield from source.spaces()
+        if not (yield from source.accepts(_OPEN)):
+            return None
+        yield from spoken_of(source)
+        yield from source.spaces()
+    return None
 
 
 def _ends(source: Source) -> Waiting[bool]:

@@ -22,16 +22,11 @@ _LINE_ENDS = {"", "\r", "\n"}
 _NO_NAMES = {"", "none", "n/a", "null", "no action", "final answer", "finish"}
 _LONGEST_NAME = 120
 _LONGEST_TEXT = 2_000
-
-
 _ACTION = f"(?i:{partial('Action', then=_COLON)})"
 
 
 class ReactForm:
-    """One action and its input, each at the start of a line.
-
-    An observation that the model goes on to write itself is made up, and so is all that follows it: it is left out.
-    """
+    """One action and its input, each at the start of a line."""
 
     characters = "a*"
     opening = rf"(?<![^\s*])(?:{partial('**', then=_ACTION)}|{_ACTION})"
@@ -46,7 +41,8 @@ class ReactForm:
         name = written.strip(" \t*`\"'[]").removesuffix("()")
         there = source.length
         yield from source.spaces()
-        if name.casefold() in _NO_NAMES or not (yield from _label(source, "Action Input")):
+        is_none = name.casefold() in _NO_NAMES and name not in tools
+        if is_none or not (yield from _label(source, "Action Input")):
             source.back(there)
             if name in tools or _CALLED.sub("", name) in tools:
                 raise UnclearCallError('After "Action: NAME" there must be a line "Action Input: {...}".')
@@ -56,12 +52,6 @@ class ReactForm:
         except UnclearCallError:
             yield from source.rest()
             raise
-        there = source.length
-        yield from source.spaces()
-        if (yield from source.accepts("Observation", any_case=True)):
-            yield from source.rest()
-        else:
-            source.back(there)
         return [ToolCall("", name, arguments)]
 
 

@@ -49,7 +49,8 @@ ReplyPart: TypeAlias = str | ToolCall | UnreadCall
 class Reply:
     """What a reply says, in its order; no two texts stand side by side.
 
-    White space round calls is left out; all other text stays as it was written.
+    White space round calls is left out, and so is what follows a call as its result: the model has made that up. All
+    other text stays as it was written.
     """
 
     parts: tuple[ReplyPart, ...]
@@ -157,16 +158,17 @@ class ReplyReader:
                 yield
                 continue
             self._say(source.take())
-            is_start, was_read = yield from self._part()
-            if not was_read:
-                # Not one after all: the next one begins behind the first character at the earliest.
+            kind = yield from self._part()
+            is_start = kind == "calls"
+            if kind == "neither":
+                # The next opening is behind the first character at the earliest.
                 character = yield from source.peek(1)
                 source.skip(len(character))
         if self._space and not self._last_is_call:
             self._parts.append(self._space)
 
-    def _part(self) -> Waiting[tuple[bool, bool]]:
-        """Read what begins here; say whether it was meant as calls, and whether it was anything at all."""
+    def _part(self) -> Waiting[Literal["calls", "text", "neither"]]:
+        """Read what begins here; say what it was meant as."""
         source = self._source
         try:
             outcome = yield from self._outcome()
@@ -175,28 +177,28 @@ class ReplyReader:
             if self._left <= 0:
                 yield from source.rest()
             self._tell(UnreadCall(source.take(), str(error)))
-            return True, True
+            return "calls"
         if outcome is None:
             source.back()
-            return False, False
+            return "neither"
         if isinstance(outcome, list):
-            yield from _past_end_of_turn(source)
+            yield from _past_turn(source)
             self._left -= len(outcome)
             if self._left < 0:
                 yield from source.rest()
                 self._tell(UnreadCall(source.take(), f"A reply may have {MOST_CALLS} calls, and this has more."))
-                return True, True
+                return "calls"
             source.take()
             for call in outcome:
                 self._count += 1
                 self._tell(replace(call, id=f"call_{self._count}"))
-            return True, True
+            return "calls"
         self._passages += 1
         for _ in outcome:
             self._say(source.take())
             yield
         self._say(source.take())
-        return False, True
+        return "text"
 
     def _outcome(self) -> Waiting[Outcome]:
         source = self._source
@@ -276,7 +278,8 @@ _THINKING, _THINKING_END = "<think>", "</think>"
 _FENCES = {"`": re.compile("`"), "~": re.compile("~")}
 _LANGUAGE = re.compile(r"[\w.+-]")
 _LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
-_END_OF_TURN = ("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "</s>")
+_END_OF_TURN = ("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "</s>", "</tool_call>")
+_RESULTS = ("<tool_response>", "[TOOL_RESULTS]", "Observation:", "Observation ")
 _LONGEST_FENCE, _LONGEST_LANGUAGE = 20, 20
 _LONGEST_BEFORE = 300
 # What no reply of a model has: from there on its text is not looked into, so that it takes no time.
@@ -311,13 +314,20 @@ def _forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
     return by_character, re.compile("|".join(openings))
 
 
-def _past_end_of_turn(source: Source) -> Waiting[None]:
-    """Go past the tokens that end a turn, where a server lets them through behind a call."""
+def _past_turn(source: Source) -> Waiting[None]:
+    """Go past what is no text behind a call: tokens that end a turn, and a result that the model makes up itself.
+
+    What follows such a result is made up, too: it takes the rest of the reply with it.
+    """
     there = source.length
-    if (yield from source.spaces()) == "<":
-        for token in _END_OF_TURN:
-            if (yield from source.accepts(token)):
-                return
+    yield from source.spaces()
+    for token in _END_OF_TURN:
+        if (yield from source.accepts(token)):
+            return
+    for token in _RESULTS:
+        if (yield from source.accepts(token, any_case=True)):
+            yield from source.rest()
+            return
     source.back(there)
 
 

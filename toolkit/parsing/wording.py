@@ -143,6 +143,7 @@ _HERMES = Wording(
     rule="To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>.",
     write_calls=_each(lambda name, arguments: f"<tool_call>\n{_named(name, arguments)}\n</tool_call>"),
     write_result=_tagged,
+    stop=("<tool_response>",),
 )
 _WORDINGS: Mapping[str, Wording] = {
     "auto": _HERMES,
