@@ -79,7 +79,7 @@ CASES = [
         says="""\
 The arguments have 1 problem:
 - query: required, but missing. Give a string.
-Example of right arguments: {"query": "..."}""",
+Call it again, for example with: {"query": "..."}""",
     ),
     Case(
         name="unknown, near a missing one",
@@ -92,7 +92,7 @@ each a string or null), "pet" (an object with "name" (a string), "lives" (an int
 "bark" (a string), "loud" (true or false) or null), "login" (an object with "user" (a string), "password" (a string \
 (secret)) or null), "within" (an object with "first" (an integer), "last" (an integer) or null), "day" (a date like \
 2026-01-31 or null), "mode" (one of "fast", "slow"), "pages" (an object or null).
-Example of right arguments: {"query": "cats"}""",
+Call it again, for example with: {"query": "cats"}""",
     ),
     Case(
         name="several, each with its path",
@@ -103,7 +103,7 @@ The arguments have 4 problems:
 - unit: got the string "kelvin", but it must be one of "metric", "imperial".
 - tags[1]: got an empty list, but it must be a string.
 - mode: got the string "medium", but it must be one of "fast", "slow".
-Example of right arguments: \
+Call it again, for example with: \
 {"query": "cats", "limit": 5, "unit": "metric", "tags": ["a", "..."], "mode": "fast"}""",
     ),
     Case(
@@ -112,7 +112,7 @@ Example of right arguments: \
         says="""\
 The arguments have 1 problem:
 - pet.loud: got the string "very", but it must be true or false.
-Example of right arguments: {"query": "cats", "pet": {"bark": "wow", "loud": true}}""",
+Call it again, for example with: {"query": "cats", "pet": {"bark": "wow", "loud": true}}""",
     ),
     Case(
         name="no choice of a union",
@@ -121,7 +121,7 @@ Example of right arguments: {"query": "cats", "pet": {"bark": "wow", "loud": tru
 The arguments have 1 problem:
 - pet: got the string "Tom", but it must be an object with "name" (a string), "lives" (an integer, optional) or an \
 object with "bark" (a string), "loud" (true or false) or null.
-Example of right arguments: {"query": "cats", "pet": {"name": "..."}}""",
+Call it again, for example with: {"query": "cats", "pet": {"name": "..."}}""",
     ),
     Case(
         name="the author's own words",
@@ -129,7 +129,7 @@ Example of right arguments: {"query": "cats", "pet": {"name": "..."}}""",
         says="""\
 The arguments have 1 problem:
 - within: got an object with "first", "last". First must not be after last.
-Example of right arguments: {"query": "cats", "within": {"first": 1, "last": 1}}""",
+Call it again, for example with: {"query": "cats", "within": {"first": 1, "last": 1}}""",
     ),
     Case(
         name="a name in a dictionary",
@@ -145,7 +145,7 @@ parse string as an integer.""",
         says="""\
 The arguments have 1 problem:
 - day: got the string "tomorrow", but it must be a date like 2026-01-31 or null.
-Example of right arguments: {"query": "cats", "day": "2026-01-31"}""",
+Call it again, for example with: {"query": "cats", "day": "2026-01-31"}""",
     ),
     Case(
         name="unknown names inside a dataclass",
@@ -155,7 +155,7 @@ The arguments have 2 problems:
 - login.usr: unknown. Did you mean "user"?
 - login.age: unknown. Leave it out.
 Accepted in login: "user" (a string), "password" (a string (secret)).
-Example of right arguments: {"query": "cats", "login": {"password": "**********", "user": "ada"}}""",
+Call it again, for example with: {"query": "cats", "login": {"password": "**********", "user": "ada"}}""",
     ),
     Case(
         name="another name, of another type",
@@ -169,7 +169,7 @@ each a string or null), "pet" (an object with "name" (a string), "lives" (an int
 "bark" (a string), "loud" (true or false) or null), "login" (an object with "user" (a string), "password" (a string \
 (secret)) or null), "within" (an object with "first" (an integer), "last" (an integer) or null), "day" (a date like \
 2026-01-31 or null), "mode" (one of "fast", "slow"), "pages" (an object or null).
-Example of right arguments: {"query": "..."}""",
+Call it again, for example with: {"query": "..."}""",
     ),
 ]
 
@@ -195,7 +195,7 @@ The arguments have 2 problems:
 - start: unknown. Did you mean "first"?
 - end: unknown. Did you mean "last"?
 Accepted: "first" (a date like 2026-01-31), "last" (a date like 2026-01-31), "note" (a string).
-Example of right arguments: {"first": "2026-03-01", "last": "2026-04-15"}"""
+Call it again, for example with: {"first": "2026-03-01", "last": "2026-04-15"}"""
     )
 
 
@@ -231,7 +231,7 @@ def test_text_that_is_no_json_says_where_it_breaks() -> None:
         == """\
 The arguments are not valid JSON: expected `,` or `}` at line 1 column 15. Send one JSON object. \
 Near: {"first": 2026-03-01}
-Example of right arguments: {"first": "2026-01-31", "last": "2026-01-31"}"""
+Call it again, for example with: {"first": "2026-01-31", "last": "2026-01-31"}"""
     )
 
 

@@ -44,7 +44,7 @@ def test_all_that_is_wrong_is_said_in_one_message() -> None:
             'Accepted: "path" (a string), "depth" (an integer of at least 1), '
             '"kinds" (a list, each one of "file", "folder").'
         ),
-        'Example of right arguments: {"depth": 1, "kinds": ["file", "file"], "path": "a"}',
+        'Call it again, for example with: {"depth": 1, "kinds": ["file", "file"], "path": "a"}',
     }
 
 

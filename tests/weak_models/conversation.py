@@ -38,6 +38,14 @@ SHOWN = (
         ),
         "The tracking code is TR2574.",
     ),
+    Shown("Find the customer number of Alan Kay.", (("find_customer", '{"name": "Alan Kay"}'),), "It is 206."),
+    Shown(
+        "Get the balance of customer 206.",
+        (("get_balance", '{"customer": 206}'),),
+        "The balance is 500 dollars.",
+    ),
+    Shown("What is the weather in Madrid?", (("get_weather", '{"city": "Madrid"}'),), "It is 29 degrees in Madrid."),
+    Shown("Add up the numbers 3 and 4.", (("add_numbers", '{"numbers": [3, 4]}'),), "The sum is 7."),
     Shown(
         "How many days are there between 2026-10-01 and 2026-10-08?",
         (
@@ -46,16 +54,6 @@ SHOWN = (
         ),
         "There are 7 days.",
     ),
-    Shown(
-        "Find the customer number of Alonzo Church.", (("find_customer", '{"name": "Alonzo Church"}'),), "It is 206."
-    ),
-    Shown(
-        "Get the balance of customer 206.",
-        (("get_balance", '{"customer": 206}'),),
-        "The balance is 500 dollars.",
-    ),
-    Shown("What is the weather in Madrid?", (("get_weather", '{"city": "Madrid"}'),), "It is 29 degrees in Madrid."),
-    Shown("Add up the numbers 3 and 4.", (("add_numbers", '{"numbers": [3, 4]}'),), "The sum is 7."),
 )
 
 

@@ -20,7 +20,7 @@ _MAX_PROBLEMS = 12
 _MAX_EXAMPLE = 800
 _LONGEST_NAME = 256
 _LONGEST_SHOWN = 80
-_EXAMPLE = "Example of right arguments: "
+_EXAMPLE = "Call it again, for example with: "
 _HIDDEN = "**********"
 
 
