@@ -342,7 +342,7 @@ async def test_a_token_is_needed_where_one_is_set_and_shown_nowhere(caplog: pyte
 
 @on_asyncio
 async def test_pages_of_other_origins_and_other_hosts_are_refused() -> None:
-    hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    hello: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accepted = {"Accept": "application/json, text/event-stream"}
     with anyio.fail_after(20):
         async with served_over_http(allowed_origins=["https://app.example.com"]) as url, httpx2.AsyncClient() as client:

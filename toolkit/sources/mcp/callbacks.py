@@ -35,7 +35,10 @@ class Elicitation:
 
 ElicitationAnswer: TypeAlias = Mapping[str, Any] | bool | None
 ElicitationCallback: TypeAlias = Callable[[Elicitation], ElicitationAnswer | Awaitable[ElicitationAnswer]]
-"""Answers a question: a mapping is the answer, True consents without one, False declines, None puts it off."""
+"""Answers a question: a mapping is the answer, True consents, False declines, None puts it off.
+
+What a mapping or True leaves open takes the defaults of the schema.
+"""
 
 
 def elicitation_callback(answer: ElicitationCallback) -> ElicitationFnT:
@@ -51,13 +54,21 @@ def elicitation_callback(answer: ElicitationCallback) -> ElicitationFnT:
             question = Elicitation(message=params.message, schema=params.requested_schema)
         given = answer(question)
         value = await given if inspect.isawaitable(given) else given
-        if isinstance(value, Mapping):
-            return wire.ElicitResult(action="accept", content=dict(value))
         if value is None:
             return wire.ElicitResult(action="cancel")
-        return wire.ElicitResult(action="accept" if value else "decline")
+        if value is False:
+            return wire.ElicitResult(action="decline")
+        content = {**_defaults(question.schema), **(value if isinstance(value, Mapping) else {})}
+        return wire.ElicitResult(action="accept", content=content or None)
 
     return elicit
+
+
+def _defaults(schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    properties: Mapping[str, Any] = (schema or {}).get("properties", {})
+    return {
+        name: part["default"] for name, part in properties.items() if isinstance(part, Mapping) and "default" in part
+    }
 
 
 def sampling_callback(provider: Provider) -> SamplingFnT:

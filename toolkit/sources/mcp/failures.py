@@ -18,6 +18,7 @@ from toolkit.sources.mcp.servers import HttpFault, McpServer
 __all__ = ["McpAuthError", "McpConnectionError", "McpNotFoundError", "innermost", "is_loss", "to_mcp_error"]
 
 _LONGEST = 600
+_STAND_INS = ("Server returned an error response", "Not Found", "Session terminated")  # for a status, by the SDK
 
 
 class McpConnectionError(McpError):
@@ -81,10 +82,11 @@ def _reason(error: BaseException, faults: list[HttpFault], seconds: float | None
     for fault in faults:
         if fault.error is not None:
             return _of_network(fault.error)
-    # Asking for an older transport or for a session's end may be refused; of what failed a call the last one counts.
-    for fault in reversed(faults):
-        if fault.status is not None:
-            return _of_status(fault.status)
+    # Asking in a newer revision first may be refused: the last refusal counts, where the server did not explain it.
+    statuses = [fault.status for fault in faults if fault.status is not None]
+    is_explained = isinstance(error, MCPError) and error.message not in _STAND_INS
+    if statuses and (not is_explained or statuses[-1] in (401, 403)):
+        return _of_status(statuses[-1])
     if isinstance(error, TimeoutError):
         return McpConnectionError, (
             f"it gave no answer within {seconds:g} s; is it an MCP server, and does it speak this transport?"

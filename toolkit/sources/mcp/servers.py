@@ -218,8 +218,12 @@ class _NotingClient(httpx2.AsyncClient):
             if faults is not None:
                 faults.append(HttpFault(error=error))
             raise
-        if faults is not None and response.status_code >= 400:
-            faults.append(HttpFault(status=response.status_code))
+        # A GET that is refused is no fault: a server need not offer the stream of its own messages.
+        if faults is not None and request.method == "POST":
+            if response.status_code >= 400:
+                faults.append(HttpFault(status=response.status_code))
+            else:
+                faults.clear()
         return response
 
 

@@ -36,6 +36,8 @@ _LOG = logging.getLogger("toolkit.sources.mcp")
 _MAX_PAGES = 1_000
 _CLOSE_SECONDS = 5.0
 _PROBE_SECONDS = 5.0
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,17 +259,22 @@ class McpSession:
             tasks.cancel_scope.cancel()
 
     async def _listen(self, client: Client) -> None:
-        """Take the changes of a server that tells them only to who subscribes."""
+        """Take the changes of a server that tells them only to who subscribes; subscribe again where that is lost."""
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed:
             return
-        try:
-            async with client.listen(tools_list_changed=True) as changes:
-                self._changed()  # what changed since the tools were listed is not told
-                async for _ in changes:
-                    self._changed()
-        except Exception as error:  # noqa: BLE001 - a server may tell of no changes; its tools serve all the same
-            _LOG.info("MCP server '%s' tells of no changes: %s", self.server.name, type(innermost(error)).__name__)
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as changes:
+                    pause = _FIRST_PAUSE
+                    self._changed()  # what changed while nobody listened is not told
+                    async for _ in changes:
+                        self._changed()
+            except Exception as error:  # noqa: BLE001 - a server may tell of no changes; its tools serve all the same
+                _LOG.debug("MCP server '%s' tells of no changes: %s", self.server.name, type(innermost(error)).__name__)
+            await anyio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _list_again(self, client: Client) -> None:
         try:
