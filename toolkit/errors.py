@@ -172,7 +172,8 @@ class ToolNotFoundError(ToolError):
         more = f" and {len(self.available) - 20} more" if len(self.available) > 20 else ""
         offer = f"Available tools: {', '.join(self.available[:20])}{more}." if available else "No tools are available."
         question = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
-        super().__init__(f"Unknown tool: {name}.{question} {offer}")
+        shown = name if len(name) <= 100 else f"{name[:100]}..."  # what a model writes has no end
+        super().__init__(f"Unknown tool: {shown}.{question} {offer}")
 
 
 class InvalidArgumentsError(ToolError):

@@ -201,6 +201,11 @@ async def test_bad_arguments_are_a_short_error_in_little_time(text: str, the_too
     result.text.encode()
 
 
+async def test_a_name_without_end_is_told_in_short() -> None:
+    result = await ToolRegistry([typed]).execute(ToolCall("1", "x" * 1_000_000, "{}"))
+    assert result.text == f"Unknown tool: {'x' * 100}.... Available tools: typed."
+
+
 async def test_a_raw_tool_takes_no_name_twice() -> None:
     result = await ToolRegistry([raw]).execute(ToolCall("1", "raw", '{"members": {"a": 1, "b": {"c": 1, "c": 2}}}'))
     assert result.text == (
