@@ -95,9 +95,8 @@ class Generator:
         return made
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
-        # None or two: prism takes a list of one in a form for no list.
-        most = schema.get("maxItems", 2)
-        length = max(schema.get("minItems", 0), min(most, self._random.choice([0, 2]) if depth <= _DEPTH else 0))
+        wanted = self._random.randint(0, 2) if depth <= _DEPTH else 0
+        length = max(schema.get("minItems", 0), min(schema.get("maxItems", 2), wanted))
         items = [self._value(schema.get("items", {}), depth + 1) for _ in range(length)]
         if schema.get("uniqueItems"):
             items = [item for index, item in enumerate(items) if item not in items[:index]]

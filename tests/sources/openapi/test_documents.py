@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -341,6 +343,7 @@ async def test_names_are_made_where_there_are_none_or_they_do_not_do() -> None:
     assert names[:3] == ["get_pets_id", "pets_delete", "same"]
     assert names[3].startswith("same_")
     assert [len(name) for name in names[3:]] == [13, 64]
+    assert await names_of(source, filter=Only(operations=["get_pets_id"])) == ["get_pets_id"]
     assert await names_of(PETS, prefix="petshop") == ["petshop__listPets"]
 
 
@@ -391,3 +394,10 @@ async def test_what_is_nested_without_end_is_refused() -> None:
     for source in (circle, deep):
         with pytest.raises(OpenApiError, match="it is nested too deeply"):
             await load(source)
+
+
+@pytest.mark.parametrize("package", ["httpx2", "openapi_pydantic", "yaml"])
+def test_a_package_that_is_missing_is_named_with_how_to_get_it(package: str) -> None:
+    code = f"import sys; sys.modules['{package}'] = None; import toolkit.sources.openapi"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert run.stderr.endswith(f"{package} is not installed: `pip install 'toolkit-sdk[openapi]'`\n")

@@ -8,8 +8,9 @@ try:
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("toolkit"):
         raise
+    package = error.name.partition(".")[0]
     raise ModuleNotFoundError(
-        f"{error.name} is not installed: `pip install 'toolkit-sdk[openapi]'`", name=error.name
+        f"{package} is not installed: `pip install 'toolkit-sdk[openapi]'`", name=package
     ) from error
 
 __all__ = [

@@ -26,6 +26,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _IN_BRACES = re.compile(r"\{([^{}]+)\}")
+_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9]+")
 _NOT_IN_AN_ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]+")
 _FALLBACK = "application/octet-stream"
 _SET_ELSEWHERE = {"accept", "content-type", "authorization"}
@@ -155,9 +156,12 @@ def operations_of(document: Document) -> Iterator[tuple[Operation, Part]]:
                 raise OpenApiError(f"{item.subject}: its {method} must be an object, not {found!r:.60}")
             tags = found.get("tags")
             name = found.get("operationId")
+            made = _NOT_IN_AN_ID.sub("_", f"{method}_{path}").strip("_")
             yield (
                 Operation(
-                    id=name if isinstance(name, str) and name else f"{method}_{path.strip('/')}",
+                    id=name
+                    if isinstance(name, str) and name
+                    else _NOT_IN_AN_ID.sub("_", f"{method}_{path}").strip("_"),
                     method=method.upper(),
                     path=path,
                     tags=tuple(map(str, tags)) if is_array(tags) else (),
