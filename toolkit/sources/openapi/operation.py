@@ -159,9 +159,7 @@ def operations_of(document: Document) -> Iterator[tuple[Operation, Part]]:
             made = _NOT_IN_AN_ID.sub("_", f"{method}_{path}").strip("_")
             yield (
                 Operation(
-                    id=name
-                    if isinstance(name, str) and name
-                    else _NOT_IN_AN_ID.sub("_", f"{method}_{path}").strip("_"),
+                    id=name if isinstance(name, str) and name else made,
                     method=method.upper(),
                     path=path,
                     tags=tuple(map(str, tags)) if is_array(tags) else (),
