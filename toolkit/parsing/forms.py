@@ -48,13 +48,14 @@ _EXAMPLE = r"\b(?:examples?|instance|e\.g|template|syntax|documentation)\b"
 # Words that take back what has no mark of its own, or tell of it.
 _TELLING = (
     r"\b(?:such\s+as|like|format(?:ted)?|schema|would|could|if|not|never|instead|wrong|bad|incorrect|avoid|used|called"
-    r"|wrote|sent|made|was|were|did|had|previous(?:ly)?|earlier|returned|asked|requested|results?|output|you\s+(?:can|may|might|should|must|need|have))"
-    r"\b|(?:n['\u2019]t|['\u2019]d)\b"
+    r"|wrote|sent|made|was|were|did|had|previous(?:ly)?|earlier|returned|asked|requested|results?|output"
+    r"|you\s+(?:can|may|might|should|must|need|have))\b|(?:n['\u2019]t|['\u2019]d)\b"
 )
 _SHOWN = re.compile(_EXAMPLE, re.IGNORECASE)
 _TOLD = re.compile(f"{_EXAMPLE}|{_TELLING}", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?]\s")
-_QUOTES = "`\"'\u201c\u2018\u00ab"
+# An opening quote, or the mark of code; a closing one has something before it.
+_QUOTED = re.compile(r"(?:\A|[\s(\[{:=,])[`\"'\u201c\u2018\u00ab]{1,3}\Z")
 _INTRODUCING = ".:!?\u2026"
 _DECORATION = " \t\r*_"
 _AFTER = "\r\n,;.{[<`~"
@@ -78,7 +79,7 @@ class Surroundings:
     @property
     def is_spoken_of(self) -> bool:
         """Whether a quote or the mark of code stands right before it, or it is introduced as an example."""
-        return self.text.endswith(tuple(_QUOTES)) or _SHOWN.search(self._introduction) is not None
+        return bool(_QUOTED.search(self.text[-5:]) or _SHOWN.search(self._introduction))
 
     @property
     def lets_call(self) -> bool:
@@ -86,7 +87,7 @@ class Surroundings:
 
         It must begin a line or follow the end of a sentence, and what introduces it must not tell of it.
         """
-        if self.text.endswith(tuple(_QUOTES)) or _TOLD.search(self._introduction):
+        if _QUOTED.search(self.text[-5:]) or _TOLD.search(self._introduction):
             return False
         line = self.text.rpartition("\n")[2].strip(_DECORATION)
         return not line or (line[-1] in _INTRODUCING and not line[:-1].isdecimal())
