@@ -1,8 +1,8 @@
 """Tools that come with the library: for work on files, and over what is kept already."""
 
 from toolkit.builtin.bash import BashOptions, bash_tool
-from toolkit.builtin.coding import coding_tools
-from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, removes_everything
+from toolkit.builtin.coding import CodingPreset, coding_tools
+from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, CommandRules, removes_everything
 from toolkit.builtin.edits import edit_file_tool
 from toolkit.builtin.files import read_file_tool, write_file_tool
 from toolkit.builtin.listing import list_files_tool
@@ -15,7 +15,9 @@ __all__ = [
     "BashOptions",
     "Bubblewrap",
     "CacheTools",
+    "CodingPreset",
     "CommandPattern",
+    "CommandRules",
     "DEFAULT_DENY",
     "RootFolder",
     "bash_tool",

@@ -19,6 +19,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
+from typing import cast
 
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.errors import ConfigurationError, ToolFailedError
@@ -261,12 +262,10 @@ def _read_rules(text: str) -> tuple[_Rule, ...]:
     for line in text.split("\n"):
         with suppress(ValueError, re.error):  # git passes over what is no pattern, too
             for pattern in GitIgnoreSpec.from_lines([line.removesuffix("\r")]).patterns:
-                rules += _rules_from(pattern.include, pattern.regex)  # pyright: ignore[reportUnknownMemberType]
+                compiled = cast("re.Pattern[str] | None", pattern.regex)  # pyright: ignore[reportUnknownMemberType]
+                if pattern.include is not None and compiled is not None:
+                    rules.append(_Rule(pattern.include, _for_itself(compiled)))
     return tuple(reversed(rules))
-
-
-def _rules_from(leaves_out: bool | None, pattern: re.Pattern[str] | None) -> list[_Rule]:
-    return [] if leaves_out is None or pattern is None else [_Rule(leaves_out, _for_itself(pattern))]
 
 
 def _for_itself(pattern: re.Pattern[str]) -> re.Pattern[str]:

@@ -32,6 +32,7 @@ _WRAPPERS = frozenset({
 _PRINTERS = frozenset({"echo", "printf"})
 _DEEPEST = 5
 _BRACED = re.compile(r"[^\s;|&()<>{}]*(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
+_BARE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*])")
 _SPLIT = "\0"
 _ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
 _ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\033", "E": "\033", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -56,7 +57,8 @@ def read_script(text: str) -> ShellScript:
     """Read a script of bash; never raises, whatever it is."""
     reading = _Reading(text)
     hidden = list(_hidden(reading, 0))
-    spread = _BRACED.sub(lambda match: " ".join(expanded_braces(match[0])), text)
+    # Both are things that the parser misreads: alternatives in braces, and a name that is followed by other letters.
+    spread = _BARE.sub(r"${\1}", _BRACED.sub(lambda match: " ".join(expanded_braces(match[0])), text))
     if spread != text:
         again = _Reading(spread)
         hidden += [*again.commands, *_hidden(again, 0)]
