@@ -5,7 +5,7 @@ import json
 import math
 import sys
 
-DEFINITION = {
+DEFINITION: dict[str, object] = {
     "name": "stats",
     "description": "Compute the minimum, maximum, mean and standard deviation of a list of numbers.",
     "parameters": {
@@ -31,7 +31,7 @@ def stats(numbers: list[float], precision: int = 2) -> tuple[str, dict[str, floa
 for line in sys.stdin:
     request = json.loads(line)
     if request["type"] == "describe":
-        answer: dict[str, object] = DEFINITION
+        answer = DEFINITION
     elif request["type"] == "call":
         try:
             text, details = stats(**request["params"])
