@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel, Field, SecretStr, computed_field
 
-from toolkit import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolOutput
+from toolkit import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolOutput, tool
 from toolkit.tools.output import dump_output, load_output, to_output
 
 
@@ -209,3 +209,24 @@ def test_all_of_this_holds_without_the_faster_library_too() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout
+
+
+def test_blocks_that_a_tool_promises_are_no_structured_output() -> None:
+    @tool
+    def several() -> list[TextBlock | ImageBlock]:
+        """Give several."""
+        return []
+
+    @tool
+    def one() -> ImageBlock | None:
+        """Give one."""
+        return None
+
+    @tool
+    def numbers() -> list[float]:
+        """Give numbers."""
+        return []
+
+    assert several.definition.output_schema is None
+    assert one.definition.output_schema is None
+    assert numbers.definition.output_schema == {"type": "array", "items": {"type": "number"}}

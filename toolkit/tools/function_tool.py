@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, update_wrapper
-from types import MethodType
-from typing import Any, Concatenate, Generic, Protocol, Self, TypeAlias, cast, get_args, get_origin, overload
+from types import MethodType, UnionType
+from typing import Any, Concatenate, Generic, Protocol, Self, TypeAlias, Union, cast, get_args, get_origin, overload
 
 import anyio
 from typing_extensions import ParamSpec, TypeVar
@@ -41,6 +41,7 @@ _Execute: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Awaitable[ToolOut
 _Call: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Any]
 
 _NOT_BOUND: Any = object()
+_MADE_OF_BLOCKS = (list, tuple, Union, UnionType)
 
 
 class _MethodWithContext(Protocol[Other_contra, Q, R_co]):
@@ -317,8 +318,9 @@ def _described(function: Any) -> str:
 
 def _is_content(hint: Any) -> bool:
     """Whether a return hint speaks of what a model reads, and not of data."""
-    parts = get_args(hint) or (hint,)
-    return any(part in (ToolOutput, TextBlock, ImageBlock, AudioBlock, FileBlock) for part in parts)
+    if hint in (ToolOutput, TextBlock, ImageBlock, AudioBlock, FileBlock):
+        return True
+    return get_origin(hint) in _MADE_OF_BLOCKS and any(map(_is_content, get_args(hint)))
 
 
 def _is_in_class_body(function: Any) -> bool:

@@ -1,0 +1,102 @@
+"""The tools that the conformance runner calls, served over HTTP on the port given."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import Any
+
+import anyio
+
+from toolkit import (
+    AudioBlock,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    TextBlock,
+    ToolContext,
+    ToolError,
+    ToolRegistry,
+    tool,
+    tool_from_schema,
+    tool_with_ctx,
+)
+from toolkit.serving.mcp import serve_mcp_http
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {"type": "object", "properties": {"street": {"type": "string"}, "city": {"type": "string"}}},
+    },
+    "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
+    "additionalProperties": False,
+}
+
+
+@tool
+def test_simple_text() -> str:
+    """Give text."""
+    return "This is a simple text response for testing."
+
+
+@tool
+def test_image_content() -> ImageBlock:
+    """Give an image."""
+    return ImageBlock(PIXEL)
+
+
+@tool
+def test_audio_content() -> AudioBlock:
+    """Give a sound."""
+    return AudioBlock(b"RIFF")
+
+
+@tool
+def test_embedded_resource() -> FileBlock:
+    """Give a file."""
+    return FileBlock(b"inside", name="a.txt", media_type="text/plain")
+
+
+@tool
+def test_multiple_content_types() -> list[ContentBlock]:
+    """Give several things."""
+    return [TextBlock("Several:"), ImageBlock(PIXEL), FileBlock(b"{}", name="a.json", media_type="application/json")]
+
+
+@tool
+def test_error_handling() -> None:
+    """Fail."""
+    raise ToolError("This tool intentionally returns an error for testing")
+
+
+@tool_with_ctx
+async def test_tool_with_progress(context: ToolContext[object]) -> str:
+    """Report three times."""
+    for step in range(3):
+        context.report_progress(f"{step * 50} of 100")
+        await anyio.sleep(0.05)
+    return "done"
+
+
+async def main() -> None:
+    """Serve."""
+    schema = tool_from_schema("json_schema_2020_12_tool", "Take an address.", SCHEMA, lambda arguments: arguments)
+    tools = [
+        test_simple_text,
+        test_image_content,
+        test_audio_content,
+        test_embedded_resource,
+        test_multiple_content_types,
+        test_error_handling,
+        test_tool_with_progress,
+        schema,
+    ]
+    await serve_mcp_http(ToolRegistry(tools), port=int(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    anyio.run(main)
