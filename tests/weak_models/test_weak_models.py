@@ -13,7 +13,7 @@ from tests.weak_models.conversation import SHOWN, conversation
 from tests.weak_models.tasks import TASKS, Task
 from tests.weak_models.trial import TOOLS, run_trial
 from tests.weak_models.ways import PlainReader, Untaught
-from toolkit import AssistantMessage, ChatRequest, ToolCall, ToolResult, UserMessage, validate_transcript
+from toolkit import AssistantMessage, ChatRequest, Message, ToolCall, ToolResult, UserMessage, validate_transcript
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
@@ -114,7 +114,7 @@ async def test_what_was_said_before_is_a_whole_conversation_with_the_tools_own_w
 
 async def test_without_teaching_an_error_says_nothing() -> None:
     inner = ScriptedProvider(["ok"])
-    messages = [
+    messages: list[Message] = [
         UserMessage("Go."),
         AssistantMessage([called(), TOWN]),
         ToolResult("call", "18 degrees"),
