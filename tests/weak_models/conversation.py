@@ -19,6 +19,11 @@ class Shown:
 
 SHOWN = (
     Shown(
+        "How many days are there between 2026-10-01 and 2026-10-08?",
+        (("days_between", '{"first": "2026-10-01", "last": "2026-10-08"}'),),
+        "There are 7 days.",
+    ),
+    Shown(
         "Set the garden light to 60 percent.",
         (("set_light", '{"room": "garden", "brightness": 60}'),),
         "The garden light takes 42 watts.",
@@ -46,11 +51,6 @@ SHOWN = (
     ),
     Shown("What is the weather in Madrid?", (("get_weather", '{"city": "Madrid"}'),), "It is 29 degrees in Madrid."),
     Shown("Add up the numbers 3 and 4.", (("add_numbers", '{"numbers": [3, 4]}'),), "The sum is 7."),
-    Shown(
-        "How many days are there between 2026-10-01 and 2026-10-08?",
-        (("days_between", '{"first": "2026-10-01", "last": "2026-10-08"}'),),
-        "There are 7 days.",
-    ),
 )
 
 
