@@ -308,7 +308,8 @@ async def test_the_sandbox_holds_what_no_list_holds(place: Place) -> None:
         pytest.skip(problem)
     inside = (
         f"cat {place.outside}/secret.txt; cat /proc/self/root{place.outside}/secret.txt; echo x > {place.outside}/new; "
-        "python3 -c 'import shutil; shutil.rmtree(\"{place.outside}\", ignore_errors=True)'; touch /usr/new; cat /etc/shadow; "
+        f"python3 -c 'import shutil; shutil.rmtree(\"{place.outside}\", ignore_errors=True)'; "
+        "touch /usr/new; cat /etc/shadow; "
         "ls /proc | grep -c '^[0-9]'; (echo > /dev/tcp/1.1.1.1/53) 2>&1 | tail -1; echo kept > kept.txt; env"
     )
     options = BashOptions(sandbox=Bubblewrap(), env_allowlist=[])

@@ -335,5 +335,5 @@ def test_twenty_thousand_files_are_searched_alike_and_about_as_fast_without_ripg
             seconds[which].append(sum(os.times()[:4]) - begun)
         assert found[0] == found[1]
     assert sum(seconds[False]) < 3 * sum(seconds[True])
-    listed = list_files_tool(tmp_path).invoke({"pattern": "f7.py", "max_depth": 9, "limit": 1000}).text
-    assert listed.split("\n") == sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("f7.py"))
+    listed = list_files_tool(tmp_path).invoke({"pattern": "f8.py", "max_depth": 9, "limit": 1000}).text
+    assert listed.split("\n") == sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("f8.py"))
