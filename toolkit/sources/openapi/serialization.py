@@ -37,7 +37,7 @@ class Content:
     fields: tuple[tuple[str, Field], ...] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
     """A request before anybody has signed it: everything in it is encoded.
 
