@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from urllib.parse import parse_qs, urlsplit
@@ -72,7 +73,13 @@ def signer(url: str) -> httpx2.Auth:
         return AuthorizationCodeResult(code=asked["code"][0], state=asked.get("state", [None])[0])
 
     metadata = OAuthClientMetadata.model_validate({"client_name": "toolkit", "redirect_uris": [BACK]})
-    return OAuthClientProvider(url, metadata, Memory(), visit, come_back, client_metadata_url=DOCUMENT)
+    memory = Memory()
+    known = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    if "client_id" in known:
+        memory.client = OAuthClientInformationFull(
+            client_id=known["client_id"], client_secret=known["client_secret"], redirect_uris=metadata.redirect_uris
+        )
+    return OAuthClientProvider(url, metadata, memory, visit, come_back, client_metadata_url=DOCUMENT)
 
 
 if __name__ == "__main__":

@@ -205,7 +205,6 @@ class _Server(uvicorn.Server):
         finally:
             if self.started and not self._is_shut:
                 with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-                    self.force_exit = True
                     await self.shutdown([listening])
 
 
