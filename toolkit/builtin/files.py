@@ -69,7 +69,8 @@ def read_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
 def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
     r"""Return the tool ``write_file``: it makes a file, or replaces all of it, in one step.
 
-    Whoever reads the file sees the old one or the new one, never a part, also when this process is killed. A file that
+    Whoever reads the file sees the old one or the new one, never a part, also when this process is killed; a hidden
+    file whose name ends in ``.tmp`` may then be left beside it. A file that
     is there keeps its mode, and its line ends where they are ``\r\n``; its folders are made.
 
     Args:
