@@ -32,6 +32,7 @@ FAULTS = {
     "body property attributes must be object": "it reads each part of a multipart form as text, JSON too",
     "body property 0.op must be equal": "paths that differ after a # are one to it",
     "StatusCallbackEvent must be array": "of a list in a form it reads the last item alone",
+    "Permissions must be array": "the same",
     "PersistentAction must be array": "the same",
     "MediaUrl must be array": "the same",
     "/oauth2/revoke": "it drops fields of a form that a schema requires and doesn't describe",
