@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.real,
     # The SDK leaves the generators of a streamed answer to the garbage collector, of which trio tells.
-    pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning"),
 ]
 
 MORTAL = str(Path(__file__).parent / "mortal.py")

@@ -8,7 +8,7 @@ import re
 import ssl
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -42,6 +42,8 @@ _TAIL_CHARS = 2_000
 _READ_TIMEOUT = 300.0
 _TIMEOUT = 30.0
 _PROGRAM = re.compile(r"[\w@./][\w@./-]*")
+_RUNNER = re.compile(r"(npx|uvx|uv|pipx|node|deno|bun|bunx|python[0-9.]*)(\.exe)?")
+_OF_RUNNERS = ("-y", "--yes", "-m", "-u", "run", "tool")
 _SECRET = re.compile(r"auth|key|token|secret|cookie|session|password|credential", re.IGNORECASE)
 
 
@@ -246,20 +248,20 @@ def stdio(
         arguments: Its arguments.
         env: Set besides ``PATH``, ``HOME`` and their like; nothing else of this process's environment is inherited.
         cwd: Its working directory.
-        name: What errors and logs call it; None takes the first argument that is no option, else the command.
+        name: What errors and logs call it; None takes the command, or what it runs where that is ``npx``, ``python`` or
+            another that runs programs.
 
     Raises:
         ConfigurationError: The command is empty.
     """
     if not command:
         raise ConfigurationError("a server needs a command, such as stdio('npx', '-y', 'a-server')")
-    called = next((argument for argument in arguments if _PROGRAM.fullmatch(argument)), command)
     return StdioServer(
         command=command,
         arguments=arguments,
         env=dict(env or {}),
         cwd=None if cwd is None else Path(cwd),
-        name=name or PurePath(called).name or command,
+        name=name or _called(command, arguments),
     )
 
 
@@ -319,6 +321,16 @@ def sse(
         is_sse=True,
         name=made.name,
     )
+
+
+def _called(command: str, arguments: Sequence[str]) -> str:
+    """Return a name that can hold no secret: of the arguments only that which a runner of programs runs."""
+    program = PurePath(command).name
+    if _RUNNER.fullmatch(program):
+        first = next((argument for argument in arguments if argument not in _OF_RUNNERS), "")
+        if _PROGRAM.fullmatch(first):
+            return PurePath(first).name
+    return program
 
 
 def _place(url: str) -> str:
