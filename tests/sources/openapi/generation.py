@@ -120,7 +120,6 @@ class Generator:
             "regex": "^a+$",
             "duration": "PT1H",
         }
-        # Eight letters are base64 too, which prism wants of a file where a document means bytes.
         length = max(schema.get("minLength", 1), min(schema.get("maxLength", 8), 8))
         return formats.get(str(schema.get("format"))) or "".join(self._random.choices(_TEXT, k=length))
 

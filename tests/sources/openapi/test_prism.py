@@ -35,6 +35,7 @@ FAULTS = {
     "Permissions must be array": "the same",
     "PersistentAction must be array": "the same",
     "MediaUrl must be array": "the same",
+    'body must match format "byte"': "an octet-stream is octets, though a schema may call them bytes in base64",
     "/oauth2/revoke": "it drops fields of a form that a schema requires and doesn't describe",
 }
 
