@@ -14,6 +14,7 @@ from toolkit import (
     FileBlock,
     ImageBlock,
     TextBlock,
+    Tool,
     ToolContext,
     ToolError,
     ToolRegistry,
@@ -85,7 +86,7 @@ async def test_tool_with_progress(context: ToolContext[object]) -> str:
 async def main() -> None:
     """Serve."""
     schema = tool_from_schema("json_schema_2020_12_tool", "Take an address.", SCHEMA, lambda arguments: arguments)
-    tools = [
+    tools: list[Tool[object]] = [
         test_simple_text,
         test_image_content,
         test_audio_content,

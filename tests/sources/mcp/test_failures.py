@@ -183,7 +183,7 @@ def test_a_program_is_called_by_its_name() -> None:
 
 
 def test_no_secret_is_in_a_repr() -> None:
-    servers = [
+    servers: list[McpServer] = [
         http("https://user:s3cret@example.com/mcp?key=s3cret", bearer="s3cret", headers={"X-Key": "s3cret"}),
         sse("https://example.com/sse?key=s3cret", bearer="s3cret"),
         stdio("server", "--key", "s3cret", env={"KEY": "s3cret"}),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from tests.sources.mcp.memory_server import MemoryServer, listed, text
 from toolkit import (
     AudioBlock,
+    ConfigurationError,
     FileBlock,
     ImageBlock,
     McpError,
@@ -463,7 +465,34 @@ async def test_a_tool_on_demand_is_connected_for_each_call() -> None:
     assert server.opened == 3
 
 
-Failing = Callable[[], Exception]
+class SilentServer(MemoryServer):
+    """A server that can't be connected and says nothing."""
+
+    def open(self, words: Any) -> Any:
+        return self._silence()
+
+    @asynccontextmanager
+    async def _silence(self) -> AsyncGenerator[None]:
+        await anyio.sleep_forever()
+        yield
+
+
+async def test_a_connection_that_is_not_waited_for_any_longer_is_given_up_at_once() -> None:
+    with anyio.fail_after(5):
+        with anyio.move_on_after(0.05) as scope:
+            async with mcp_tools(SilentServer([])):
+                raise AssertionError
+    assert scope.cancelled_caught
+
+
+async def test_tools_are_opened_once_and_used_inside_of_their_block() -> None:
+    tools = mcp_tools(adder())
+    with anyio.fail_after(10):
+        with pytest.raises(McpError, match="use them inside of `async with`"):
+            await tools.resources()
+        async with tools:
+            with pytest.raises(ConfigurationError, match="opened once"):
+                await tools.__aenter__()
 
 
 class UnreachableServer(MemoryServer):

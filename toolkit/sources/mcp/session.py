@@ -28,7 +28,7 @@ from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_loss,
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 from toolkit.tools.backend import start_detached
 
-__all__ = ["McpSession", "SessionSettings"]
+__all__ = ["McpSession", "SessionSettings", "all_pages"]
 
 T = TypeVar("T")
 
@@ -72,6 +72,7 @@ class McpSession:
         self._client: Client | None = None
         self._bell = anyio.Event()
         self._reviving = anyio.Lock()
+        self._opening: anyio.CancelScope | None = None
         self._is_wanted = False
         self._is_opening = False
         self._is_closing = False
@@ -173,6 +174,8 @@ class McpSession:
 
     async def _close(self) -> None:
         self._is_closing = True
+        if self._opening is not None:
+            self._opening.cancel()
         self._ring()
         with anyio.CancelScope(shield=True):
             while not self._is_over:
@@ -210,9 +213,10 @@ class McpSession:
             client = self._made(words)
             # One scope for all that is opened in here: one round a part of it could not be left first.
             with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
+                self._opening = scope
                 async with client:
                     self._settings.on_listed(await _listed(client, self.server))
-                    scope.deadline = math.inf
+                    scope.deadline, self._opening = math.inf, None
                     self._client, self._is_opening, is_open = client, False, True
                     self._ring()
                     await self._attend(client)
@@ -230,6 +234,8 @@ class McpSession:
             failure = to_mcp_error(inner, self.server, "connect", faults=faults, words=words, seconds=seconds)
             failure.__cause__ = inner
             return failure
+        finally:
+            self._opening = None
         return None
 
     def _made(self, words: deque[str]) -> Client:
@@ -298,15 +304,33 @@ async def _listed(client: Client, server: McpServer) -> list[wire.Tool]:
     """Return the tools of all pages."""
     if client.server_capabilities.tools is None:
         return []
-    tools: list[wire.Tool] = []
+
+    async def page(cursor: str | None) -> tuple[list[wire.Tool], str | None]:
+        answer = await client.list_tools(cursor=cursor)
+        return answer.tools, answer.next_cursor
+
+    return await all_pages(page, server)
+
+
+async def all_pages(page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], server: McpServer) -> list[T]:
+    """Return what is on all pages.
+
+    Args:
+        page: Given a page's cursor, None for the first; gives what is on it, and the next one's cursor.
+        server: Whose pages they are.
+
+    Raises:
+        McpError: They never end.
+    """
+    found: list[T] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        if page.next_cursor is None or page.next_cursor == cursor:
-            return tools
-        cursor = page.next_cursor
-    raise McpError(f"MCP server '{server.name}' lists its tools on more than {_MAX_PAGES} pages")
+        items, following = await page(cursor)
+        found += items
+        if following is None or following == cursor:
+            return found
+        cursor = following
+    raise McpError(f"MCP server '{server.name}' lists more than {_MAX_PAGES} pages")
 
 
 class _Watched:

@@ -17,7 +17,7 @@ from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.sources.mcp.blocks import messages_of, output_of, resource_block
 from toolkit.sources.mcp.callbacks import ElicitationCallback, elicitation_callback, sampling_callback
 from toolkit.sources.mcp.servers import McpServer
-from toolkit.sources.mcp.session import McpSession, SessionSettings
+from toolkit.sources.mcp.session import McpSession, SessionSettings, all_pages
 from toolkit.tools.context import ToolContext
 from toolkit.tools.naming import legal_names
 from toolkit.tools.options import Duration, ToolOptions, to_seconds
@@ -27,7 +27,6 @@ from toolkit.tools.registry import ToolRegistry
 __all__ = ["MCPNativeTool", "McpTools", "ToolFilter", "definition_of", "mcp_tools", "options_of"]
 
 _LOG = logging.getLogger("toolkit.sources.mcp")
-_MAX_PAGES = 1_000
 
 ToolFilter = Callable[[wire.Tool], bool]
 """Whether a tool that the server lists is taken."""
@@ -223,18 +222,14 @@ class McpTools(Sequence[MCPNativeTool]):
             McpError: It offers no resources, or can't be reached.
         """
 
-        async def pages(client: Client) -> list[wire.Resource]:
-            found: list[wire.Resource] = []
-            cursor: str | None = None
-            for _ in range(_MAX_PAGES):
-                page = await client.list_resources(cursor=cursor)
-                found += page.resources
-                if page.next_cursor is None or page.next_cursor == cursor:
-                    break
-                cursor = page.next_cursor
-            return found
+        async def every(client: Client) -> list[wire.Resource]:
+            async def page(cursor: str | None) -> tuple[list[wire.Resource], str | None]:
+                answer = await client.list_resources(cursor=cursor)
+                return answer.resources, answer.next_cursor
 
-        return await self._session.request("list the resources", pages)
+            return await all_pages(page, self._session.server)
+
+        return await self._session.request("list the resources", every)
 
     async def read_resource(self, uri: str) -> tuple[ContentBlock, ...]:
         """Return the content of a resource.
@@ -255,18 +250,14 @@ class McpTools(Sequence[MCPNativeTool]):
             McpError: It offers none, or can't be reached.
         """
 
-        async def pages(client: Client) -> list[wire.Prompt]:
-            found: list[wire.Prompt] = []
-            cursor: str | None = None
-            for _ in range(_MAX_PAGES):
-                page = await client.list_prompts(cursor=cursor)
-                found += page.prompts
-                if page.next_cursor is None or page.next_cursor == cursor:
-                    break
-                cursor = page.next_cursor
-            return found
+        async def every(client: Client) -> list[wire.Prompt]:
+            async def page(cursor: str | None) -> tuple[list[wire.Prompt], str | None]:
+                answer = await client.list_prompts(cursor=cursor)
+                return answer.prompts, answer.next_cursor
 
-        return await self._session.request("list the prompts", pages)
+            return await all_pages(page, self._session.server)
+
+        return await self._session.request("list the prompts", every)
 
     async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> list[Message]:
         """Return the messages of a prompt, for the beginning of a loop.
