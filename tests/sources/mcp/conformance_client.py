@@ -77,7 +77,10 @@ def signer(url: str) -> httpx2.Auth:
     known = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     if "client_id" in known:
         memory.client = OAuthClientInformationFull(
-            client_id=known["client_id"], client_secret=known["client_secret"], redirect_uris=metadata.redirect_uris
+            client_id=known["client_id"],
+            client_secret=known["client_secret"],
+            redirect_uris=metadata.redirect_uris,
+            token_endpoint_auth_method="client_secret_basic",
         )
     return OAuthClientProvider(url, metadata, memory, visit, come_back, client_metadata_url=DOCUMENT)
 
