@@ -57,16 +57,18 @@ class PluginProcess:
         Raises:
             PluginError: It can't be started; says what would help.
         """
+        process: Process | None = None
         try:
-            process = await anyio.open_process(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, **(env or {})},
-                cwd=cwd,
-                start_new_session=True,
-            )
+            with anyio.CancelScope(shield=True):  # it is short, and a process begun must be known to be ended
+                process = await anyio.open_process(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, **(env or {})},
+                    cwd=cwd,
+                    start_new_session=True,
+                )
         except FileNotFoundError as error:
             raise PluginError(f"plugin {name}: there is no program '{command[0]}'") from error
         except PermissionError as error:
@@ -79,6 +81,7 @@ class PluginProcess:
                 f"plugin {name}: '{command[0]}' can't be started ({error.strerror}): a script needs a first line such "
                 "as #!/usr/bin/env python3, or its interpreter in front"
             ) from error
+        assert process is not None
         return cls(name, process)
 
     async def write(self, line: bytes) -> None:
