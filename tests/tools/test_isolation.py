@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.process_state import is_running
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, ToolError, ToolFailedError
 from toolkit.tools.isolation import check_isolated, run_isolated
 
@@ -217,13 +218,6 @@ async def test_cancellation_kills_the_process_and_what_it_started(tmp_path: Path
             os.kill(process, 0)
         while is_running(child):  # noqa: ASYNC110  # whoever adopted it has to notice
             await anyio.sleep(0.01)
-
-
-def is_running(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 async def test_a_function_that_its_name_does_not_lead_to_is_refused() -> None:

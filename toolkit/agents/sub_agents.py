@@ -38,7 +38,7 @@ from toolkit.tools.events import ToolExecutionStart, ToolExecutionUpdate, ToolPr
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx
 from toolkit.tools.options import ToolOptionKeywords
-from toolkit.tools.output import ToolOutput, to_output
+from toolkit.tools.output import ToolOutput, to_output, words_of
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentEvent", "SubAgentRun", "sub_agent_tool"]
@@ -125,7 +125,9 @@ class SubAgent(Generic[Ctx]):
         finally:
             _count(handle)
         if isinstance(outcome, Failed):
-            raise ToolFailedError(f"Sub-agent '{self.name}' failed: {_words_of(outcome.error)}") from outcome.error
+            raise ToolFailedError(
+                f"Sub-agent '{self.name}' failed: {words_of(outcome.error) or type(outcome.error).__name__}"
+            ) from outcome.error
         return self._output(outcome.result, loop_id)
 
     def _scope(self) -> ToolRegistry[Ctx]:
@@ -247,11 +249,6 @@ def _count(handle: ToolLoopHandle[Any, Any]) -> None:
     except MaxDepthExceededError:  # it never began
         return
     frame.spend(usage)
-
-
-def _words_of(error: Exception) -> str:
-    text = str(error).strip()
-    return text or type(error).__name__
 
 
 def _judged(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from subprocess import PIPE
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.errors import ToolFailedError
+from toolkit.tools.processes import signal_group, start_process
 
 __all__ = ["Tail", "run_command"]
 
@@ -126,23 +124,10 @@ async def run_command(
 
 async def _started(command: Sequence[str], working_folder: Path, environment: Mapping[str, str]) -> Process:
     supervised = [sys.executable, "-I", "-S", _SUPERVISOR, str(_GRACE_SECONDS), *command]
-    process: Process | None = None
-    # Cancelled in the middle of it, a process would be there that nobody knows.
-    with anyio.CancelScope(shield=True):
-        try:
-            process = await anyio.open_process(
-                supervised,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                cwd=working_folder,
-                env=environment,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ToolFailedError(f"The command can't be started: {error.strerror}.") from error
-    assert process is not None
-    return process
+    try:
+        return await start_process(supervised, cwd=working_folder, env=environment)
+    except OSError as error:
+        raise ToolFailedError(f"The command can't be started: {error.strerror}.") from error
 
 
 async def _pump(stream: ByteReceiveStream, tail: Tail, told: Callable[[], None]) -> None:
@@ -160,6 +145,5 @@ async def _ended(process: Process) -> None:
     with anyio.move_on_after(_PATIENCE_SECONDS):
         await process.wait()
     if process.returncode is None or process.returncode < 0:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        signal_group(process, "SIGKILL")
     await process.aclose()

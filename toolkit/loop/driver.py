@@ -373,21 +373,9 @@ class Driver(Generic[Ctx, Out]):
                     if listener is not None:
                         await listener.emit(event)
             return
-        request, attempt, has_budget = self._request_for(step), 0, self._budget is not None
-        while not has_budget or self._reserve(request):
-            response: ChatResponse | None = None
-            try:
-                response = await self._provider.generate(request)
-            except ProviderError as error:
-                delay = self._retry_delay(error, attempt)
-            else:
-                self._take_reply(response)
-                return
-            finally:
-                if has_budget:
-                    self._settle(request, response)
-            attempt += 1
-            await anyio.sleep(delay)
+        response = await self._answered(self._request_for(step))
+        if response is not None:
+            self._take_reply(response)
 
     async def _plain_turns(self) -> None:
         """Do what `_turns` does, for a loop that nobody watches, guards, limits or steers.
@@ -403,10 +391,12 @@ class Driver(Generic[Ctx, Out]):
                 await self.turn()
                 continue
             request = self._request_for(step)
+            response: ChatResponse | None
             try:
                 response = await self._provider.generate(request)
             except ProviderError as error:
-                response = await self._asked_again(request, error)
+                response = await self._answered(request, error)
+                assert response is not None, "there is no limit here"
             state.model_replied(response)
             calls = state.undecided_calls
             if not calls:
@@ -424,16 +414,26 @@ class Driver(Generic[Ctx, Out]):
                 else:
                     self._ready = {one.call.id: one for one in ready}
 
-    async def _asked_again(self, request: ChatRequest, error: ProviderError) -> ChatResponse:
-        """Make a request again that failed, as often as it may be."""
+    async def _answered(self, request: ChatRequest, failure: ProviderError | None = None) -> ChatResponse | None:
+        """Make a request, as often as it may be, and return the answer; None where a limit has ended the loop.
+
+        With `failure` it has been made once and failed so.
+        """
         attempt = 0
         while True:
-            await anyio.sleep(self._retry_delay(error, attempt))
-            attempt += 1
+            if failure is not None:
+                await anyio.sleep(self._retry_delay(failure, attempt))
+                attempt += 1
+            if not self._reserve(request):
+                return None
+            response: ChatResponse | None = None
             try:
-                return await self._provider.generate(request)
-            except ProviderError as another:
-                error = another
+                response = await self._provider.generate(request)
+                return response
+            except ProviderError as error:
+                failure = error
+            finally:
+                self._settle(request, response)
 
     async def model_events(self, step: CallModel) -> AsyncGenerator[LoopEvent]:
         """Ask the model, telling all that happens; the machine is fed when this ends."""

@@ -115,11 +115,7 @@ class HookListener:
                 await self._deliver_waiting()
             return
         # Nobody is before this event. Most hooks are done when they return, and a lock takes longer than they do.
-        try:
-            value = self._hook(event)
-        except Exception:
-            _logger.exception("a hook raised; the loop goes on")
-            return
+        value = _called(self._hook, event)
         if value is not None and inspect.isawaitable(value):
             self._turn.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
             try:
@@ -176,11 +172,7 @@ class HookListener:
         return answer is not False
 
     async def _call(self, hook: Any, *arguments: Any) -> Any:
-        try:
-            value = hook(*arguments)
-        except Exception:
-            _logger.exception("a hook raised; the loop goes on")
-            return None
+        value = _called(hook, *arguments)
         return await self._wait_for(value) if inspect.isawaitable(value) else value
 
     async def _wait_for(self, value: Awaitable[Any]) -> Any:
@@ -190,6 +182,14 @@ class HookListener:
         except Exception:
             _logger.exception("a hook raised; the loop goes on")
             return None
+
+
+def _called(hook: Any, *arguments: Any) -> Any:
+    try:
+        return hook(*arguments)
+    except Exception:
+        _logger.exception("a hook raised; the loop goes on")
+        return None
 
 
 def _may_wait(hook: object) -> bool:

@@ -363,7 +363,7 @@ async def run(
     bare = registration.bare if policy.runs_bare else None
     if bare is None:
         return await _run_in_context(ready, state, policy, depth, keep)
-    call, output = ready.call, None
+    call = ready.call
     mark = cancellation_mark()
     try:
         value = await bare(**ready.arguments)

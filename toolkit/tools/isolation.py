@@ -15,9 +15,7 @@ import io
 import os
 import pickle
 import runpy
-import signal
 import struct
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
@@ -33,6 +31,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
 from toolkit.schema import function_schema
+from toolkit.tools.processes import ending_of, signal_group, start_process
 
 __all__ = ["check_isolated", "run_isolated", "serve"]
 
@@ -205,17 +204,7 @@ class _Pool:
 
     async def _new_process(self) -> Process:
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
-        process: Process | None = None
-        with anyio.CancelScope(shield=True):  # it takes a moment, and none must be lost
-            process = await anyio.open_process(
-                [sys.executable, "-c", code],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=None,
-                start_new_session=True,
-            )
-        assert process is not None
-        return process
+        return await start_process([sys.executable, "-c", code], errors=None)
 
     async def close(self) -> None:
         while self._idle:
@@ -233,30 +222,13 @@ async def _reply(process: Process, request: bytes) -> bytes:
     except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
         with anyio.move_on_after(_EXIT_SECONDS):
             await process.wait()
-        raise ToolFailedError(f"The process {_ending(process.returncode)} before the call had ended.") from error
-
-
-def _ending(code: int | None) -> str:
-    if code is None:
-        return "closed its output"
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
+        raise ToolFailedError(f"The process {ending_of(process.returncode)} before the call had ended.") from error
 
 
 async def _kill(process: Process) -> None:
     """End a process, and what it started in its group; return when it is gone."""
     with anyio.CancelScope(shield=True):
-        try:
-            if sys.platform == "win32":
-                process.kill()
-            else:
-                os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # gone already; the latter is what macOS says
-            pass
+        signal_group(process, "SIGKILL")
         await process.aclose()
 
 

@@ -18,6 +18,7 @@ import mcp.types as wire
 import pytest
 
 from tests.npm import npm_packages
+from tests.process_state import is_running
 from toolkit import ImageBlock, TextBlock, ToolCall, ToolLoopConfig, ToolProgress, ToolRegistry, UserMessage, tool_loop
 from toolkit.sources.mcp import Elicitation, McpServer, McpTools, http, mcp_tools, sse, stdio
 from toolkit.testing import ScriptedProvider
@@ -56,13 +57,6 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
         return port
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @asynccontextmanager
@@ -221,7 +215,7 @@ async def test_a_server_that_has_a_hundred_calls_and_is_killed_in_mid_call_is_st
             assert (await registry.execute(ToolCall("2", "start_2", "{}"))).text == "start 2"
             processes.append(int((await call(tools, "pid")).text))
     assert processes[0] != processes[1]
-    assert not any(map(is_alive, processes))
+    assert not any(map(is_running, processes))
 
 
 async def test_a_server_over_http_that_is_restarted_is_connected_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.process_state import is_running
 from toolkit import (
     AudioBlock,
     FileBlock,
@@ -46,14 +47,6 @@ async def faulty(mode: str, **options: Any) -> AsyncGenerator[ToolRegistry]:
 
 async def say(tools: ToolRegistry, said: str = "hello", name: str = "echo") -> ToolResult:
     return await tools.execute(ToolCall("1", name, json.dumps({"text": said})))
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def plugins_running() -> list[int]:

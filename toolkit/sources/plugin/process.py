@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import subprocess
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from toolkit.errors import PluginError
+from toolkit.tools.processes import ending_of, signal_group, start_process
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, Process
@@ -57,18 +56,8 @@ class PluginProcess:
         Raises:
             PluginError: It can't be started; says what would help.
         """
-        process: Process | None = None
         try:
-            with anyio.CancelScope(shield=True):  # it is short, and a process begun must be known to be ended
-                process = await anyio.open_process(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env={**os.environ, **(env or {})},
-                    cwd=cwd,
-                    start_new_session=True,
-                )
+            process = await start_process(command, env={**os.environ, **(env or {})}, cwd=cwd)
         except FileNotFoundError as error:
             raise PluginError(f"plugin {name}: there is no program '{command[0]}'") from error
         except PermissionError as error:
@@ -81,7 +70,6 @@ class PluginProcess:
                 f"plugin {name}: '{command[0]}' can't be started ({error.strerror}): a script needs a first line such "
                 "as #!/usr/bin/env python3, or its interpreter in front"
             ) from error
-        assert process is not None
         return cls(name, process)
 
     async def write(self, line: bytes) -> None:
@@ -114,13 +102,7 @@ class PluginProcess:
 
     def describe_end(self) -> str:
         """Say how it ended, as far as is known, with its last words."""
-        code = self._process.returncode
-        if code is None:
-            ended = "closed its output"
-        elif code < 0:
-            ended = f"was ended by {signal.Signals(-code).name}"
-        else:
-            ended = f"ended with exit code {code}"
+        ended = ending_of(self._process.returncode)
         said = " | ".join(self.last_words)[-_LONGEST_LOG_LINE:]
         return f"{ended}. Its last words: {said}" if said else ended
 
@@ -138,23 +120,16 @@ class PluginProcess:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                     await self._process.stdin.aclose()
             if not await self.ended_within(_PATIENCE):
-                self._signal(signal.SIGTERM)
+                signal_group(self._process, "SIGTERM")
                 await self.ended_within(_PATIENCE)
             # What it started may be left, also when it ended by itself or was killed by others.
-            self._signal(signal.SIGKILL)
+            signal_group(self._process, "SIGKILL")
             await self._process.wait()
             # A pipe is closed when it has been read to its end. Who has left the group may still hold one.
             with anyio.move_on_after(_PATIENCE):
                 await self._output.drain()
                 await self._errors.drain()
             await self._process.aclose()
-
-    def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            if os.name == "posix":
-                os.killpg(self._process.pid, number)
-            else:
-                self._process.kill()
 
 
 class _Lines:
