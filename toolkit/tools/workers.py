@@ -215,8 +215,6 @@ class _Job(Generic[T]):
             except BaseException as error:  # noqa: BLE001  # carried to the caller, also what would end the program
                 self._error = error
             _here.job = None
-            del call
-        self.pool.wake(self.end)
 
     def watch(self, watcher: Callable[[], object] | None) -> None:
         with self._lock:
@@ -327,14 +325,15 @@ class _Pool:
         """Run jobs until none has come for a while: the life of a thread."""
         while job is not None:
             job.run()
+            with self._lock:  # before the caller hears of it, so that its next call finds this thread
+                is_idle = not self._is_closed
+                self._idle += is_idle
+            self.wake(job.end)
             job = None  # what it holds would live as long as this thread is idle
-            job = self._next_job()
+            if is_idle:
+                job = self._next_job()
 
     def _next_job(self) -> _Job[Any] | None:
-        with self._lock:
-            if self._is_closed:
-                return None
-            self._idle += 1
         try:
             return self._jobs.get(timeout=_IDLE_SECONDS)
         except Empty:
