@@ -87,6 +87,40 @@ async def test_client_credentials_get_one_token_for_all_calls_and_another_when_i
     assert [one["target"] for one in application.requests][-3:] == ["/guarded", "/token", "/guarded"]
 
 
+async def test_calls_at_once_whose_token_is_refused_ask_for_one_other_and_tell_who_gives_it_nothing_else() -> None:
+    given: list[httpx2.Request] = []
+    refused = 0
+    is_renewed = anyio.Event()
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        nonlocal refused
+        if request.url.path == "/token":
+            given.append(request)
+            if len(given) == 2:
+                is_renewed.set()
+            return httpx2.Response(200, json={"access_token": f"token-{len(given)}", "expires_in": 3600})
+        if request.headers["authorization"] == "Bearer token-2":
+            return httpx2.Response(200, text="welcome")
+        refused += 1
+        if refused == 1:  # and hears of it when another token is there
+            await is_renewed.wait()
+        return httpx2.Response(401)
+
+    auth = OAuth2ClientCredentials("robot", "its secret", token_url="https://elsewhere.test/token")
+    calls = [ToolCall(str(number), "get", "{}") for number in range(5)]
+    async with openapi_tools(
+        document({"/": {"get": operation()}}),
+        auth=auth,
+        headers={"X-Key": SECRET},
+        transport=httpx2.MockTransport(answer),
+    ) as tools:
+        with anyio.fail_after(20):
+            results = await ToolRegistry(tools).execute_all(calls)
+    assert [result.text.endswith("welcome") for result in results] == [True] * 5
+    assert len(given) == 2
+    assert SECRET not in given[0].headers.values()
+
+
 async def test_client_credentials_that_are_refused_are_an_error_without_the_secret(application: Application) -> None:
     auth = OAuth2ClientCredentials("robot", SECRET, token_url=f"{application.url}/token")
     result = await asked(application, auth)

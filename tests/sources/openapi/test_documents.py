@@ -301,6 +301,22 @@ async def test_operations_that_are_wrong_are_refused_together_or_left_out(caplog
     assert await names_of(wrong, filter=Only(paths=["/pets"])) == ["listPets"]
 
 
+async def test_what_uses_a_broken_schema_is_broken_each_time() -> None:
+    schemas = {
+        "Pet": {"properties": {"owner": {"$ref": "#/components/schemas/Owner"}}},
+        "Owner": {"properties": {"pet": {"$ref": "#/components/schemas/Pet"}, "home": {"$ref": "#/nowhere"}}},
+    }
+
+    def taking(name: str) -> dict[str, Any]:
+        schema = {"$ref": f"#/components/schemas/{name}"}
+        return operation(operationId=name, requestBody={"content": {"application/json": {"schema": schema}}})
+
+    paths = {"/a": {"post": taking("Pet")}, "/b": {"post": taking("Owner")}, "/c": {"get": operation()}}
+    source = document(paths, components={"schemas": schemas})
+    async with openapi_tools(source, skip_broken=True) as tools:
+        assert [tool.definition.name for tool in tools] == ["get_c"]
+
+
 async def test_servers_are_taken_from_the_operation_its_path_or_the_document() -> None:
     def server(url: str) -> dict[str, Any]:
         return {"servers": [{"url": url, "variables": {"region": {"default": "eu"}}}]}

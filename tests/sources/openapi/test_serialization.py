@@ -63,6 +63,9 @@ URLS = [
     Case("path", "label", False, OBJECT, "/.R,100,G%20h,x%26y"),
     Case("path", "label", True, OBJECT, "/.R=100.G%20h=x%26y"),
     Case("path", "matrix", None, True, "/;color=true"),
+    Case("path", "matrix", None, "", "/;color"),
+    Case("path", "matrix", True, ["", "x"], "/;color;color=x"),
+    Case("path", "simple", None, "a?b/../c", "/a%3Fb%2F..%2Fc", {"allowReserved": True}),
     Case("path", "matrix", False, LIST, "/;color=blue,a%2Cb"),
     Case("path", "matrix", True, LIST, "/;color=blue;color=a%2Cb"),
     Case("path", "matrix", False, OBJECT, "/;color=R,100,G%20h,x%26y"),
@@ -115,6 +118,18 @@ async def test_a_parameter_in_a_header_is_written_as_it_is(value: Any, explode: 
     parameter: dict[str, Any] = {"name": "X-Color", "in": "header", "explode": explode, "schema": {}}
     request, _ = await sent("/", {"X-Color": value}, operation(parameter))
     assert request.headers["x-color"] == header
+
+
+@pytest.mark.parametrize(
+    "value", ["a\r\nX-Evil: 1", ["a", "b\n"], {"a": "\0"}, " a"], ids=["lines", "in a list", "in an object", "space"]
+)
+async def test_what_would_begin_another_header_is_refused_before_anything_is_sent(value: Any) -> None:
+    described = operation({"name": "X-Color", "in": "header", "schema": {}})
+    recorder = Recorder()
+    async with openapi_tools(document({"/": {"get": described}}), transport=recorder) as tools:
+        with pytest.raises(InvalidArgumentsError, match=r"X-Color: .* can't stand in a header: it must be one line"):
+            await tools[0].ainvoke({"X-Color": value})
+    assert recorder.requests == []
 
 
 async def test_cookies_are_written_into_one_header() -> None:

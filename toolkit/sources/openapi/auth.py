@@ -162,9 +162,10 @@ class Signer:
         """Whether a refused signature may be due to age."""
         return isinstance(self._auth, OAuth2ClientCredentials)
 
-    def forget(self) -> None:
-        """Ask for a new token next time: the one that there is was refused."""
-        self._token = ""
+    def forget(self, refused: httpx2.Request) -> None:
+        """Ask for a new token next time, unless the one that was refused has been replaced meanwhile."""
+        if refused.headers.get("authorization") == f"Bearer {self._token}":
+            self._token = ""
 
     async def sign(self, request: httpx2.Request, client: httpx2.AsyncClient) -> Signature:
         """Return what signs a request.
@@ -225,9 +226,9 @@ class Signer:
         encoded = base64.b64encode(pair.encode()).decode()
         self._secrets.add(encoded)
         try:
-            response = await client.post(
-                self._token_url, data=form, headers={"authorization": f"Basic {encoded}", "accept": "application/json"}
-            )
+            # Not made by the client: what that sends with each call is not for who gives tokens.
+            signed = {"authorization": f"Basic {encoded}", "accept": "application/json"}
+            response = await client.send(httpx2.Request("POST", self._token_url, data=form, headers=signed))
         except httpx2.HTTPError as error:
             raise ToolFailedError(f"No access token could be had from {where}: {type(error).__name__}.") from error
         answer = _object_in(response.content)

@@ -99,7 +99,7 @@ class Caller:
             # What was refused has not been done, so it may be asked again.
             await response.aclose()
             for signer in signers:
-                signer.forget()
+                signer.forget(response.request)
             response = await self._sent(client, endpoint, wire, url, signers)
         try:
             shown = without_secrets(url) + (f"?{wire.query}" if wire.query else "")

@@ -354,7 +354,8 @@ def _encoding(read: v3_0.Parameter | v3_1.Parameter, place: Place, subject: str)
     return Encoding(
         style=style,
         explode=style == "form" if read.explode is None else read.explode,
-        allow_reserved=bool((read.model_extra or {}).get("allowReserved", getattr(read, "allowReserved", False))),
+        allow_reserved=place == "query"
+        and bool((read.model_extra or {}).get("allowReserved", getattr(read, "allowReserved", False))),
     )
 
 

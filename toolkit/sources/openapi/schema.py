@@ -73,10 +73,15 @@ class Schemas:
             OpenApiError: A reference can't be followed, or the schema is none.
         """
         self._left = _MAX_PARTS
+        known = len(self._names)
         try:
             return self._converted(part)
         except RecursionError as error:
+            self._forget(known)
             raise OpenApiError(f"{part.subject}: a schema is nested too deeply") from error
+        except OpenApiError:
+            self._forget(known)
+            raise
 
     def with_files(self, part: Part) -> dict[str, Any]:
         """Do what `convert` does, with each file as `FILE_SCHEMA`."""
@@ -158,6 +163,12 @@ class Schemas:
         self._definitions[name] = {}  # its place, for a schema that contains itself
         self._definitions[name] = self._converted(target)
         return name
+
+    def _forget(self, known: int) -> None:
+        """Drop the definitions since then: they are half done, and another use must fail as the first one did."""
+        while len(self._names) > known:
+            self._names.popitem()
+            self._definitions.popitem()
 
     def _without_read_only(self, part: Part, schema: dict[str, Any]) -> dict[str, Any]:
         properties = schema.get("properties")

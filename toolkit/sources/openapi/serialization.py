@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import mimetypes
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ _UNRESERVED = "-._~"
 _RESERVED = _UNRESERVED + ":/?@!$'()*,;[]"
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 _BINARY = "application/octet-stream"
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 Quote = Callable[[str], str]
 Field = tuple[str | None, bytes, str | None]
@@ -78,7 +80,7 @@ def wire_of(endpoint: Endpoint, arguments: Mapping[str, Any]) -> Wire:
         elif parameter.place == "cookie":
             cookies += _pairs(parameter.name, value, parameter.encoding, _quoting(parameter.encoding))
         else:
-            headers.append((parameter.name, _simple(value, parameter.encoding, lambda text: text)))
+            headers.append((parameter.name, _in_header(parameter.name, value, parameter.encoding)))
     body = endpoint.body
     given = body is not None and body.argument in arguments
     content = _content(body, arguments[body.argument]) if body is not None and given else None
@@ -105,10 +107,21 @@ def _text(value: Any) -> str:
 
 def _in_path(name: str, value: Any, encoding: Encoding) -> str:
     written = _styled_path(name, value, encoding)
-    segments = written.split("/")
-    if not written or any(segment in ("", ".", "..") for segment in segments):
+    if written in ("", ".", ".."):
         raise InvalidArgumentsError(
             f"{name}: {_text(value)!r} can't stand in a path: it must be text other than '.' and '..', and not empty"
+        )
+    return written
+
+
+def _in_header(name: str, value: Any, encoding: Encoding) -> str:
+    if encoding.media_type is not None:
+        written = _as_document(value, encoding.media_type)
+    else:
+        written = _joined(value, encoding, lambda text: text, ",")
+    if written != written.strip() or _CONTROL.search(written):
+        raise InvalidArgumentsError(
+            f"{name}: {_text(value)!r} can't stand in a header: it must be one line, without spaces around it"
         )
     return written
 
@@ -117,32 +130,29 @@ def _styled_path(name: str, value: Any, encoding: Encoding) -> str:
     write = _quoting(encoding)
     if encoding.media_type is not None:
         return write(_as_document(value, encoding.media_type))
-    if encoding.style == "simple":
-        return _simple(value, encoding, write)
-    first, after = (".", ".") if encoding.style == "label" else (";", ";")
-    key = write(name)
-    if is_object(value):
-        if encoding.explode:
-            return first + after.join(f"{write(part)}={write(_text(item))}" for part, item in value.items())
-        joined = ",".join(write(_text(item)) for pair in value.items() for item in pair)
-    elif is_array(value):
-        items = [write(_text(item)) for item in value]
-        if encoding.explode and encoding.style == "matrix":
-            return "".join(f";{key}={item}" for item in items)
-        joined = ("." if encoding.explode else ",").join(items)
-    else:
-        joined = write(_text(value))
-    return f".{joined}" if encoding.style == "label" else f";{key}={joined}"
+    match encoding.style:
+        case "label":
+            return f".{_joined(value, encoding, write, '.' if encoding.explode else ',')}"
+        case "matrix" if encoding.explode and is_object(value):
+            return "".join(_matrix(write(part), write(_text(item))) for part, item in value.items())
+        case "matrix" if encoding.explode and is_array(value):
+            return "".join(_matrix(write(name), write(_text(item))) for item in value)
+        case "matrix":
+            return _matrix(write(name), _joined(value, encoding, write, ","))
+        case _:
+            return _joined(value, encoding, write, ",")
 
 
-def _simple(value: Any, encoding: Encoding, write: Quote) -> str:
-    if encoding.media_type is not None:
-        return write(_as_document(value, encoding.media_type))
+def _matrix(name: str, written: str) -> str:
+    return f";{name}={written}" if written else f";{name}"
+
+
+def _joined(value: Any, encoding: Encoding, write: Quote, comma: str) -> str:
     if is_object(value):
         between = "=" if encoding.explode else ","
-        return ",".join(f"{write(key)}{between}{write(_text(item))}" for key, item in value.items())
+        return comma.join(f"{write(key)}{between}{write(_text(item))}" for key, item in value.items())
     if is_array(value):
-        return ",".join(write(_text(item)) for item in value)
+        return comma.join(write(_text(item)) for item in value)
     return write(_text(value))
 
 

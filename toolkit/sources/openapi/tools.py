@@ -89,7 +89,7 @@ async def openapi_tools(
             else the document's first.
         prefix: Put before each name, as ``{prefix}__{name}``.
         server_variables: What to put into a server's URL; what is not said takes the document's default.
-        headers: Sent with each request.
+        headers: Sent with each call; not where a redirect leads elsewhere, and not to who gives tokens.
         timeout: Seconds for a call, redirects and body too.
         max_response_bytes: Longer text is cut there.
         max_file_bytes: An image, sound or file that is larger is not handed to the model.
