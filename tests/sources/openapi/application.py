@@ -1,5 +1,6 @@
 """An application of FastAPI's, on loopback: its document is FastAPI's own, its answers show what it was sent."""
 
+import gzip
 import socket
 import threading
 from base64 import b64encode
@@ -126,6 +127,10 @@ def add_routes(app: FastAPI, application: Application) -> None:  # noqa: C901 - 
     @app.get("/text")
     def text(size: int = 5) -> Response:
         return Response("é" * size, media_type="text/plain")
+
+    @app.get("/packed", operation_id="packed")
+    def packed() -> Response:
+        return Response(gzip.compress(bytes(30_000_000)), headers={"content-encoding": "gzip"}, media_type="text/plain")
 
     @app.get("/image", operation_id="image")
     def image() -> Response:

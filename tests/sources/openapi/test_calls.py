@@ -155,6 +155,11 @@ async def test_a_long_text_is_cut_on_a_whole_character_and_says_so(application: 
     assert note == "... [truncated: 120,000 bytes in all; the first 10,001 bytes are shown]"
 
 
+async def test_what_grows_when_it_is_unpacked_is_cut_like_any_other(application: Application) -> None:
+    result = await call(application, "packed", {}, max_response_bytes=1_000)
+    assert result.text.endswith("\0" * 1_000 + "\n... [truncated: the first 1,000 bytes are shown]")
+
+
 async def test_headers_that_lead_to_the_next_page_are_shown_and_no_cookie(application: Application) -> None:
     result = await call(application, "pages", {"page": 2})
     assert 'link: </pages?page=3>; rel="next"' in result.text

@@ -20,6 +20,7 @@ _TOLD = re.compile(
     r"link|location|retry-after|deprecation|sunset"
     r"|(x-)?(total|page|per-page|next|prev|pagination|offset|limit|cursor|continuation)(-.*)?|x-ratelimit-(remaining|reset)"
 )
+_MOST_PIECES = 100  # of up to 1 MiB each
 _TEXT_ENDS = ("json", "xml", "yaml", "x-www-form-urlencoded", "graphql", "javascript", "csv", "jsonl", "toml")
 _FILENAME = re.compile(r"""filename\*?=(?:UTF-8'[^']*')?"?([^";]+)""", re.IGNORECASE)
 
@@ -79,9 +80,11 @@ async def _first_bytes(response: httpx2.Response, limit: int) -> tuple[bytes, bo
         if len(data) > limit:
             await response.aclose()
             # Generators of the HTTP client are still suspended inside one another, and nothing but an error from the
-            # closed connection ends them all; trio warns of those that are left to the garbage collector.
+            # closed connection ends them all, once what was received is unpacked; trio warns of those that are left to
+            # the garbage collector.
             with suppress(Exception):
-                await anext(pieces)
+                for _ in range(_MOST_PIECES):
+                    await anext(pieces)
             return bytes(data[:limit]), False
     return bytes(data), True
 
