@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -87,9 +87,14 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
+        return Usage.total((self, other))
+
+    @staticmethod
+    def total(usages: Iterable[Usage]) -> Usage:
+        """Return the sum."""
         total = Usage()
-        total.add(self)
-        total.add(other)
+        for usage in usages:
+            total.add(usage)
         return total
 
     def add(self, other: Usage) -> None:

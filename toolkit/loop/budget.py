@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from toolkit.chat import Usage
-from toolkit.errors import ConfigurationError
 from toolkit.loop.outcome import UsageLimit
+from toolkit.tools.settings import check_setting
 
 __all__ = ["Budget", "UsageLimits"]
 
@@ -37,9 +37,8 @@ class UsageLimits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None and value < 0:
-                raise ConfigurationError(f"usage limit {field.name} must be 0 or more, not {value}")
+            kind = float if field.name == "cost" else int
+            check_setting(f"usage limit {field.name}", getattr(self, field.name), kind, None, least=0)
 
 
 class Budget:

@@ -15,7 +15,7 @@ from toolkit.chat import (
     UserMessage,
     dump_messages,
 )
-from toolkit.errors import ConfigurationError
+from toolkit.tools.settings import check_setting
 
 __all__ = ["keep_last", "mask_old_results", "summarize"]
 
@@ -31,7 +31,7 @@ def keep_last(messages: int) -> Callable[[Sequence[Message]], Sequence[Message]]
     Args:
         messages: How many to keep at most; more only where the newest turn alone has more.
     """
-    _check(messages, "keep_last")
+    check_setting("keep_last", messages, int, least=1)
 
     def compact(transcript: Sequence[Message]) -> Sequence[Message]:
         head = _head(transcript)
@@ -51,7 +51,8 @@ def mask_old_results(*, keep_turns: int = 2, min_chars: int = 2000) -> Callable[
         keep_turns: The results of so many newest turns stay whole.
         min_chars: Shorter texts are not worth masking.
     """
-    _check(keep_turns, "keep_turns")
+    check_setting("keep_turns", keep_turns, int, least=1)
+    check_setting("min_chars", min_chars, int, least=0)
     masked: dict[str, ToolResult] = {}
 
     def mask(result: ToolResult) -> ToolResult:
@@ -95,7 +96,8 @@ def summarize(
     Raises:
         ProviderError: From the loop, where the summary can't be had.
     """
-    _check(keep, "keep")
+    check_setting("keep", keep, int, least=1)
+    check_setting("max_chars", max_chars, int, least=0)
 
     async def compact(transcript: Sequence[Message]) -> Sequence[Message]:
         instructions = next(
@@ -110,11 +112,6 @@ def summarize(
         return [*transcript[:instructions], summary, *transcript[start:]]
 
     return compact
-
-
-def _check(number: int, name: str) -> None:
-    if number < 1:
-        raise ConfigurationError(f"{name} must be 1 or more, not {number}")
 
 
 def _calls(message: Message) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, ClassVar, Generic, Literal, TypeAlias
 
 from toolkit.chat import Message
@@ -17,10 +19,11 @@ from toolkit.loop.stopping import StopWhen
 from toolkit.tools.approval import ApprovalHook
 from toolkit.tools.caching import Cache
 from toolkit.tools.execution import AfterToolExecution, BeforeToolExecution, ExecutionPolicy
-from toolkit.tools.options import to_seconds
 from toolkit.tools.results import ResultStore
+from toolkit.tools.settings import FUNCTION, Kind, check_backoff, check_setting, check_settings, shown, to_seconds
 
 __all__ = [
+    "DEFAULT_CONFIG",
     "AfterToolExecutionUpdate",
     "Batched",
     "BeforeToolExecutionUpdate",
@@ -50,8 +53,7 @@ class Parallel:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise ConfigurationError(f"Parallel needs a limit of 1 or more, not {self.limit}; None sets no limit")
+        check_setting("the limit of Parallel", self.limit, int, None, least=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,7 @@ class Batched:
         return self.size
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ConfigurationError(f"Batched needs a size of 1 or more, not {self.size}")
+        check_setting("the size of Batched", self.size, int, least=1)
 
 
 Execution: TypeAlias = Sequential | Parallel | Batched
@@ -98,10 +99,7 @@ class ProviderRetryConfig:
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.max_retries < 0 or self.initial_backoff < 0 or self.max_backoff < 0 or self.backoff_multiplier <= 0:
-            raise ConfigurationError("provider_retry takes no negative numbers, and a multiplier above 0")
-        if not 0 <= self.jitter <= 1:
-            raise ConfigurationError(f"jitter must be between 0 and 1, not {self.jitter:g}")
+        check_backoff(self)
 
     def pause(self, retry: int, random: float) -> float:
         """Return the seconds before `retry` (from 0); `random` is a number between 0 and 1."""
@@ -165,7 +163,8 @@ class ToolLoopConfig(Generic[Out]):
 
     Attributes:
         policy: What of this holds for every call; made here, once for all runs.
-        is_plain: Whether nobody watches, guards, limits or steers such a loop; worked out here, once for all runs.
+        is_plain: Whether nobody watches, guards, limits or steers such a loop (see `toolkit.loop.plain`); worked out
+            here, once for all runs.
     """
 
     max_iterations: int = 10
@@ -202,19 +201,13 @@ class ToolLoopConfig(Generic[Out]):
     is_plain: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("max_iterations", 0),
-            ("max_depth", 0),
-            ("max_output_chars", 1),
-            ("max_output_retries", 0),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigurationError(f"{name} must be {least} or more, not {value}")
-        if self.on_max_iterations not in ("stop", "answer"):
-            raise ConfigurationError(f"on_max_iterations must be 'stop' or 'answer', not {self.on_max_iterations!r}")
-        if self.output_mode not in ("tool", "native"):
-            raise ConfigurationError(f"output_mode must be 'tool' or 'native', not {self.output_mode!r}")
+        check_settings(self, _KINDS, _LEAST)
+        if inspect.iscoroutinefunction(self.stop_when):
+            raise ConfigurationError("stop_when must not be async: it only looks at what is there, and nothing waits")
+        if self.cache is not None and not (hasattr(self.cache, "get") and hasattr(self.cache, "set")):
+            raise ConfigurationError(
+                f"cache must have 'get' and 'set', such as a MemoryCache(), not {shown(self.cache)}"
+            )
         # A timedelta is taken too; seconds are kept.
         for name in ("timeout", "tool_timeout", "hook_timeout"):
             object.__setattr__(self, name, to_seconds(getattr(self, name), name))
@@ -234,6 +227,42 @@ class ToolLoopConfig(Generic[Out]):
         )
         object.__setattr__(self, "policy", policy)
         watches = (self.on_event, self.before_tool_execution_update, self.after_tool_execution_update)
-        guards = (self.before_tool_execution, self.on_tool_call, self.usage_limits)
-        others = (*watches, *guards, self.steering, self.compaction, self.output_type)
-        object.__setattr__(self, "is_plain", not self.stream and all(other is None for other in others))
+        guards = (self.before_tool_execution, self.on_tool_call, self.usage_limits, self.loop_detection)
+        others = (*watches, *guards, self.steering, self.stop_when, self.timeout, self.compaction, self.output_type)
+        ends_plainly = self.max_iterations > 0 and self.on_max_iterations == "stop"
+        is_plain = ends_plainly and not self.stream and all(other is None for other in others)
+        object.__setattr__(self, "is_plain", is_plain)
+
+
+_KINDS: dict[str, tuple[Kind, ...]] = {
+    "max_iterations": (int,),
+    "on_max_iterations": ("stop", "answer"),
+    "execution": (Sequential, Parallel, Batched),
+    "max_depth": (int, None),
+    "on_tool_call": (FUNCTION, None),
+    "stop_when": (FUNCTION, None),
+    "loop_detection": (LoopDetectionConfig, None),
+    "usage_limits": (UsageLimits, None),
+    "provider_retry": (ProviderRetryConfig,),
+    "before_tool_execution": (FUNCTION, None),
+    "after_tool_execution": (FUNCTION, None),
+    "before_tool_execution_update": (FUNCTION, None),
+    "after_tool_execution_update": (FUNCTION, None),
+    "on_event": (FUNCTION, None),
+    "stream": (bool, None),
+    "steering": (Steering, None),
+    "compaction": (FUNCTION, None),
+    "hook_timeout": (float, timedelta),
+    "max_output_chars": (int, None),
+    "keep_output": ("head", "tail", "both"),
+    "result_store": (ResultStore, None),
+    "name_repair": (bool,),
+    "argument_repair": (bool,),
+    "metadata": (Mapping,),
+    "output_mode": ("tool", "native"),
+    "max_output_retries": (int,),
+}
+_LEAST = {"max_iterations": 0, "max_depth": 0, "max_output_chars": 1, "max_output_retries": 0}
+
+
+DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()

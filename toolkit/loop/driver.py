@@ -13,7 +13,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, assert_never, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeGuard, assert_never
 
 import anyio
 
@@ -36,7 +36,7 @@ from toolkit.errors import BadResponseError, LoopError, LoopUsageError, Provider
 from toolkit.loop.answer import ANSWER_TOOL, TypedAnswer
 from toolkit.loop.approval import PendingApproval, pending_approval
 from toolkit.loop.budget import Budget
-from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame, enter_depth, nested_context
 from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import (
@@ -81,14 +81,13 @@ from toolkit.tools.handler import Ctx, Registration
 if TYPE_CHECKING:
     from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["Driver", "Prompt"]
+__all__ = ["Driver", "Prompt", "transcript_of"]
 
 _logger = logging.getLogger("toolkit.loop")
 
 Prompt: TypeAlias = str | Sequence[Message] | ChatRequest
 """What a loop starts from: a question, a transcript, or a request with its settings."""
 
-_DEFAULTS: ToolLoopConfig[Any] = ToolLoopConfig()
 _RUN, _RUN_ALONE = RunCall(), RunCall(alone=True)
 
 
@@ -131,19 +130,19 @@ class Driver(Generic[Ctx, Out]):
         saved: SavedLoop | None = None,
     ) -> None:
         if config is None:
-            config = cast("ToolLoopConfig[Out]", _DEFAULTS)
+            config = DEFAULT_CONFIG
         frame = enter_depth(ctx, config.max_depth)
         self.deadline = math.inf
         self._provider = provider
         self._registry = registry
         self._config = config
-        if listener is None and not config.is_plain:
+        if listener is None:
             listener = HookListener.of(config)
         self._listener = listener
         self._streams = config.stream if config.stream is not None else listener is not None
         compacts = config.compaction is not None
         if saved is None:
-            self.state = LoopState(_transcript_of(prompt), config, compacts=compacts)
+            self.state = LoopState(transcript_of(prompt), config, compacts=compacts)
         else:
             self.state = LoopState.thaw(saved.state, config, compacts=compacts)
         # What the caller fixed stays; otherwise each turn shows what the registry holds then.
@@ -172,17 +171,20 @@ class Driver(Generic[Ctx, Out]):
         if saved is not None:
             self._take_up(saved)
 
-    async def run(self) -> ToolLoopResult[Out]:
-        """Drive the loop to its end and return what it leaves."""
+    async def run(self, first: ChatResponse | ProviderError | LoopError | None = None) -> ToolLoopResult[Out]:
+        """Drive the loop to its end and return what it leaves.
+
+        `first` is what came of the first request, where somebody has made it already.
+        """
         state, timeout = self.state, self._config.timeout
-        is_plain = self._config.is_plain and self._listener is None and self._budget is None
-        turns = self._plain_turns if is_plain else self._turns
         try:
+            if first is not None:
+                await self._take_first(first)
             if timeout is None:
-                await turns()
+                await self._turns()
             else:
                 with anyio.move_on_after(timeout):
-                    await turns()
+                    await self._turns()
                 state.timed_out(timeout)
         except Exception as error:
             self.fail(error)
@@ -193,6 +195,15 @@ class Driver(Generic[Ctx, Out]):
             if self._listener is not None:
                 await self.tell_end()
         return self.result()
+
+    async def _take_first(self, first: ChatResponse | ProviderError | LoopError) -> None:
+        step = self.state.next_step()
+        assert isinstance(step, CallModel), "a request was made for it"
+        if isinstance(first, LoopError):
+            raise first
+        response = first if isinstance(first, ChatResponse) else await self._answered(self._request_for(step), first)
+        if response is not None:
+            self._take_reply(response)
 
     async def _turns(self) -> None:
         while not self.state.is_finished:
@@ -377,43 +388,6 @@ class Driver(Generic[Ctx, Out]):
         if response is not None:
             self._take_reply(response)
 
-    async def _plain_turns(self) -> None:
-        """Do what `_turns` does, for a loop that nobody watches, guards, limits or steers.
-
-        The same feeds, without asking what is known to be so, which takes a third off a turn; what is not plain in a
-        turn is left to `turn`.
-        """
-        state, registry, policy = self.state, self._registry, self._policy
-        registrations = registry.registrations
-        while not state.is_finished:
-            step = state.next_step()
-            if not isinstance(step, CallModel):
-                await self.turn()
-                continue
-            request = self._request_for(step)
-            response: ChatResponse | None
-            try:
-                response = await self._provider.generate(request)
-            except ProviderError as error:
-                response = await self._answered(request, error)
-                assert response is not None, "there is no limit here"
-            state.model_replied(response)
-            calls = state.undecided_calls
-            if not calls:
-                continue
-            prepared = [prepare(call, registrations, policy, registry.permissions) for call in calls]
-            for one in prepared:
-                if isinstance(one, Refused) or one.asks is not None or one.registration.options.sequential:
-                    await self._decide(prepared)
-                    break
-            else:
-                ready = cast("list[Ready[Ctx]]", prepared)
-                state.all_approved()
-                if len(ready) == 1:
-                    await self._run_call(ready[0])
-                else:
-                    self._ready = {one.call.id: one for one in ready}
-
     async def _answered(self, request: ChatRequest, failure: ProviderError | None = None) -> ChatResponse | None:
         """Make a request, as often as it may be, and return the answer; None where a limit has ended the loop.
 
@@ -577,6 +551,10 @@ class Driver(Generic[Ctx, Out]):
     async def _decide(self, calls: Sequence[Ready[Ctx] | Refused]) -> None:
         """Ask the guards about each call, in call order."""
         policy, state, permissions = self._policy, self.state, self._registry.permissions
+        if self._goes_without_saying(calls):
+            self._ready = {ready.call.id: ready for ready in calls}
+            state.all_approved()
+            return
         self._ready = {}
         for prepared in calls:
             if self._listener is not None:
@@ -592,6 +570,15 @@ class Driver(Generic[Ctx, Out]):
                 await self._apply(verdict)
                 if state.is_finished:
                     return
+
+    def _goes_without_saying(self, calls: Sequence[Ready[Ctx] | Refused]) -> TypeGuard[Sequence[Ready[Ctx]]]:
+        """Whether each of the calls may run, and nobody is to be asked or told."""
+        policy = self._policy
+        if self._listener is not None or self._budget is not None or policy.before or policy.approve:
+            return False
+        return not any(
+            isinstance(one, Refused) or one.asks is not None or one.registration.options.sequential for one in calls
+        )
 
     async def _apply(self, verdict: Verdict[Ctx]) -> None:
         """Feed the machine what was decided on a call."""
@@ -670,7 +657,7 @@ async def _close(events: AsyncIterator[StreamEvent]) -> None:
             await close()
 
 
-def _transcript_of(prompt: Prompt) -> list[Message]:
+def transcript_of(prompt: Prompt) -> list[Message]:
     """Return a list of the loop's own: the caller's is never changed."""
     if isinstance(prompt, str):
         return [UserMessage(prompt)]

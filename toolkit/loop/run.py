@@ -8,9 +8,10 @@ import anyio
 
 from toolkit.chat import Provider
 from toolkit.errors import LoopUsageError, ToolCancelledError
-from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.driver import Driver, Prompt
 from toolkit.loop.outcome import Out, ToolLoopResult
+from toolkit.loop.plain import run_plain
 from toolkit.tools.backend import is_in_event_loop, loop_waker
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
@@ -66,6 +67,10 @@ async def tool_loop(
         ProviderError: The model could not be reached after retries; carries the transcript.
         MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
     """
+    if config is None:
+        config = DEFAULT_CONFIG
+    if config.is_plain:
+        return await run_plain(provider, registry, prompt, ctx, config)
     return await Driver(provider, registry, prompt, ctx, config).run()
 
 

@@ -288,10 +288,7 @@ class LoopState:
     def usage(self) -> Usage:
         """The sum over all responses so far; it stays what it is when more come."""
         if len(self._spent) != 1:
-            total = Usage()
-            for usage in self._spent:
-                total.add(usage)
-            self._spent = [total]
+            self._spent[:] = [Usage.total(self._spent)]
         return self._spent[0]
 
     @property
@@ -303,11 +300,6 @@ class LoopState:
     def is_at_boundary(self) -> bool:
         """Whether no turn is under way: the transcript is whole and may be changed."""
         return self._phase == "ready" and not self._is_compacted
-
-    @property
-    def undecided_calls(self) -> Sequence[ToolCall]:
-        """The calls of a turn that await their decisions, where none was made yet; else none."""
-        return self._calls if self._phase == "deciding" and self._undecided == len(self._calls) else ()
 
     @property
     def deferred_ids(self) -> tuple[str, ...]:
@@ -662,6 +654,11 @@ class LoopState:
         return state
 
     # what comes from outside
+
+    def take_over(self, rounds: int, spent: list[Usage]) -> None:
+        """Take it that so many turns of one call each are behind the transcript, and count on in `spent`."""
+        self.iterations = self.tool_rounds = self._tool_calls_executed = rounds
+        self._spent = spent
 
     def spent(self, usage: Usage) -> None:
         """Count what a loop inside a tool has used."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from toolkit.chat import Message, UserMessage
+from toolkit.chat import AssistantMessage, Message, SystemMessage, ToolResult, UserMessage
+from toolkit.tools.settings import check_setting
 
 __all__ = ["Steering"]
 
@@ -24,11 +25,11 @@ class Steering:
 
     def steer(self, message: str | Message) -> None:
         """Interrupt: the model reads it before anything else is done."""
-        self._steered.append(UserMessage(message) if isinstance(message, str) else message)
+        self._steered.append(_as_message(message))
 
     def follow_up(self, message: str | Message) -> None:
         """Add something to do once the loop would end."""
-        self._follow_ups.append(UserMessage(message) if isinstance(message, str) else message)
+        self._follow_ups.append(_as_message(message))
 
     @property
     def is_empty(self) -> bool:
@@ -42,6 +43,11 @@ class Steering:
     def take_follow_up(self) -> list[Message]:
         """Return the next follow-up, as a list of at most one, and forget it."""
         return [self._follow_ups.popleft()] if self._follow_ups else []
+
+
+def _as_message(message: str | Message) -> Message:
+    check_setting("what a loop is told", message, str, SystemMessage, UserMessage, AssistantMessage, ToolResult)
+    return UserMessage(message) if isinstance(message, str) else message
 
 
 def _drain(queue: deque[Message]) -> list[Message]:

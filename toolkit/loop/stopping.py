@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from toolkit.chat import ChatResponse, ToolResult, Usage
 from toolkit.errors import ConfigurationError
+from toolkit.tools.settings import FUNCTION, check_setting
 
 __all__ = [
     "Continue",
@@ -65,8 +66,7 @@ _CONTINUE = Continue()
 
 def stop_after(*, steps: int) -> StopWhen:
     """Stop with the response of turn number `steps`."""
-    if steps < 1:
-        raise ConfigurationError(f"stop_after(steps=...) must be 1 or more, not {steps}")
+    check_setting("stop_after(steps=...)", steps, int, least=1)
 
     def decide(context: StopContext) -> StopDecision:
         return Stop(f"{steps} steps were made") if context.iteration >= steps else _CONTINUE
@@ -76,6 +76,7 @@ def stop_after(*, steps: int) -> StopWhen:
 
 def when_called(name: str) -> StopWhen:
     """Stop when the model asks for this tool; the call is not run."""
+    check_setting("the name for when_called", name, str)
 
     def decide(context: StopContext) -> StopDecision:
         is_called = any(call.name == name for call in context.response.tool_calls)
@@ -86,8 +87,7 @@ def when_called(name: str) -> StopWhen:
 
 def token_budget(tokens: int) -> StopWhen:
     """Stop once this many tokens, input and output together, have been used."""
-    if tokens < 1:
-        raise ConfigurationError(f"token_budget must be 1 or more, not {tokens}")
+    check_setting("token_budget", tokens, int, least=1)
 
     def decide(context: StopContext) -> StopDecision:
         used = context.usage.total_tokens
@@ -98,6 +98,8 @@ def token_budget(tokens: int) -> StopWhen:
 
 def or_(*conditions: StopWhen) -> StopWhen:
     """Stop when any of these says so, for the reason of the first that does."""
+    for condition in conditions:
+        check_setting("each condition of or_", condition, FUNCTION)
 
     def decide(context: StopContext) -> StopDecision:
         for condition in conditions:
@@ -113,6 +115,8 @@ def and_(*conditions: StopWhen) -> StopWhen:
     """Stop when all of these say so, for all their reasons."""
     if not conditions:
         raise ConfigurationError("and_() needs at least one condition: with none it would stop at once")
+    for condition in conditions:
+        check_setting("each condition of and_", condition, FUNCTION)
 
     def decide(context: StopContext) -> StopDecision:
         decisions = [condition(context) for condition in conditions]

@@ -20,6 +20,7 @@ from toolkit.loop.state import CallModel, Finished, RunTools
 from toolkit.tools.events import ToolExecutionUpdate, ToolProgress
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.settings import check_setting
 
 if TYPE_CHECKING:
     # anyio gives them at first use; imported here they would be a tenth of what importing toolkit takes.
@@ -237,8 +238,7 @@ class EventChannel(Generic[Ctx, Out]):
     __slots__ = ("_done", "_error", "_reader", "_receive", "_result", "_send", "_stream", "_tasks")
 
     def __init__(self, stream: EventStream[Ctx, Out], buffer_size: int) -> None:
-        if buffer_size < 0:
-            raise LoopUsageError(f"buffer_size must be 0 or more events, not {buffer_size}")
+        check_setting("buffer_size", buffer_size, int, least=0)
         self._stream = stream
         streams = anyio.create_memory_object_stream[LoopEvent](buffer_size)
         self._send: MemoryObjectSendStream[LoopEvent] = streams[0]
