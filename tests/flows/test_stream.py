@@ -14,6 +14,7 @@ from toolkit import (
     ChatRequest,
     ChatResponse,
     Complete,
+    ConfigurationError,
     Done,
     LoopEvent,
     LoopUsageError,
@@ -279,7 +280,7 @@ async def test_a_channel_raises_what_made_the_run_fail() -> None:
 
 
 async def test_a_channel_refuses_a_negative_buffer() -> None:
-    with pytest.raises(LoopUsageError, match="buffer_size"):
+    with pytest.raises(ConfigurationError, match="buffer_size"):
         tool_loop_channel(ScriptedProvider([]), TOOLS, "go", buffer_size=-1)
 
 

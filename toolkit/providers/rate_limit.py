@@ -16,7 +16,7 @@ from anyio.lowlevel import RunVar
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
 from toolkit.chat.provider import closing
 from toolkit.errors import ConfigurationError, RateLimitedError
-from toolkit.tools.options import Duration, to_seconds
+from toolkit.tools.settings import Duration, to_seconds
 
 __all__ = ["RateLimitedProvider", "Spent", "Window", "estimated_tokens"]
 

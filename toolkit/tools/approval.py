@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
+from toolkit.tools.settings import check_setting
 
 __all__ = ["Abort", "Approval", "ApprovalHook", "ApprovalRequest", "Approve", "Defer", "Deny", "Modify", "to_approval"]
 
@@ -28,6 +29,9 @@ class Modify:
     """Run it with these arguments instead: all of them, as JSON would say them. They are validated, never repaired."""
 
     arguments: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_setting("the arguments of Modify", self.arguments, Mapping)
 
 
 @dataclass(frozen=True, slots=True)

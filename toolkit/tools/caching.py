@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from anyio import CancelScope, to_thread
 
 from toolkit.errors import ConfigurationError
-from toolkit.tools.options import Duration, to_seconds
+from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -141,6 +141,7 @@ class SqliteCache:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._connection: Connection | None = None
+        check_setting("the path of a cache", path, str, os.PathLike)
         self.path = Path(path)
         self._max_entries, self._ttl = _checked(max_entries, ttl)
         self._busy_seconds = to_seconds(busy_timeout, "busy_timeout") or 0
@@ -279,6 +280,5 @@ def _switch_to_log(connection: Connection, busy_seconds: float) -> None:
 
 
 def _checked(max_entries: int | None, ttl: Duration | None) -> tuple[int | None, float | None]:
-    if max_entries is not None and max_entries < 1:
-        raise ConfigurationError(f"a cache can't keep {max_entries} entries: give at least 1, or None for no limit")
+    check_setting("the max_entries of a cache", max_entries, int, None, least=1)
     return max_entries, to_seconds(ttl, "the ttl of a cache")

@@ -8,11 +8,13 @@ from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from toolkit.errors import SchemaError
+from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import FunctionSchema, kind_of, raw_arguments
 from toolkit.tools.context import ToolContext
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.options import ToolOptionKeywords, ToolOptions
+from toolkit.tools.naming import check_name
+from toolkit.tools.options import ToolOptionKeywords, made_options
+from toolkit.tools.settings import check_setting, shown
 
 __all__ = [
     "tool",
@@ -189,11 +191,14 @@ def _from_schema(
     context: bool,
     options: ToolOptionKeywords,
 ) -> Any:
-    settings = ToolOptions(**cast("Any", options))
+    settings = made_options(options)
+    check_name(name)
+    check_setting(f"the description of tool '{name}'", description, str)
+    if not callable(handler):
+        raise SchemaError(f"tool '{name}'", f"its handler must be a function, not {shown(handler)}")
     if not isinstance(cast("object", parameters), Mapping):
-        raise SchemaError(
-            f"tool '{name}'", f"its parameters must be a JSON Schema, not {type(parameters).__qualname__}"
-        )
+        kind = type(parameters).__qualname__
+        raise SchemaError(f"tool '{name}'", f"its parameters must be a JSON Schema, not {kind}")
     schema = FunctionSchema(
         name=name,
         description=description,
@@ -217,7 +222,11 @@ def tools_of(instance: object) -> list[FunctionTool[Any, ..., Any]]:
 
     Raises:
         SchemaError: A method can't be a tool.
+        ConfigurationError: It is a class.
     """
+    if isinstance(instance, type):
+        name = instance.__qualname__
+        raise ConfigurationError(f"tools_of takes an object, and {name} is a class: write tools_of({name}(...))")
     names = dict.fromkeys(name for base in reversed(type(instance).__mro__) for name in vars(base))
     tools: list[FunctionTool[Any, ..., Any]] = []
     for name in names:
@@ -241,7 +250,9 @@ def _made(
     context: bool,
     options: ToolOptionKeywords,
 ) -> Any:
-    settings = ToolOptions(**cast("Any", options))
+    settings = made_options(options)
+    check_setting("the name of a tool", name, str, None)
+    check_setting("the description of a tool", description, str, None)
     # Classes local to the enclosing function are found in its frame, which is only alive now.
     frame = inspect.currentframe()
     caller = frame and frame.f_back and frame.f_back.f_back

@@ -27,6 +27,7 @@ from toolkit.tools.limits import UsageCounter
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptions
 from toolkit.tools.output import ToolOutput, to_output
+from toolkit.tools.settings import check_setting
 from toolkit.tools.workers import run_in_worker
 
 __all__ = ["FunctionTool"]
@@ -219,9 +220,11 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
         Raises:
             InvalidArgumentsError: They don't fit; the message lists every problem.
+            ConfigurationError: They are neither.
         """
         if isinstance(arguments, str):
             return self.arguments.parse_json(arguments)
+        check_setting(f"what {_described(self.function)} is called with", arguments, Mapping, str)
         return self.arguments.parse(dict(arguments))
 
     def invoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> R_co:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from toolkit.errors import ConfigurationError
+from toolkit.tools.settings import check_setting
 
 __all__ = ["check_name", "legal_names"]
 
@@ -23,6 +24,7 @@ def check_name(name: str) -> str:
     Raises:
         ConfigurationError: It does not match ``^[A-Za-z0-9_-]{1,64}$``.
     """
+    check_setting("the name of a tool", name, str)
     if _NAME.fullmatch(name):
         return name
     if len(name) > _LONGEST:

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from typing_extensions import TypedDict
 
 from toolkit.errors import ConfigurationError, MissingEnvError
+from toolkit.tools.settings import FUNCTION, Duration, Kind, check_backoff, check_setting, check_settings, to_seconds
 
 if TYPE_CHECKING:
     from toolkit.tools.output import ToolOutput
 
-__all__ = ["Duration", "EnvVar", "ToolOptionKeywords", "ToolOptions", "ToolRetryConfig", "to_seconds"]
-
-Duration: TypeAlias = float | timedelta
-"""Seconds, or a `timedelta`."""
-
-
-def to_seconds(duration: Duration | None, what: str) -> float | None:
-    """Return seconds.
-
-    Raises:
-        ConfigurationError: It is not above zero; `what` names the setting.
-    """
-    if duration is None:
-        return None
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-    if not seconds > 0:
-        raise ConfigurationError(f"{what} must be more than 0 seconds, not {seconds:g}")
-    return seconds
+__all__ = ["EnvVar", "ToolOptionKeywords", "ToolOptions", "ToolRetryConfig", "made_options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +44,8 @@ class ToolRetryConfig:
     retry_if: Callable[[Exception], bool] | None = None
 
     def __post_init__(self) -> None:
-        if self.max_retries < 0:
-            raise ConfigurationError(f"max_retries must be 0 or more, not {self.max_retries}")
-        if self.initial_backoff < 0 or self.max_backoff < 0 or self.backoff_multiplier <= 0:
-            raise ConfigurationError("initial_backoff and max_backoff must be 0 or more, backoff_multiplier above 0")
-        if not 0 <= self.jitter <= 1:
-            raise ConfigurationError(f"jitter must be between 0 and 1, not {self.jitter:g}")
+        check_backoff(self)
+        check_setting("retry_if", self.retry_if, FUNCTION, None)
 
     def pause(self, retry: int, random: float) -> float:
         """Return the seconds before `retry` (from 0); `random` is a number between 0 and 1."""
@@ -89,6 +69,11 @@ class EnvVar:
     name: str
     description: str = ""
     default: str | None = None
+
+    def __post_init__(self) -> None:
+        check_setting("the name of an environment variable", self.name, str)
+        check_setting("the description of an environment variable", self.description, str)
+        check_setting(f"the default of the environment variable {self.name}", self.default, str, None)
 
     def read(self, tool: str) -> str:
         """Return its value.
@@ -181,16 +166,52 @@ class ToolOptions:
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "max_usage_count", "max_output_chars"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(f"{name} must be 1 or more, not {value}; None sets no limit")
-        if self.isolation not in (None, "process"):
-            raise ConfigurationError(f"isolation must be 'process' or None, not {self.isolation!r}")
-        tags: object = self.tags
-        if isinstance(tags, str):
-            raise ConfigurationError(f"tags must be several strings, such as {{{tags!r}}}, not one string")
+        check_settings(self, _KINDS, dict.fromkeys(("concurrency", "max_usage_count", "max_output_chars"), 1))
+        if isinstance(cast("object", self.tags), str):
+            raise ConfigurationError(f"tags must be several strings, such as {{{self.tags!r}}}, not one string")
+        for tag in self.tags:
+            check_setting("each of tags", tag, str)
+        for variable in self.env_vars:
+            check_setting("each of env_vars", variable, EnvVar)
         # Looser types are taken at the door and one type is kept.
         object.__setattr__(self, "timeout", to_seconds(self.timeout, "timeout"))
         object.__setattr__(self, "env_vars", tuple(self.env_vars))
         object.__setattr__(self, "tags", frozenset(self.tags))
+
+
+_KINDS: dict[str, tuple[Kind, ...]] = {
+    "label": (str,),
+    "retry": (ToolRetryConfig, None),
+    "strict": (bool,),
+    "argument_repair": (bool, None),
+    "requires_approval": (bool,),
+    "sequential": (bool,),
+    "concurrency": (int, None),
+    "lock": (FUNCTION, None),
+    "isolation": ("process", None),
+    "idempotent": (bool,),
+    "result_as_answer": (bool,),
+    "max_usage_count": (int, None),
+    "max_output_chars": (int, None),
+    "keep_output": ("head", "tail", "both", None),
+    "env_vars": (Iterable,),
+    "should_cache": (bool, FUNCTION),
+    "run_in_thread": (bool,),
+    "tags": (Iterable,),
+    "metadata": (Mapping,),
+}
+_PLAIN = ToolOptions()
+
+
+def made_options(keywords: ToolOptionKeywords, base: ToolOptions = _PLAIN) -> ToolOptions:
+    """Return `base` with what `keywords` say in its place.
+
+    Raises:
+        ConfigurationError: There is no such option, or it can't be that.
+    """
+    for name in keywords:
+        if name not in _KINDS and name != "timeout":
+            near = get_close_matches(name, [*_KINDS, "timeout"], n=1)
+            hint = f"did you mean '{near[0]}'?" if near else "see ToolOptions"
+            raise ConfigurationError(f"there is no option '{name}' of a tool: {hint}")
+    return replace(base, **cast("Any", keywords)) if keywords else base

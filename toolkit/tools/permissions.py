@@ -10,6 +10,7 @@ from fnmatch import translate
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from toolkit.errors import ConfigurationError
+from toolkit.tools.settings import check_setting
 
 __all__ = ["ArgumentPattern", "Decision", "PermissionAction", "Permissions", "Rule", "allow", "ask", "deny"]
 
@@ -121,6 +122,7 @@ class Permissions:
     __slots__ = ("_denials", "_others", "default", "rules")
 
     def __init__(self, rules: Iterable[Rule] = (), default: PermissionAction = "allow") -> None:
+        check_setting("the rules of permissions", rules, Iterable)
         self.rules = tuple(rules)
         self.default: PermissionAction = default
         _check_action(default, "the default of permissions")

@@ -30,8 +30,9 @@ from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.linting import Finding, lint
 from toolkit.tools.naming import check_name
-from toolkit.tools.options import ToolOptionKeywords
+from toolkit.tools.options import ToolOptionKeywords, made_options
 from toolkit.tools.permissions import Permissions
+from toolkit.tools.settings import FUNCTION, check_setting, shown
 
 __all__ = ["Registrable", "ToolRegistry"]
 
@@ -87,6 +88,9 @@ class ToolRegistry(Generic[Ctx]):
         self._registrations: dict[str, Registration[Ctx]] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
         self.permissions = permissions
+        check_setting("the permissions of a registry", permissions, Permissions, None)
+        if tools is not None and not isinstance(cast("object", tools), Iterable):
+            raise ConfigurationError(f"a registry takes a list of tools, not {shown(tools)}: write ToolRegistry([...])")
         for tool in tools or ():
             self.register(cast("Tool[Ctx]", tool))
 
@@ -280,10 +284,13 @@ class ToolRegistry(Generic[Ctx]):
 
     def where(self, predicate: Callable[[Registration[Ctx]], bool]) -> Self:
         """Return a registry of the tools for which `predicate` says True; it is given name, options and definition."""
+        check_setting("the predicate of where()", predicate, FUNCTION)
         return self._scope(registration for registration in self._registrations.values() if predicate(registration))
 
     def tagged(self, *tags: str) -> Self:
         """Return a registry of the tools that have all of these tags."""
+        for tag in tags:
+            check_setting("each tag", tag, str)
         wanted = frozenset(tags)
         return self.where(lambda registration: wanted <= registration.options.tags)
 
@@ -302,15 +309,16 @@ class ToolRegistry(Generic[Ctx]):
             UnknownToolNameError: An old name is not there.
             DuplicateToolError: Two tools end up with one name.
         """
+        check_setting("what renamed() is given", names, Mapping)
         self._checked(names, missing_ok=False)
 
-        def shown(registration: Registration[Ctx]) -> Registration[Ctx]:
+        def renamed(registration: Registration[Ctx]) -> Registration[Ctx]:
             new = names.get(registration.name)
             if new is None:
                 return registration
             return registration.under(replace(registration.definition, name=check_name(new)))
 
-        return self._scope(shown(registration) for registration in self._registrations.values())
+        return self._scope(renamed(registration) for registration in self._registrations.values())
 
     def configured(self, *names: str, **options: Unpack[ToolOptionKeywords]) -> Self:
         """Return a registry in which these tools, or all where none is named, run with other options.
@@ -332,7 +340,7 @@ class ToolRegistry(Generic[Ctx]):
             raise ConfigurationError(f"{names_of_fixed} can't be changed in a registry: say it where the tool is made")
         wanted = self._checked(names or self._registrations, missing_ok=False)
         return self._scope(
-            registration.configured(replace(registration.options, **cast("Any", options)))
+            registration.configured(made_options(options, registration.options))
             if registration.name in wanted
             else registration
             for registration in self._registrations.values()
@@ -345,6 +353,8 @@ class ToolRegistry(Generic[Ctx]):
             DuplicateToolError: A name is in both, for different tools.
             ConfigurationError: Both have permissions, and they differ.
         """
+        if not isinstance(cast("object", other), ToolRegistry):
+            return NotImplemented
         mine = self._registrations
         new = [
             registration
@@ -379,7 +389,10 @@ class ToolRegistry(Generic[Ctx]):
     def _checked(self, names: Iterable[str], *, missing_ok: bool) -> frozenset[str]:
         if isinstance(names, str):
             raise ConfigurationError(f"give several names, such as [{names!r}], not one string")
+        check_setting("what names the tools", names, Iterable)
         wanted = frozenset(names)
+        for name in wanted:
+            check_setting("each name of a tool", name, str)
         if not missing_ok:
             for name in sorted(wanted):
                 self._known(name)

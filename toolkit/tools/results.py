@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from threading import Lock
 
-from toolkit.errors import ConfigurationError
+from toolkit.tools.settings import check_setting
 
 __all__ = ["ResultStore"]
 
@@ -23,8 +23,7 @@ class ResultStore:
     __slots__ = ("_chars", "_count", "_lock", "_texts", "max_chars")
 
     def __init__(self, max_chars: int = 50_000_000) -> None:
-        if max_chars < 1:
-            raise ConfigurationError(f"a result store needs room for at least 1 character, not {max_chars}")
+        check_setting("the max_chars of a result store", max_chars, int, least=1)
         self.max_chars = max_chars
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._chars = 0

@@ -14,8 +14,8 @@ from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings
 from toolkit.sources.mcp.tools import call_tool, definition_of, mcp_tools, options_of
 from toolkit.tools.context import ToolContext
-from toolkit.tools.options import Duration, to_seconds
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.settings import Duration, to_seconds
 
 __all__ = ["MCPToolWrapper"]
 

@@ -26,8 +26,8 @@ from toolkit.sources.openapi.selection import Filter, check_filter
 from toolkit.sources.openapi.urls import is_url
 from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.options import Duration, to_seconds
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.settings import Duration, to_seconds
 
 __all__ = ["OpenApiTool", "openapi_tools"]
 

@@ -1,0 +1,176 @@
+"""A setting of the wrong kind is refused where it is set, by its name and with what fits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from toolkit import (
+    Batched,
+    ConfigurationError,
+    EnvVar,
+    LoopDetectionConfig,
+    MemoryCache,
+    Modify,
+    Parallel,
+    Permissions,
+    ProviderRetryConfig,
+    ResultStore,
+    SqliteCache,
+    Steering,
+    Stop,
+    StopContext,
+    ToolLoopConfig,
+    ToolRegistry,
+    ToolRetryConfig,
+    UsageLimits,
+    and_,
+    deny,
+    keep_last,
+    or_,
+    stop_after,
+    token_budget,
+    tool,
+    tool_from_schema,
+    tools_of,
+    when_called,
+)
+
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+class Shelf:
+    """Has a tool."""
+
+    @tool
+    def find(self, title: str) -> str:
+        """Find a book."""
+        return title
+
+
+@dataclass
+class Case:
+    make: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    message: str
+
+
+def case(make: Callable[..., Any], *arguments: Any, says: str, **keywords: Any) -> Case:
+    return Case(make, arguments, keywords, says)
+
+
+CASES = [
+    case(tool, label=3, says="label must be text, not 3"),
+    case(tool, retry=3, says="retry must be a ToolRetryConfig or None, not 3"),
+    case(tool, retry=ToolRetryConfig, says="retry must be a ToolRetryConfig or None, not the class ToolRetryConfig"),
+    case(tool, timeout="5", says="timeout must be a number or a timedelta, not '5'"),
+    case(tool, timeout=True, says="timeout must be a number or a timedelta, not True"),
+    case(tool, strict="yes", says="strict must be True or False, not 'yes'"),
+    case(tool, sequential=1, says="sequential must be True or False, not 1"),
+    case(tool, concurrency="2", says="concurrency must be a whole number or None, not '2'"),
+    case(tool, concurrency=0, says="concurrency must be 1 or more, not 0"),
+    case(tool, lock="path", says="lock must be a function or None, not 'path'"),
+    case(tool, isolation="thread", says="isolation must be 'process' or None, not 'thread'"),
+    case(tool, keep_output="middle", says="keep_output must be 'head', 'tail', 'both' or None, not 'middle'"),
+    case(tool, env_vars=EnvVar("A"), says="env_vars must be a list or the like, not an EnvVar"),
+    case(tool, env_vars=["HOME"], says="each of env_vars must be an EnvVar, not 'HOME'"),
+    case(tool, tags="read", says="tags must be several strings, such as {'read'}, not one string"),
+    case(tool, tags=[1], says="each of tags must be text, not 1"),
+    case(tool, metadata=[1], says="metadata must be a mapping, not a list"),
+    case(tool, name=3, says="the name of a tool must be text or None, not 3"),
+    case(tool, description=5, says="the description of a tool must be text or None, not 5"),
+    case(tool, timeot=5, says="there is no option 'timeot' of a tool: did you mean 'timeout'?"),
+    case(tool, fast=True, says="there is no option 'fast' of a tool: see ToolOptions"),
+    case(tool_from_schema, 5, "", {}, print, says="the name of a tool must be text, not 5"),
+    case(tool_from_schema, "a", "", {}, None, says="tool 'a': its handler must be a function, not None"),
+    case(tools_of, Shelf, says="tools_of takes an object, and Shelf is a class: write tools_of(Shelf(...))"),
+    case(add.invoke, [1, 2], says="what function 'add' is called with must be a mapping or text, not a list"),
+    case(ToolRegistry, add, says="a registry takes a list of tools, not a FunctionTool: write ToolRegistry([...])"),
+    case(ToolRegistry, [], permissions=[], says="permissions of a registry must be a Permissions or None, not a list"),
+    case(ToolRegistry([add]).configured, "add", timeot=5, says="did you mean 'timeout'?"),
+    case(ToolRegistry([add]).only, [1], says="each name of a tool must be text, not 1"),
+    case(ToolRegistry([add]).tagged, ["read"], says="each tag must be text, not a list"),
+    case(ToolRegistry([add]).where, "add", says="the predicate of where() must be a function, not 'add'"),
+    case(ToolRegistry([add]).renamed, ["add"], says="what renamed() is given must be a mapping, not a list"),
+    case(ToolRegistry([add]).renamed, {"add": 4}, says="the name of a tool must be text, not 4"),
+    case(Permissions, deny("x"), says="the rules of permissions must be a list or the like, not a Rule"),
+    case(Modify, "x", says="the arguments of Modify must be a mapping, not 'x'"),
+    case(EnvVar, 3, says="the name of an environment variable must be text, not 3"),
+    case(ToolRetryConfig, max_retries="3", says="max_retries must be a whole number, not '3'"),
+    case(ToolRetryConfig, max_retries=-1, says="max_retries must be 0 or more, not -1"),
+    case(ToolRetryConfig, jitter=2, says="jitter must be between 0 and 1, not 2"),
+    case(ToolRetryConfig, max_backoff=None, says="max_backoff must be a number, not None"),
+    case(ToolRetryConfig, retry_if=3, says="retry_if must be a function or None, not 3"),
+    case(ProviderRetryConfig, initial_backoff=float("nan"), says="initial_backoff must be 0 or more, not nan"),
+    case(LoopDetectionConfig, threshold="3", says="threshold must be a whole number, not '3'"),
+    case(LoopDetectionConfig, mode="turn", says="mode must be 'batch' or 'call', not 'turn'"),
+    case(LoopDetectionConfig, exempt="poll", says="exempt must be several names, such as {'poll'}, not one string"),
+    case(UsageLimits, requests="3", says="usage limit requests must be a whole number or None, not '3'"),
+    case(UsageLimits, cost="1", says="usage limit cost must be a number or None, not '1'"),
+    case(Parallel, "3", says="the limit of Parallel must be a whole number or None, not '3'"),
+    case(Batched, 0, says="the size of Batched must be 1 or more, not 0"),
+    case(stop_after, steps="3", says="stop_after(steps=...) must be a whole number, not '3'"),
+    case(token_budget, "3", says="token_budget must be a whole number, not '3'"),
+    case(when_called, add, says="the name for when_called must be text, not a FunctionTool"),
+    case(or_, 3, says="each condition of or_ must be a function, not 3"),
+    case(and_, 3, says="each condition of and_ must be a function, not 3"),
+    case(keep_last, "3", says="keep_last must be a whole number, not '3'"),
+    case(MemoryCache, "x", says="the max_entries of a cache must be a whole number or None, not 'x'"),
+    case(SqliteCache, 3, says="the path of a cache must be text or a PathLike, not 3"),
+    case(ResultStore, 0, says="the max_chars of a result store must be 1 or more, not 0"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.message)
+def test_what_is_set_wrongly_is_told_by_its_name_with_what_fits(case: Case) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        case.make(*case.arguments, **case.keywords)
+    assert case.message in str(caught.value)
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(ConfigurationError, match=r"not 'x{79}\.\.\.$"):
+        LoopDetectionConfig(mode="x" * 500)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+async def _stop(_: StopContext) -> Stop:
+    return Stop()
+
+
+LOOP_CASES: list[tuple[dict[str, Any], str]] = [
+    ({"max_iterations": "3"}, "max_iterations must be a whole number, not '3'"),
+    ({"max_iterations": None}, "max_iterations must be a whole number, not None"),
+    ({"max_iterations": -1}, "max_iterations must be 0 or more, not -1"),
+    ({"execution": "parallel"}, "execution must be a Sequential, a Parallel or a Batched, not 'parallel'"),
+    ({"execution": Parallel}, "execution must be a Sequential, a Parallel or a Batched, not the class Parallel"),
+    ({"timeout": "3"}, "timeout must be a number or a timedelta, not '3'"),
+    ({"hook_timeout": None}, "hook_timeout must be a number or a timedelta, not None"),
+    ({"on_tool_call": "yes"}, "on_tool_call must be a function or None, not 'yes'"),
+    ({"stop_when": _stop}, "stop_when must not be async: it only looks at what is there, and nothing waits"),
+    ({"loop_detection": 3}, "loop_detection must be a LoopDetectionConfig or None, not 3"),
+    ({"usage_limits": {"requests": 3}}, "usage_limits must be an UsageLimits or None, not a dict"),
+    ({"provider_retry": None}, "provider_retry must be a ProviderRetryConfig, not None"),
+    ({"cache": {}}, "cache must have 'get' and 'set', such as a MemoryCache(), not a dict"),
+    ({"steering": []}, "steering must be a Steering or None, not a list"),
+    ({"name_repair": "no"}, "name_repair must be True or False, not 'no'"),
+    ({"output_mode": "json"}, "output_mode must be 'tool' or 'native', not 'json'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), LOOP_CASES, ids=[message for _, message in LOOP_CASES])
+def test_so_is_what_a_loop_is_set_to(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ToolLoopConfig(**settings)
+    assert str(caught.value) == message
+
+
+def test_what_a_loop_is_told_must_be_text_or_a_message() -> None:
+    wrong: Any = {"role": "user", "content": "Stop."}
+    with pytest.raises(ConfigurationError, match=r"what a loop is told must be text, .* or a ToolResult, not a dict"):
+        Steering().steer(wrong)
