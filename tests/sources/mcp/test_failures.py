@@ -174,14 +174,6 @@ def test_a_url_that_is_not_absolute_is_refused_when_it_is_given() -> None:
         http("example.com/mcp")
 
 
-def test_a_program_is_called_by_its_name() -> None:
-    assert stdio("npx", "-y", "@modelcontextprotocol/server-everything").name == "server-everything"
-    assert stdio("/usr/bin/python3.12", "-m", "mcp_server_time").name == "mcp_server_time"
-    assert stdio("node", "/srv/index.js", "stdio").name == "index.js"
-    assert stdio("/opt/a-server", "an argument").name == "a-server"
-    assert stdio("python", "-c", "print()").name == "python"
-
-
 def test_no_secret_is_in_a_repr() -> None:
     servers: list[McpServer] = [
         http("https://user:s3cret@example.com/mcp?key=s3cret", bearer="s3cret", headers={"X-Key": "s3cret"}),

@@ -74,8 +74,8 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
         case "closed output" if said == "close":
             os.close(1)
             time.sleep(60)
-        case "exits" if said == "exit":
-            print("giving up", file=sys.stderr, flush=True)
+        case "exits" if said.startswith("exit"):
+            print("giving up", said, file=sys.stderr, flush=True)
             sys.exit(3)
         case "killed" if said == "kill":
             os.kill(os.getpid(), signal.SIGKILL)

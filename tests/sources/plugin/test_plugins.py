@@ -211,6 +211,26 @@ async def test_a_slow_answer_is_not_taken_for_that_of_the_next_call(caplog: pyte
     assert "a late answer is dropped" in caplog.text
 
 
+async def test_the_time_of_a_call_begins_when_it_is_its_turn() -> None:
+    calls = [ToolCall(str(number), "echo", '{"text": "slow"}') for number in range(5)]
+    async with faulty("slow", timeout=2) as tools:
+        with anyio.fail_after(30):
+            results = await tools.execute_all(calls)
+    assert [result.text for result in results] == ["slow"] * 5
+
+
+async def test_secrets_that_it_is_given_are_struck_out_of_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="toolkit.plugins")
+    said: list[str] = []
+    for mode, value in (("exits", "exit s3cret-1"), ("no content", "s3cret-2"), ("plain", "s3cret-1 s3cret-2 plain")):
+        arguments = [str(FAULTY), mode, "--api-key", "s3cret-1"]
+        async with plugin_tools(sys.executable, arguments, env={"SOME_TOKEN": "s3cret-2", "MODE": "plain"}) as tools:
+            said.append((await say(ToolRegistry(tools), value)).text)
+    assert said[2] == "*** *** plain"
+    assert "faulty.py" in said[0]
+    assert "s3cret" not in "".join(said) + caplog.text
+
+
 async def test_a_plugin_that_answers_no_more_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
     async with faulty("silent", timeout=1) as tools:
         (before,) = plugins_running()
@@ -225,7 +245,7 @@ async def test_a_plugin_that_answers_no_more_is_started_again(caplog: pytest.Log
 @pytest.mark.parametrize(
     ("mode", "said", "text"),
     [
-        ("exits", "exit", "ended with exit code 3. Its last words: giving up. It was working on this"),
+        ("exits", "exit", "ended with exit code 3. Its last words: giving up exit. It was working on this"),
         ("killed", "kill", "was ended by SIGKILL. It was working on this, which may have taken effect"),
         ("closed output", "close", "It was working on this, which may have taken effect"),
         ("huge line", "x", "wrote a line of more than 33,554,432 bytes and was ended"),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import ssl
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Protocol, TextIO
 from urllib.parse import urlsplit, urlunsplit
 
@@ -24,6 +23,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from toolkit.errors import ConfigurationError
+from toolkit.tools.secrecy import program_name, secrets_in_arguments, secrets_of, without_secrets
 
 __all__ = [
     "HttpFault",
@@ -41,10 +41,6 @@ _TAIL_LINES = 20
 _TAIL_CHARS = 2_000
 _READ_TIMEOUT = 300.0
 _TIMEOUT = 30.0
-_PROGRAM = re.compile(r"[\w@./][\w@./-]*")
-_RUNNER = re.compile(r"(npx|uvx|uv|pipx|node|deno|bun|bunx|python[0-9.]*)(\.exe)?")
-_OF_RUNNERS = ("-y", "--yes", "-m", "-u", "run", "tool")
-_SECRET = re.compile(r"auth|key|token|secret|cookie|session|password|credential", re.IGNORECASE)
 
 
 class McpServer(Protocol):
@@ -116,8 +112,8 @@ class StdioServer:
                     await listener.finish()
 
     def redact(self, text: str) -> str:
-        """Return `text` without the values of `env` whose names tell of secrets."""
-        return _struck(text, _secrets_of(self.env))
+        """Return `text` without the values of `env` and of options whose names tell of secrets."""
+        return without_secrets(text, [*secrets_of(self.env), *secrets_in_arguments(self.arguments)])
 
 
 class _Listener:
@@ -205,8 +201,8 @@ class HttpServer:
     def redact(self, text: str) -> str:
         """Return `text` without the headers that tell of secrets, and without the user and query of the URL."""
         parts = urlsplit(self.url)
-        secrets = [*_secrets_of(self.headers), parts.query, parts.password or ""]
-        return _struck(text.replace(self.url, _place(self.url)), secrets)
+        secrets = [*secrets_of(self.headers), parts.query, parts.password or ""]
+        return without_secrets(text.replace(self.url, _place(self.url)), secrets)
 
 
 class _NotingClient(httpx2.AsyncClient):
@@ -261,7 +257,7 @@ def stdio(
         arguments=arguments,
         env=dict(env or {}),
         cwd=None if cwd is None else Path(cwd),
-        name=name or _called(command, arguments),
+        name=name or program_name(command, arguments),
     )
 
 
@@ -323,28 +319,6 @@ def sse(
     )
 
 
-def _called(command: str, arguments: Sequence[str]) -> str:
-    """Return a name that can hold no secret: of the arguments only that which a runner of programs runs."""
-    program = PurePath(command).name
-    if _RUNNER.fullmatch(program):
-        first = next((argument for argument in arguments if argument not in _OF_RUNNERS), "")
-        if _PROGRAM.fullmatch(first):
-            return PurePath(first).name
-    return program
-
-
 def _place(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def _secrets_of(values: Mapping[str, str]) -> list[str]:
-    secrets = [value for name, value in values.items() if _SECRET.search(name)]
-    return [*secrets, *(value.rpartition(" ")[2] for value in secrets)]  # with and without its "Bearer "
-
-
-def _struck(text: str, secrets: Iterable[str]) -> str:
-    for secret in sorted(set(secrets), key=len, reverse=True):
-        if len(secret) >= 4:
-            text = text.replace(secret, "***")
-    return text

@@ -11,7 +11,7 @@ from typing import Any, overload
 import mcp.types as wire
 from mcp import Client
 
-from toolkit.chat import ContentBlock, Message, Provider, TextBlock, ToolDefinition
+from toolkit.chat import ContentBlock, Message, Provider, ToolDefinition
 from toolkit.errors import ConfigurationError, McpError, SchemaError, ToolFailedError, UnknownToolNameError
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.sources.mcp.blocks import messages_of, output_of, resource_block
@@ -20,9 +20,11 @@ from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings, all_pages
 from toolkit.tools.context import ToolContext
 from toolkit.tools.naming import legal_names
-from toolkit.tools.options import Duration, ToolOptions, to_seconds
+from toolkit.tools.options import ToolOptions
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.secrecy import redacted
+from toolkit.tools.settings import Duration, to_seconds
 
 __all__ = ["MCPNativeTool", "McpTools", "ToolFilter", "definition_of", "mcp_tools", "options_of"]
 
@@ -77,7 +79,7 @@ async def call_tool(
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
         so_far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        context.report_progress(f"{so_far}: {message}" if message else so_far)
+        context.report_progress(session.server.redact(f"{so_far}: {message}") if message else so_far)
 
     async def call(client: Client) -> wire.CallToolResult:
         # Asking for progress makes some servers send it; where nobody takes it, it is not asked for.
@@ -88,18 +90,7 @@ async def call_tool(
         result = await session.request(f"call '{name}'", call, is_repeatable=is_repeatable)
     except McpError as error:
         raise ToolFailedError(str(error)) from error
-    return _redacted(output_of(result), session.server)
-
-
-def _redacted(output: ToolOutput, server: McpServer) -> ToolOutput:
-    """Strike the secrets that reach the server out of what it says."""
-    if isinstance(output.content, str):
-        output.content = server.redact(output.content)
-    else:
-        output.content = tuple(
-            TextBlock(server.redact(block.text)) if isinstance(block, TextBlock) else block for block in output.content
-        )
-    return output
+    return redacted(output_of(result), session.server.redact)
 
 
 def definition_of(tool: wire.Tool, name: str) -> ToolDefinition:

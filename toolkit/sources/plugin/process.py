@@ -14,6 +14,7 @@ import anyio
 
 from toolkit.errors import PluginError
 from toolkit.tools.processes import ending_of, signal_group, start_process
+from toolkit.tools.secrecy import Redact
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, Process
@@ -37,11 +38,12 @@ class PluginProcess:
 
     Attributes:
         name: What logs and errors call it.
-        last_words: The last lines that it wrote to standard error.
+        last_words: The last lines that it wrote to standard error, without secrets.
     """
 
-    def __init__(self, name: str, process: Process) -> None:
+    def __init__(self, name: str, process: Process, redact: Redact) -> None:
         self.name = name
+        self._redact = redact
         self.last_words: deque[str] = deque(maxlen=_LINES_KEPT)
         self._process = process
         self._output = _Lines(process.stdout, LONGEST_LINE)
@@ -49,7 +51,7 @@ class PluginProcess:
 
     @classmethod
     async def start(
-        cls, name: str, command: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None
+        cls, name: str, command: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, redact: Redact
     ) -> PluginProcess:
         """Start a plugin in a process group of its own.
 
@@ -70,7 +72,7 @@ class PluginProcess:
                 f"plugin {name}: '{command[0]}' can't be started ({error.strerror}): a script needs a first line such "
                 "as #!/usr/bin/env python3, or its interpreter in front"
             ) from error
-        return cls(name, process)
+        return cls(name, process, redact)
 
     async def write(self, line: bytes) -> None:
         """Write a line; returns when the pipe has taken it.
@@ -95,7 +97,7 @@ class PluginProcess:
     async def log_errors(self) -> None:
         """Log what it writes to standard error, and keep the last of it."""
         while (line := await self._errors.next()) is not None:
-            text = line[:_LONGEST_LOG_LINE].decode("utf-8", "replace").rstrip()
+            text = self._redact(line[:_LONGEST_LOG_LINE].decode("utf-8", "replace").rstrip())
             if text:
                 self.last_words.append(text)
                 _logger.info("%s: %s", self.name, text)

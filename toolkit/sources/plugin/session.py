@@ -21,6 +21,7 @@ from toolkit.sources.plugin.process import LONGEST_LINE, LineTooLongError, Plugi
 from toolkit.sources.plugin.protocol import Description, encode, read_description, read_output
 from toolkit.tools.context import ToolContext
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.secrecy import Redact, redacted
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
@@ -31,7 +32,7 @@ _logger = logging.getLogger("toolkit.plugins")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _MOST_UNANSWERED = 2
-_LONGEST_QUOTE = 200
+_LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
 
 
 class _Call:
@@ -70,6 +71,7 @@ class PluginSession:
         env: Added to this process's environment.
         cwd: Where it is started.
         describe_timeout: Seconds that it may take to describe itself.
+        redact: What strikes the secrets that it is given out of what it says.
     """
 
     def __init__(
@@ -80,12 +82,14 @@ class PluginSession:
         env: Mapping[str, str] | None,
         cwd: Path | None,
         describe_timeout: float,
+        redact: Redact,
     ) -> None:
         self.name = name
         self._command = command
         self._env = env
         self._cwd = cwd
         self._describe_timeout = describe_timeout
+        self._redact = redact
         self._tasks: TaskGroup | None = None
         self._running: _Running | None = None
         self._starting = anyio.Lock()
@@ -179,7 +183,9 @@ class PluginSession:
     async def _run(self, *, task_status: TaskStatus[_Running | PluginError]) -> None:
         """Run one process from its start to its end; what is wrong with it is told, never raised here."""
         try:
-            process = await PluginProcess.start(self.name, self._command, env=self._env, cwd=self._cwd)
+            process = await PluginProcess.start(
+                self.name, self._command, env=self._env, cwd=self._cwd, redact=self._redact
+            )
         except PluginError as error:
             task_status.started(error)
             return
@@ -232,7 +238,7 @@ class PluginSession:
         try:
             with anyio.fail_after(self._describe_timeout):
                 while (line := await process.read()) is not None:
-                    said += line.decode("utf-8", "replace") + "\n"
+                    said += self._redact(line.decode("utf-8", "replace")) + "\n"
                     try:
                         value: object = json.loads(said)
                     except ValueError:
@@ -260,7 +266,7 @@ class PluginSession:
             said = None
         if not isinstance(said, dict):
             if line.strip():
-                quote = line[:_LONGEST_QUOTE].decode("utf-8", "replace")
+                quote = self._redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE]
                 _logger.warning("%s: what it wrote is not of the protocol and is ignored: %s", self.name, quote)
             return
         message = cast("dict[str, Any]", said)
@@ -285,7 +291,7 @@ class PluginSession:
     def _update(self, call: _Call, message: Mapping[str, Any]) -> None:
         output = read_output(message)
         if output is not None and not call.is_given_up:
-            call.context.report_update(output)
+            call.context.report_update(redacted(output, self._redact))
 
     def _answer(self, running: _Running, call: _Call, message: Mapping[str, Any]) -> None:
         running.calls.remove(call)
@@ -293,9 +299,11 @@ class PluginSession:
         if call.is_given_up:
             _logger.warning("%s: a late answer is dropped: nobody waits for call %s", self.name, call.call_id)
             return
-        call.output = read_output(message)
-        if call.output is None:
-            quote = json.dumps(message, ensure_ascii=False)[:_LONGEST_QUOTE]
+        output = read_output(message)
+        if output is not None:
+            call.output = redacted(output, self._redact)
+        else:
+            quote = self._redact(json.dumps(message, ensure_ascii=False))[:_LONGEST_QUOTE]
             call.failure = f"The plugin {self.name} answered with something else than 'content': {quote}"
         call.answered.set()
 

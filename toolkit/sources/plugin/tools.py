@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.naming import legal_names
 from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.secrecy import program_name, secrets_in_arguments, secrets_of, without_secrets
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -61,6 +63,9 @@ class PluginTools:
         await self._tasks.__aexit__(None, None, None)
 
     def _tools(self, description: Description) -> list[FunctionTool[object, ..., Any]]:
+        if "concurrent" not in description.extensions:
+            # A call that waits for its turn must not wait on its own time, as it would inside of the session.
+            self._options.setdefault("lock", lambda _: self._session)
         names = legal_names([tool.name for tool in description.tools])
         return [self._tool(tool, name) for tool, name in zip(description.tools, names, strict=True)]
 
@@ -97,7 +102,8 @@ def plugin_tools(
     Args:
         path: The program: a name to look up in PATH, or a path, which counts from `cwd`.
         args: Its arguments.
-        env: Variables to add to this process's environment.
+        env: Variables to add to this process's environment. The values of those whose names tell of secrets, and of
+            options such as ``--api-key``, are struck out of whatever it says.
         cwd: Where to start it; None means here.
         describe_timeout: Seconds that it may take to describe itself.
         options: How its tools are run; see `ToolOptions`. Unless given, ``timeout`` is 60 seconds.
@@ -112,6 +118,12 @@ def plugin_tools(
     elif (found := shutil.which(program)) is not None:
         program = found
     options.setdefault("timeout", _TIMEOUT)
-    names = [Path(path).name, *[Path(argument).name for argument in args if not argument.startswith("-")][:1]]
-    session = PluginSession(" ".join(names), [program, *args], env=env, cwd=where, describe_timeout=describe_timeout)
+    session = PluginSession(
+        program_name(program, args),
+        [program, *args],
+        env=env,
+        cwd=where,
+        describe_timeout=describe_timeout,
+        redact=partial(without_secrets, secrets=[*secrets_of(env or {}), *secrets_in_arguments(args)]),
+    )
     return PluginTools(session, options)
