@@ -29,9 +29,9 @@ from toolkit.providers.dialect import (
     arguments_text,
     as_user_text,
     checked_choice,
-    is_strict,
     result_text,
     split_system,
+    strict_format,
 )
 
 DIALECT = Dialect(call_id=re.compile(r"[A-Za-z0-9_-]+"), longest_call_id=40)
@@ -176,22 +176,37 @@ class Schema:
     name: str
     schema: dict[str, Any]
     is_strict: bool
+    at_openai: dict[str, Any] | None = None
 
 
-CLOSED: dict[str, Any] = {"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False}
+CLOSED: dict[str, Any] = {
+    "type": "object",
+    "properties": {"a": {"type": "null"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        Schema("closed and all required", CLOSED, True),
-        Schema("open", {**CLOSED, "additionalProperties": True}, False),
-        Schema("not said", {"type": "object", "properties": {}}, False),
-        Schema("optional", {**CLOSED, "required": []}, False),
-        Schema("open inside", {**CLOSED, "properties": {"a": {"anyOf": [{"type": "object"}]}}}, False),
-        Schema("closed inside", {**CLOSED, "properties": {"a": {"anyOf": [CLOSED, {"type": "null"}]}}}, True),
-    ],
-    ids=lambda case: case.name,
-)
+CHOICE = {**CLOSED, "properties": {"a": {"anyOf": [{"enum": [1]}]}}}
+INSIDE = {**CLOSED, "properties": {"a": {"anyOf": [CLOSED, {"type": "null"}]}}}
+SCHEMAS = [
+    Schema("closed and all required", CLOSED, True, CLOSED),
+    Schema("open", {**CLOSED, "additionalProperties": True}, False),
+    Schema("not said", {**CLOSED, "additionalProperties": None}, False, CLOSED),
+    Schema("any value", {**CLOSED, "properties": {"a": {}}}, True),
+    Schema("a choice", {**CLOSED, "properties": {"a": {"oneOf": [{"const": 1}]}}}, True, CHOICE),
+    Schema("optional", {**CLOSED, "required": []}, False),
+    Schema("open inside", {**CLOSED, "properties": {"a": {"anyOf": [{"type": "object"}]}}}, False),
+    Schema("closed inside", INSIDE, True, INSIDE),
+]
+
+
+@pytest.mark.parametrize("case", SCHEMAS, ids=lambda case: case.name)
 def test_a_schema_is_strict_where_strict_mode_takes_it(case: Schema) -> None:
-    assert is_strict(case.schema) is case.is_strict
+    assert strict_format(case.schema, is_openai=False) == (case.schema, case.is_strict)
+
+
+@pytest.mark.parametrize("case", SCHEMAS, ids=lambda case: case.name)
+def test_openai_is_asked_to_be_strict_where_that_asks_for_no_more(case: Schema) -> None:
+    wanted = (case.schema, False) if case.at_openai is None else (case.at_openai, True)
+    assert strict_format(case.schema, is_openai=True) == wanted

@@ -267,6 +267,14 @@ def test_a_tool_is_said_in_the_schema_that_gemini_knows() -> None:
     types.FunctionDeclaration.model_validate(wire)
 
 
+def test_a_tool_of_any_arguments_says_so_in_words() -> None:
+    free = {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert encode_tool(ToolDefinition(name="f", description="Count.", parameters=free)) == {
+        "name": "f",
+        "description": "Count. An object of any names; each value is an integer.",
+    }
+
+
 def test_a_tool_without_parameters_has_no_schema() -> None:
     tool = ToolDefinition(name="f", description="", parameters={"type": "object", "properties": {}})
     assert encode_tool(tool) == {"name": "f", "description": ""}

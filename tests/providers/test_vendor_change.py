@@ -90,7 +90,7 @@ SECOND: dict[str, tuple[Any, str, Any]] = {
     "anthropic": (MessagesEncoder(model="m", defaults={}), "messages", list[MessageParam]),
     "google": (GenerateEncoder(model="gemini-3.8-flash", defaults={}), "contents", list[Content]),
     "responses": (ResponsesEncoder(model="m", defaults={}), "input", list[ResponseInputItemParam]),
-    "chat": (ChatEncoder(model="m", defaults={}, sends_extra=False), "messages", list[ChatCompletionMessageParam]),
+    "chat": (ChatEncoder(model="m", defaults={}, is_openai=True), "messages", list[ChatCompletionMessageParam]),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolkit.errors import SchemaError
-from toolkit.schema import anthropic, function_schema, gemini, openai_strict
+from toolkit.schema import anthropic, anthropic_strict, function_schema, gemini, openai_strict
 
 STRING = {"type": "string"}
 RECURSIVE: dict[str, Any] = {
@@ -27,6 +27,11 @@ RECURSIVE: dict[str, Any] = {
         }
     },
 }
+
+
+PAIR = {"type": "object", "properties": {"a": STRING}, "required": ["a"]}
+CLOSED_PAIR = {**PAIR, "additionalProperties": False}
+DEFINED = {"$defs": {"Pair": PAIR}, "definitions": {"Pair": PAIR}}
 
 
 def wrapped(member: Any, *, required: bool = True) -> dict[str, Any]:
@@ -70,8 +75,29 @@ OPENAI = [
     Case(name="const is enum", given={"const": "a", "type": "string"}, becomes={"type": "string", "enum": ["a"]}),
     Case(name="oneOf is anyOf", given={"oneOf": [STRING]}, becomes={"anyOf": [STRING]}),
     Case(name="allOf of one", given={"allOf": [STRING]}, becomes=STRING),
-    Case(name="limits of text are left out", given={"type": "string", "minLength": 1}, becomes=STRING),
-    Case(name="unknown formats are left out", given={"type": "string", "format": "path"}, becomes=STRING),
+    Case(
+        name="limits of text are words",
+        given={"type": "string", "minLength": 1, "maxLength": 9},
+        becomes={"type": "string", "description": "Length at least 1. Length at most 9."},
+    ),
+    Case(
+        name="unknown formats are words",
+        given={"type": "string", "format": "path"},
+        becomes={"type": "string", "description": 'Format: "path".'},
+    ),
+    Case(
+        name="a default of nothing much is told too",
+        given={"type": "integer", "default": 0},
+        becomes={"type": ["integer", "null"], "description": "Default: 0."},
+        required=False,
+    ),
+    Case(name="allOf of a reference", given={"allOf": [{"$ref": "#/$defs/Pair"}]}, becomes={"$ref": "#/$defs/Pair"}),
+    Case(
+        name="words beside a reference are kept",
+        given={"$ref": "#/$defs/Pair", "description": "Both."},
+        becomes={**CLOSED_PAIR, "description": "Both."},
+    ),
+    Case(name="an old reference", given={"$ref": "#/definitions/Pair"}, becomes=CLOSED_PAIR),
     Case(
         name="known formats stay",
         given={"type": "string", "format": "uuid"},
@@ -92,7 +118,8 @@ OPENAI = [
 
 @pytest.mark.parametrize("case", OPENAI, ids=lambda case: case.name)
 def test_openai_strict_rewrites(case: Case) -> None:
-    assert openai_strict(wrapped(case.given, required=case.required)) == wrapped(case.becomes)
+    projected = openai_strict({**wrapped(case.given, required=case.required), **DEFINED})
+    assert projected == {**wrapped(case.becomes), "$defs": {"Pair": CLOSED_PAIR}}
 
 
 def test_openai_strict_keeps_references() -> None:
@@ -110,6 +137,10 @@ def test_openai_strict_keeps_references() -> None:
         ({"type": "array", "prefixItems": [STRING]}, "at 'x' it has tuples"),
         ({"not": STRING}, "at 'x' it has 'not'"),
         ({"allOf": [STRING, STRING]}, "at 'x' it has 'allOf'"),
+        (True, "at 'x' it has a value of any type"),
+        (False, "at 'x' it has what no value fits"),
+        ({"$ref": "#/$defs/Nowhere"}, "at 'x' it has a reference to what is not there: #/\\$defs/Nowhere"),
+        ({"type": "array", "items": {"$ref": "#/properties/x"}}, "a reference to itself outside"),
         ({"enum": list(range(1001))}, "1001 enum values"),
         ({"type": "array", "items": {"type": "object", "patternProperties": {}}}, r"at 'x\[\]'"),
     ],
@@ -125,6 +156,57 @@ def test_what_openai_strict_gives_for_left_out_is_accepted() -> None:
     schema = function_schema(find)
     assert openai_strict(schema.parameters)["required"] == ["text", "limit"]
     assert schema.arguments.parse_json('{"text": "a", "limit": null}') == {"text": "a", "limit": 5}
+
+
+def test_openai_strict_takes_a_root_that_is_a_reference() -> None:
+    nested = {"$defs": {"Node": RECURSIVE["$defs"]["Node"]}, "$ref": "#/$defs/Node"}
+    projected = openai_strict(nested)
+    assert projected["type"] == "object"
+    assert projected["properties"] == projected["$defs"]["Node"]["properties"]
+
+
+ANTHROPIC = [
+    Case(name="as it is", given=STRING, becomes=STRING),
+    Case(name="optional stays optional", given=STRING, becomes=STRING, required=False),
+    Case(
+        name="several types are choices",
+        given={"type": ["string", "null"], "minLength": 1, "description": "It"},
+        becomes={"anyOf": [{"type": "string", "minLength": 1}, {"type": "null"}], "description": "It"},
+    ),
+    Case(name="an object inside is closed", given=PAIR, becomes=CLOSED_PAIR),
+    Case(name="a reference", given={"$ref": "#/$defs/Pair"}, becomes={"$ref": "#/$defs/Pair"}),
+    Case(
+        name="words beside a reference are kept",
+        given={"$ref": "#/$defs/Pair", "description": "Both."},
+        becomes={**CLOSED_PAIR, "description": "Both."},
+    ),
+    Case(
+        name="what tells the model nothing goes",
+        given={"oneOf": [{"$ref": "#/$defs/Pair"}], "discriminator": {"propertyName": "a"}, "default": None},
+        becomes={"anyOf": [{"$ref": "#/$defs/Pair"}]},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", ANTHROPIC, ids=lambda case: case.name)
+def test_anthropic_strict_rewrites(case: Case) -> None:
+    given = {**wrapped(case.given, required=case.required), **DEFINED}
+    expected = wrapped(case.becomes, required=case.required)
+    assert anthropic_strict(given) == {**expected, "$defs": {"Pair": CLOSED_PAIR}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (wrapped({"type": "object", "additionalProperties": STRING}), "at 'x' it has an object with names that are"),
+        (wrapped({}), "at 'x' it has a value of any type"),
+        (wrapped({"allOf": [PAIR, PAIR]}), "at 'x' it has 'allOf'"),
+        (RECURSIVE, "at 'root' it has what refers to itself"),
+    ],
+)
+def test_anthropic_strict_says_why_it_cannot(schema: Any, reason: str) -> None:
+    with pytest.raises(SchemaError, match=f"find: Anthropic's strict mode can't say it: .*{reason}"):
+        anthropic_strict(schema, subject="find")
 
 
 def test_anthropic_takes_the_schema_as_it_is() -> None:
@@ -149,7 +231,41 @@ GEMINI = [
     Case(
         name="oneOf", given={"oneOf": [STRING, {"type": "integer"}]}, becomes={"anyOf": [STRING, {"type": "integer"}]}
     ),
-    Case(name="formats", given={"type": "string", "format": "uuid"}, becomes=STRING),
+    Case(
+        name="formats",
+        given={"type": "string", "format": "uuid"},
+        becomes={"type": "string", "description": 'Format: "uuid".'},
+    ),
+    Case(
+        name="enum of several types",
+        given={"enum": [1, "a", None]},
+        becomes={
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "nullable": True,
+            "description": 'One of 1, "a", null.',
+        },
+    ),
+    Case(
+        name="a limit that a number may not reach",
+        given={"type": "number", "exclusiveMinimum": 0},
+        becomes={"type": "number", "minimum": 0, "description": "Greater than 0."},
+    ),
+    Case(
+        name="allOf is one object",
+        given={"allOf": [{"$ref": "#/$defs/Pair"}, {"properties": {"b": STRING}, "required": ["b"]}]},
+        becomes={"type": "object", "properties": {"b": STRING, "a": STRING}, "required": ["b", "a"]},
+    ),
+    Case(
+        name="what stands beside choices is in each",
+        given={**PAIR, "anyOf": [{"required": ["a"]}, {"properties": {"b": STRING}}]},
+        becomes={
+            "anyOf": [
+                PAIR,
+                {"type": "object", "properties": {"a": STRING, "b": STRING}, "required": ["a"]},
+            ]
+        },
+    ),
+    Case(name="anything", given=True, becomes={}),
     Case(name="exclusive", given={"type": "integer", "exclusiveMinimum": 0}, becomes={"type": "integer", "minimum": 1}),
     Case(
         name="free names",
@@ -178,7 +294,12 @@ GEMINI = [
 def test_gemini_rewrites(case: Case) -> None:
     expected = wrapped(case.becomes)
     del expected["additionalProperties"]
-    assert gemini(wrapped(case.given)) == expected
+    assert gemini({**wrapped(case.given), **DEFINED}) == expected
+
+
+def test_gemini_has_one_object_where_there_is_a_choice_at_the_root() -> None:
+    other = {"type": "object", "properties": {"a": STRING, "b": STRING}, "required": ["a", "b"]}
+    assert gemini({"anyOf": [PAIR, other]}) == {**other, "required": ["a"]}
 
 
 def test_gemini_has_no_references_and_cycles_are_cut() -> None:

@@ -9,7 +9,7 @@
 - A system message in the middle goes as marked text of the user where only the beginning may have one.
 - Neighbours of one role become one message where roles must take turns (`toolkit.providers.turns`), and empty messages
   are left out there.
-- A schema is only called strict where strict mode accepts it.
+- A schema of the answer is only called strict where strict mode can say it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, cast
@@ -34,7 +35,9 @@ from toolkit.chat import (
     ToolDefinition,
     ToolResult,
 )
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, SchemaError
+from toolkit.schema import openai_strict
+from toolkit.schema.nodes import subschemas
 
 __all__ = [
     "Choice",
@@ -47,11 +50,11 @@ __all__ = [
     "error_text",
     "extra_without",
     "file_text",
-    "is_strict",
     "result_text",
     "sealed",
     "source_of",
     "split_system",
+    "strict_format",
     "unsealed",
     "url_of",
 ]
@@ -218,7 +221,30 @@ def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:
     return "one"
 
 
-def is_strict(schema: Any) -> bool:
+def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mapping[str, Any], bool]:
+    """Return the schema of an answer for OpenAI's formats, and whether the server may be strict about it.
+
+    What strict mode would ask for beyond the schema, such as nulls for what may be left out, is not asked for.
+
+    Args:
+        schema: Of the answer.
+        is_openai: Whether the server takes no keyword that strict mode does not know; others mostly know them.
+    """
+    if not is_openai:
+        return schema, _is_strict(schema)
+    if _requires_all(schema):
+        with suppress(SchemaError):
+            return openai_strict(schema), True
+    return schema, False
+
+
+def _requires_all(node: Mapping[str, Any]) -> bool:
+    if set(node.get("required", ())) != set(node.get("properties", ())):
+        return False
+    return all(map(_requires_all, subschemas(node)))
+
+
+def _is_strict(schema: Any) -> bool:
     """Whether a schema keeps the rules of strict mode as it is: each object closed, each property required."""
     if isinstance(schema, Mapping):
         node = cast("Mapping[str, Any]", schema)
@@ -226,9 +252,9 @@ def is_strict(schema: Any) -> bool:
             properties: Mapping[str, Any] = node.get("properties", {})
             if node.get("additionalProperties") is not False or set(node.get("required", ())) != set(properties):
                 return False
-        return all(is_strict(value) for value in node.values())
+        return all(_is_strict(value) for value in node.values())
     if isinstance(schema, (list, tuple)):
-        return all(is_strict(item) for item in cast("Sequence[Any]", schema))
+        return all(_is_strict(item) for item in cast("Sequence[Any]", schema))
     return True
 
 

@@ -3,12 +3,13 @@
 from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError
 from toolkit.schema.decoding import decode_strings
 from toolkit.schema.function_schema import FunctionSchema, function_schema
-from toolkit.schema.projections import anthropic, gemini, openai_strict
+from toolkit.schema.projections import anthropic, anthropic_strict, gemini, openai_strict
 from toolkit.schema.raw import raw_arguments
 from toolkit.schema.signature import kind_of
 
 __all__ = [
     "anthropic",
+    "anthropic_strict",
     "ArgumentsParser",
     "decode_strings",
     "function_schema",

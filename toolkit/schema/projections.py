@@ -8,28 +8,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from toolkit.errors import SchemaError
-from toolkit.schema.nodes import Node, Nodes, is_array, is_object
+from toolkit.schema.nodes import Node, Nodes, is_array, is_object, subschemas
 
-__all__ = ["anthropic", "gemini", "openai_strict"]
+__all__ = ["anthropic", "anthropic_strict", "gemini", "openai_strict"]
 
 _OPENAI_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 _OPENAI_KEYWORDS = frozenset(
     {
-        "type", "description", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "$ref",
-        "$defs", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+        "type", "description", "properties", "required", "additionalProperties", "items", "anyOf", "enum",
+        "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
         "minItems", "maxItems",
     }
 )  # fmt: skip
-_OPENAI_REFUSED = {
+_STRICT_REFUSED = {
     "not": "'not'",
     "if": "conditions ('if')",
     "dependentRequired": "'dependentRequired'",
     "dependentSchemas": "'dependentSchemas'",
     "patternProperties": "properties named by a pattern",
+    "allOf": "'allOf'",
     "prefixItems": "tuples (lists with a type for each place); use an object with named fields",
 }
 _OPENAI_MAX_PROPERTIES = 5000
@@ -42,7 +44,19 @@ _GEMINI_KEYWORDS = frozenset(
         "minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties",
     }
 )  # fmt: skip
+_GEMINI_SHARED = ("type", "properties", "required", "items")
 _GEMINI_FORMATS = frozenset({"date-time", "enum", "int32", "int64", "float", "double"})
+_IN_WORDS = {
+    "default": "Default: {}.",
+    "format": "Format: {}.",
+    "minLength": "Length at least {}.",
+    "maxLength": "Length at most {}.",
+    "exclusiveMinimum": "Greater than {}.",
+    "exclusiveMaximum": "Less than {}.",
+    "multipleOf": "A multiple of {}.",
+    "uniqueItems": "All items different.",
+}
+_SAYS_NOTHING = frozenset({"title", "discriminator", "definitions", "$schema", "$id", "$comment"})
 _ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
@@ -57,72 +71,170 @@ def openai_strict(parameters: Mapping[str, Any], *, subject: str = "the schema")
     return _OpenAI(parameters, subject).project()
 
 
-class _OpenAI:
-    def __init__(self, parameters: Mapping[str, Any], subject: str) -> None:
-        self.nodes = Nodes(parameters)
+def anthropic_strict(schema: Mapping[str, Any], *, subject: str = "the schema") -> dict[str, Any]:
+    """Return what Anthropic can hold a model to: every object closed, every type known, one at each place.
+
+    Limits of numbers, texts and lists are still in it: the SDK says as words those that its server doesn't know.
+
+    Raises:
+        SchemaError: It can't be held to; the reason names the place.
+    """
+    return _Anthropic(schema, subject).project()
+
+
+class _Strict(ABC):
+    """What a grammar can say: objects whose names are all known, values whose type is."""
+
+    mode: str
+    most_levels = 100
+
+    def __init__(self, schema: Mapping[str, Any], subject: str) -> None:
+        self.nodes = Nodes(schema)
         self.subject = subject
-        self.properties = 0
-        self.enum_values = 0
 
     def refuse(self, path: str, what: str) -> SchemaError:
         where = f"at '{path}'" if path else "at its root"
-        return SchemaError(self.subject, f"OpenAI's strict mode can't say it: {where} it has {what}")
+        return SchemaError(self.subject, f"{self.mode} can't say it: {where} it has {what}")
 
     def project(self) -> dict[str, Any]:
-        root = self.nodes.root
-        if root.get("type", "object") != "object" or "anyOf" in root or "oneOf" in root:
-            raise self.refuse("", "something other than one object")
-        projected = self.node({"type": "object", **root}, "", 0)
+        root = self.nodes.resolve(self.nodes.root)
+        projected = self.node({key: value for key, value in root.items() if key != "$defs"}, "", 0)
         definitions: Node = root.get("$defs", {})
         if definitions:
             projected["$defs"] = {name: self.node(member, name, 1) for name, member in definitions.items()}
+        return projected
+
+    def node(self, node: object, path: str, depth: int, inside: tuple[str, ...] = ()) -> dict[str, Any]:
+        if depth > self.most_levels:
+            raise self.refuse(path, f"more than {self.most_levels} levels")
+        if not is_object(node):
+            raise self.refuse(path, "a value of any type" if node else "what no value fits")
+        node = _plain_unions(node)
+        if isinstance(reference := node.get("$ref"), str):
+            return self.reference(node, reference, path, depth, inside)
+        for keyword, what in _STRICT_REFUSED.items():
+            if keyword in node:
+                raise self.refuse(path, what)
+        kept = self.keywords(node)
+        if "anyOf" in kept:
+            kept["anyOf"] = [self.node(member, path, depth, inside) for member in kept["anyOf"]]
+        elif "type" not in kept and "enum" not in kept:
+            raise self.refuse(path, "a value of any type")
+        if _has_type(kept, "object"):
+            self.object(kept, node, path, depth, inside)
+        if _has_type(kept, "array"):
+            items = kept.get("items")
+            if not is_object(items) or not items:
+                raise self.refuse(path, "a list of anything")
+            kept["items"] = self.node(items, f"{path}[]", depth + 1, inside)
+        return kept
+
+    def reference(self, node: Node, reference: str, path: str, depth: int, inside: tuple[str, ...]) -> dict[str, Any]:
+        """Keep a reference to a definition; put in its place what it refers to where words stand beside it."""
+        if not self.nodes.has(reference):
+            raise self.refuse(path, f"a reference to what is not there: {reference}")
+        is_definition = reference == "#" or (reference.startswith("#/$defs/") and reference.count("/") == 2)
+        if is_definition and (set(node) == {"$ref"} or reference in inside):
+            return {"$ref": reference}
+        if reference in inside:
+            raise self.refuse(path, f"a reference to itself outside of '$defs': {reference}")
+        beside = {key: value for key, value in node.items() if key != "$ref"}
+        return self.node({**self.nodes.target(reference), **beside}, path, depth, (*inside, reference))
+
+    def object(self, kept: dict[str, Any], node: Node, path: str, depth: int, inside: tuple[str, ...]) -> None:
+        if node.get("additionalProperties") not in (False, None) or ("properties" not in node and path):
+            raise self.refuse(path, "an object with names that are not known beforehand")
+        properties: Node = node.get("properties", {})
+        kept["properties"] = {
+            name: self.node(member, f"{path}.{name}" if path else name, depth + 1, inside)
+            for name, member in properties.items()
+        }
+        kept["additionalProperties"] = False
+
+    @abstractmethod
+    def keywords(self, node: dict[str, Any]) -> dict[str, Any]:
+        """Return what of a node is known there."""
+
+
+class _OpenAI(_Strict):
+    mode = "OpenAI's strict mode"
+    most_levels = _OPENAI_MAX_DEPTH
+
+    def __init__(self, schema: Mapping[str, Any], subject: str) -> None:
+        super().__init__(schema, subject)
+        self.properties = 0
+        self.enum_values = 0
+
+    def project(self) -> dict[str, Any]:
+        root = self.nodes.resolve(self.nodes.root)
+        if root.get("type", "object") != "object" or "anyOf" in root or "oneOf" in root:
+            raise self.refuse("", "something other than one object")
+        self.nodes = Nodes({"type": "object", **root})
+        projected = super().project()
         if self.properties > _OPENAI_MAX_PROPERTIES:
             raise self.refuse("", f"{self.properties} properties; {_OPENAI_MAX_PROPERTIES} are allowed")
         if self.enum_values > _OPENAI_MAX_ENUM:
             raise self.refuse("", f"{self.enum_values} enum values; {_OPENAI_MAX_ENUM} are allowed")
         return projected
 
-    def node(self, node: Node, path: str, depth: int) -> dict[str, Any]:
-        if depth > _OPENAI_MAX_DEPTH:
-            raise self.refuse(path, f"more than {_OPENAI_MAX_DEPTH} levels")
-        if "$ref" in node:
-            return {"$ref": node["$ref"]}
-        for keyword, what in _OPENAI_REFUSED.items():
-            if keyword in node:
-                raise self.refuse(path, what)
-        node = _plain_unions(node)
-        if "allOf" in node:
-            raise self.refuse(path, "'allOf'")
-        kept = {keyword: value for keyword, value in node.items() if keyword in _OPENAI_KEYWORDS and keyword != "$defs"}
+    def keywords(self, node: dict[str, Any]) -> dict[str, Any]:
+        kept = {keyword: value for keyword, value in node.items() if keyword in _OPENAI_KEYWORDS}
         if kept.get("format") not in _OPENAI_FORMATS:
             kept.pop("format", None)
         self.enum_values += len(kept.get("enum", ()))
-        if "anyOf" in kept:
-            kept["anyOf"] = [self.node(member, path, depth) for member in kept["anyOf"]]
-        elif "type" not in kept and "enum" not in kept:
-            raise self.refuse(path, "a value of any type")
-        if _has_type(kept, "object"):
-            self.object(kept, node, path, depth)
-        if _has_type(kept, "array"):
-            items = kept.get("items")
-            if not is_object(items) or not items:
-                raise self.refuse(path, "a list of anything")
-            kept["items"] = self.node(items, f"{path}[]", depth + 1)
-        return _with_words(kept, node, ("default",))
+        return _with_words(kept, node)
 
-    def object(self, kept: dict[str, Any], node: Node, path: str, depth: int) -> None:
-        if node.get("additionalProperties") not in (False, None) or ("properties" not in node and path):
-            raise self.refuse(path, "an object with names that are not known beforehand")
+    def object(self, kept: dict[str, Any], node: Node, path: str, depth: int, inside: tuple[str, ...]) -> None:
+        super().object(kept, node, path, depth, inside)
         properties: Node = node.get("properties", {})
         required: list[str] = node.get("required", [])
         self.properties += len(properties)
-        kept["properties"] = {}
         for name, member in properties.items():
-            inner = self.node(member, f"{path}.{name}" if path else name, depth + 1)
-            is_optional = name not in required and "null" not in self.nodes.types(member)
-            kept["properties"][name] = _nullable(inner) if is_optional else inner
+            if name not in required and "null" not in self.nodes.types(member):
+                kept["properties"][name] = _nullable(kept["properties"][name])
         kept["required"] = list(properties)
-        kept["additionalProperties"] = False
+
+
+class _Anthropic(_Strict):
+    mode = "Anthropic's strict mode"
+
+    def reference(self, node: Node, reference: str, path: str, depth: int, inside: tuple[str, ...]) -> dict[str, Any]:
+        if self.is_recursive(reference):
+            raise self.refuse(path, f"what refers to itself: {reference}")
+        return super().reference(node, reference, path, depth, inside)
+
+    def is_recursive(self, reference: str) -> bool:
+        seen: set[str] = set()
+        waiting = [reference]
+        while waiting:
+            found = set(_references(self.nodes.target(waiting.pop())))
+            if reference in found:
+                return True
+            waiting += found - seen
+            seen |= found
+        return False
+
+    def keywords(self, node: dict[str, Any]) -> dict[str, Any]:
+        """Return all that the SDK can say, in words where it must; several types become choices."""
+        kept = {keyword: value for keyword, value in node.items() if keyword not in _SAYS_NOTHING}
+        if kept.get("default", "") is None:
+            del kept["default"]
+        kinds = kept.get("type")
+        if not is_array(kinds) or "enum" in kept:
+            return kept
+        outside: dict[str, Any] = {}
+        for keyword in ("description", "default"):
+            if keyword in kept:
+                outside[keyword] = kept.pop(keyword)
+        choices = [{"type": kind} if kind == "null" else {**kept, "type": kind} for kind in kinds]
+        return {"anyOf": choices, **outside}
+
+
+def _references(node: Node) -> Iterator[str]:
+    if isinstance(reference := node.get("$ref"), str):
+        yield reference
+    for part in subschemas(node):
+        yield from _references(part)
 
 
 def _has_type(node: Node, kind: str) -> bool:
@@ -145,15 +257,28 @@ def _plain_unions(node: Node) -> dict[str, Any]:
         changed["anyOf"] = [*changed.get("anyOf", []), *changed.pop("oneOf")]
     if "const" in changed:
         changed["enum"] = [changed.pop("const")]
-    if len(whole := changed.get("allOf", [])) == 1:
+    if len(whole := changed.get("allOf", [])) == 1 and is_object(whole[0]):
         del changed["allOf"]
-        changed = {**whole[0], **changed}
+        changed = _plain_unions(_merged(whole[0], changed))
     return changed
 
 
-def _with_words(kept: dict[str, Any], node: Node, keywords: tuple[str, ...]) -> dict[str, Any]:
+def _merged(under: Node, over: Node) -> dict[str, Any]:
+    """Say two nodes as one, with the properties of both."""
+    both = {**under, **over}
+    if "properties" in under and "properties" in over:
+        both["properties"] = {**under["properties"], **over["properties"]}
+    if "required" in under and "required" in over:
+        both["required"] = list(dict.fromkeys([*under["required"], *over["required"]]))
+    return both
+
+
+def _with_words(kept: dict[str, Any], node: Node) -> dict[str, Any]:
     """Put what has no keyword into the description."""
-    words = [f"Default: {_json(node[keyword])}." for keyword in keywords if node.get(keyword) is not None]
+    given = {keyword: node[keyword] for keyword in _IN_WORDS if keyword in node and keyword not in kept}
+    if given.get("uniqueItems") is False:
+        del given["uniqueItems"]
+    words = [_IN_WORDS[keyword].format(_json(value)) for keyword, value in given.items() if value is not None]
     if words:
         kept["description"] = " ".join([*([kept["description"]] if kept.get("description") else []), *words])
     return kept
@@ -183,25 +308,36 @@ def anthropic(parameters: Mapping[str, Any], *, subject: str = "the schema") -> 
 
 
 def gemini(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Gemini accepts: no references (cycles are cut), one type at each place, null as ``nullable``."""
-    return _Gemini(parameters).node(parameters, ())
+    """Return what Gemini accepts: no references (cycles are cut), one type at each place, null as ``nullable``.
+
+    A choice of objects at the root becomes one object with the properties of all.
+    """
+    projected = _Gemini(parameters).node(parameters, ())
+    members: list[Node] = projected.pop("anyOf", [])
+    if members:
+        properties = {name: member for each in members for name, member in each.get("properties", {}).items()}
+        required = [name for name in properties if all(name in each.get("required", ()) for each in members)]
+        projected |= {"type": "object", "properties": properties, "required": required}
+    return projected
 
 
 class _Gemini:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.nodes = Nodes(parameters)
 
-    def node(self, node: Node, inside: tuple[str, ...]) -> dict[str, Any]:
+    def node(self, node: object, inside: tuple[str, ...]) -> dict[str, Any]:
+        if not is_object(node):
+            return {}
+        node = _plain_unions(node)
         reference = node.get("$ref")
         if isinstance(reference, str):
             if reference in inside:
                 name = reference.rsplit("/", maxsplit=1)[-1]
                 return {"type": "object", "description": f"Another {name}, with the same fields."}
-            inside = (*inside, reference)
-            node = self.nodes.resolve(node)
-        node = _plain_unions(node)
-        for part in node.get("allOf", ()):
-            node = {**self.nodes.resolve(part), **node}
+            beside = {key: value for key, value in node.items() if key != "$ref"}
+            return self.node(_merged(self.nodes.target(reference), beside), (*inside, reference))
+        for part in node.pop("allOf", ()):
+            node = _plain_unions(_merged(self.nodes.resolve(part), node))
         node = _one_type(node)
         kept = {keyword: value for keyword, value in node.items() if keyword in _GEMINI_KEYWORDS}
         self._values(kept, node)
@@ -215,9 +351,9 @@ class _Gemini:
             kept["description"] = " ".join(filter(None, (kept.get("description"), words)))
         if kept.get("type") == "array":
             self._items(kept, node, inside)
-        return _with_words(kept, node, ("default",))
+        return _with_words(kept, node)
 
-    def _values(self, kept: dict[str, Any], node: Node) -> None:
+    def _values(self, kept: dict[str, Any], node: dict[str, Any]) -> None:
         if kept.get("format") not in _GEMINI_FORMATS:
             kept.pop("format", None)
         if "enum" in kept:
@@ -231,13 +367,23 @@ class _Gemini:
                 del kept["enum"]
                 words = f"One of {', '.join(map(_json, values))}."
                 kept["description"] = " ".join(filter(None, (kept.get("description"), words)))
-                kept.setdefault("type", next(iter(self.nodes.types({"enum": values}) - {"null"}), "string"))
+                kinds = sorted(self.nodes.types({"enum": values}) - {"null"})
+                if "type" not in kept and len(kinds) > 1:
+                    kept["anyOf"] = [{"type": kind} for kind in kinds]
+                else:
+                    kept.setdefault("type", *(kinds or ["string"]))
         for exclusive, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
             if exclusive in node:
-                kept[inclusive] = node[exclusive] + (step if kept.get("type") == "integer" else 0)
+                limit = node[exclusive]
+                if kept.get("type") == "integer":
+                    limit += step
+                    del node[exclusive]
+                kept[inclusive] = limit
 
     def _choices(self, kept: dict[str, Any], inside: tuple[str, ...]) -> None:
-        members = [self.node(member, inside) for member in kept.pop("anyOf")]
+        # What stands beside the choices must be within each of them.
+        shared = {keyword: kept.pop(keyword) for keyword in _GEMINI_SHARED if keyword in kept}
+        members = [self.node(_merged(shared, member), inside) for member in kept.pop("anyOf")]
         rest = [member for member in members if member.get("type") != "null"]
         if len(rest) < len(members):
             kept["nullable"] = True

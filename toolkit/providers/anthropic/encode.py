@@ -35,7 +35,7 @@ from toolkit.chat import (
     ToolResult,
     UserMessage,
 )
-from toolkit.errors import ConfigurationError, SchemaError
+from toolkit.errors import ConfigurationError
 from toolkit.providers.dialect import (
     Dialect,
     arguments_object,
@@ -49,7 +49,7 @@ from toolkit.providers.dialect import (
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
 from toolkit.providers.json_values import as_mapping
 from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
-from toolkit.schema import anthropic
+from toolkit.schema import anthropic, anthropic_strict
 
 __all__ = ["DIALECT", "PROVIDER", "CacheTime", "MessagesEncoder", "encode_message", "encode_tool"]
 
@@ -179,7 +179,7 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     schema = anthropic(definition.parameters, subject=subject)
     tool: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
     if definition.strict:
-        return {**tool, "input_schema": _constrained(schema, subject), "strict": True}
+        return {**tool, "input_schema": transform_schema(anthropic_strict(schema, subject=subject)), "strict": True}
     return {**tool, "input_schema": schema}
 
 
@@ -230,16 +230,10 @@ def _output_config(request: ChatRequest) -> JsonObject:
     if request.reasoning_effort not in (None, "none"):
         output["effort"] = _EFFORTS.get(request.reasoning_effort, request.reasoning_effort)
     if request.response_format is not None:
-        schema = _constrained(request.response_format.schema, f"the schema of '{request.response_format.name}'")
-        output["format"] = {"type": "json_schema", "schema": schema}
+        wanted = request.response_format
+        schema = anthropic_strict(wanted.schema, subject=f"the schema of '{wanted.name}'")
+        output["format"] = {"type": "json_schema", "schema": transform_schema(schema)}
     return output
-
-
-def _constrained(schema: Mapping[str, Any], subject: str) -> JsonObject:
-    try:
-        return transform_schema(dict(schema))
-    except (ValueError, AssertionError, AttributeError) as error:  # as the SDK tells of what it does not know
-        raise SchemaError(subject, f"Anthropic can't hold a model to it: {error}") from error
 
 
 def _text_block(text: str) -> JsonObject:

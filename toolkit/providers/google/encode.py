@@ -194,8 +194,11 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     """Return a tool as the wire has it."""
     tool: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
     parameters = gemini(definition.parameters)
-    # An object without properties is refused there.
-    return {**tool, "parameters": parameters} if parameters.get("properties") else tool
+    if parameters.get("properties"):
+        return {**tool, "parameters": parameters}
+    # An object without properties is refused there; what is told of one is left for the model to read.
+    said = filter(None, (definition.description, parameters.get("description")))
+    return {**tool, "description": " ".join(said)}
 
 
 def _tool_bytes(tool: ToolDefinition) -> bytes:

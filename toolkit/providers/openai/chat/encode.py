@@ -40,9 +40,9 @@ from toolkit.providers.dialect import (
     checked_choice,
     extra_without,
     file_text,
-    is_strict,
     result_text,
     source_of,
+    strict_format,
     unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
@@ -96,7 +96,7 @@ class ChatEncoder:
         defaults: Fields that the request may overwrite.
         max_tokens_field: Where the limit goes.
         reasoning_field: Where reasoning goes back; None leaves it out.
-        sends_extra: Whether what servers told with calls goes back; OpenAI tells nothing, and refuses it.
+        is_openai: Whether the server refuses what is not OpenAI's own: what others told with calls, say.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class ChatEncoder:
         defaults: Mapping[str, Any],
         max_tokens_field: str = "max_tokens",
         reasoning_field: str | None = None,
-        sends_extra: bool = True,
+        is_openai: bool = False,
     ) -> None:
         self._model = model
         self._defaults = dict(defaults)
         self._max_tokens_field = max_tokens_field
         self._reasoning_field = reasoning_field
-        self._sends_extra = sends_extra
+        self._is_openai = is_openai
         self._messages = EncodedOnce(self._keep, size_of=lambda kept: sum(map(len, kept)))
         self._tools = EncodedOnce(_tool_bytes, size_of=len)
 
@@ -134,11 +134,11 @@ class ChatEncoder:
             if request.parallel_tool_calls is not None:
                 body["parallel_tool_calls"] = request.parallel_tool_calls
         if request.response_format is not None:
-            schema = request.response_format.schema
+            schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
             name = DIALECT.tool_name_of(request.response_format.name)
             body["response_format"] = {
                 "type": "json_schema",
-                "json_schema": {"name": name, "schema": schema, "strict": is_strict(schema)},
+                "json_schema": {"name": name, "schema": schema, "strict": is_strict},
             }
         settings: JsonObject = {
             "temperature": request.temperature,
@@ -180,7 +180,7 @@ class ChatEncoder:
         return wire
 
     def _keep(self, message: Message) -> _Kept:
-        encoded = encode_message(message, reasoning_field=self._reasoning_field, sends_extra=self._sends_extra)
+        encoded = encode_message(message, reasoning_field=self._reasoning_field, sends_extra=not self._is_openai)
         wire = to_bytes(encoded.wire, f"a {message.role} message")
         return (wire, to_bytes(encoded.attachments, "a result")[1:-1]) if encoded.attachments else (wire,)
 

@@ -76,7 +76,7 @@ class OpenAIProvider(OpenAIClient):
             defaults=options or {},
             max_tokens_field=max_tokens_field or ("max_completion_tokens" if self._is_own else "max_tokens"),
             reasoning_field=reasoning_field or None,
-            sends_extra=not self._is_own,
+            is_openai=self._is_own,
         )
 
     async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:

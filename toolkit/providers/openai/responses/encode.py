@@ -40,8 +40,8 @@ from toolkit.providers.dialect import (
     error_text,
     extra_without,
     file_text,
-    is_strict,
     source_of,
+    strict_format,
     unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, to_bytes
@@ -63,13 +63,13 @@ class ResponsesEncoder:
     Args:
         model: The model's name.
         defaults: Fields that the request may overwrite.
-        sends_open_reasoning: Whether reasoning without a seal goes back.
+        is_openai: Whether the server refuses what is not OpenAI's own: reasoning without a seal, say.
     """
 
-    def __init__(self, *, model: str, defaults: Mapping[str, Any], sends_open_reasoning: bool = False) -> None:
+    def __init__(self, *, model: str, defaults: Mapping[str, Any], is_openai: bool = True) -> None:
         self._model = model
         self._defaults = dict(defaults)
-        self._sends_open_reasoning = sends_open_reasoning
+        self._is_openai = is_openai
         self._messages = EncodedOnce(self._items_of, size_of=len)
         self._tools = EncodedOnce(_tool_bytes, size_of=len)
 
@@ -83,9 +83,9 @@ class ResponsesEncoder:
             raise ConfigurationError("responses have no stop texts: leave `stop` out, or use OpenAIProvider")
         body: JsonObject = {**self._defaults, "model": self._model, **_tool_settings(request)}
         if request.response_format is not None:
-            schema = request.response_format.schema
+            schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
             name = DIALECT.tool_name_of(request.response_format.name)
-            wanted = {"type": "json_schema", "name": name, "schema": schema, "strict": is_strict(schema)}
+            wanted = {"type": "json_schema", "name": name, "schema": schema, "strict": is_strict}
             _lay_over(body, "text", {"format": wanted})
         if request.reasoning_effort is not None:
             _lay_over(body, "reasoning", {"effort": request.reasoning_effort})
@@ -107,7 +107,7 @@ class ResponsesEncoder:
         return assembled(body, members)
 
     def _items_of(self, message: Message) -> bytes:
-        items = encode_message(message, sends_open_reasoning=self._sends_open_reasoning)
+        items = encode_message(message, sends_open_reasoning=not self._is_openai)
         return to_bytes(items, f"a {message.role} message")[1:-1]
 
 
