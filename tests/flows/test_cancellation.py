@@ -362,13 +362,20 @@ async def test_each_way_of_asyncio_to_cancel_closes_the_loop_and_leaves_no_task(
 
 async def test_fail_after_round_a_loop_raises_its_own_error_once_all_is_closed() -> None:
     shop, events = Workshop(), EventCollector()
+    scope = anyio.CancelScope()
+
+    def on_event(event: LoopEvent) -> None:
+        events(event)
+        if isinstance(event, ToolExecutionEnd) and event.call_id == "quick":
+            scope.deadline = anyio.current_time()
+
     with pytest.raises(TimeoutError):
-        with anyio.fail_after(0.05):
+        with anyio.fail_after(60) as scope:
             await tool_loop(
-                ScriptedProvider([calls("slow", "quick", "slower")]),
+                ScriptedProvider([calls("slow", "slower", "quick")]),
                 shop.tools,
                 "go",
-                config=ToolLoopConfig(on_event=events),
+                config=ToolLoopConfig(on_event=on_event),
             )
     check_transcript(events.result.messages, events.events)
     assert results([*events.result.messages])["quick"] == "real"

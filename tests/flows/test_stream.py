@@ -210,9 +210,15 @@ async def test_a_stream_can_be_entered_once() -> None:
 
 async def test_cancelling_the_reader_passes_on_and_closes_the_transcript() -> None:
     told: list[LoopEvent] = []
-    with anyio.move_on_after(0.05) as scope:
+
+    def tell(event: LoopEvent) -> None:
+        told.append(event)
+        if isinstance(event, ToolExecutionStart):
+            scope.deadline = anyio.current_time()
+
+    with anyio.move_on_after(60) as scope:
         async with tool_loop_stream(
-            ScriptedProvider([calls(("hang", "{}"))]), TOOLS, "go", config=ToolLoopConfig(on_event=told.append)
+            ScriptedProvider([calls(("hang", "{}"))]), TOOLS, "go", config=ToolLoopConfig(on_event=tell)
         ) as events:
             async for _ in events:
                 pass

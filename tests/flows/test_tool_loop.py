@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.busy_machine import with_time_enough
 from tests.flows.small_tools import TOOLS, echo, say
 from toolkit import (
     Abort,
@@ -44,6 +45,7 @@ from toolkit import (
     ToolContext,
     ToolError,
     ToolLoopConfig,
+    ToolLoopResult,
     ToolRegistry,
     ToolResult,
     ToolRetryConfig,
@@ -343,8 +345,9 @@ def _raise(request: ApprovalRequest) -> bool:
 )
 async def test_the_approver_decides(hook: Callable[[ApprovalRequest], Any], text: str | None, is_error: bool) -> None:
     events = EventCollector()
-    config = ToolLoopConfig(on_tool_call=hook, hook_timeout=0.05, on_event=events)
-    with anyio.fail_after(5):
+    hook_timeout = 0.05 if hook is _never else 60
+    config = ToolLoopConfig(on_tool_call=hook, hook_timeout=hook_timeout, on_event=events)
+    with anyio.fail_after(20):
         result = await tool_loop(ScriptedProvider([say("hi"), "done"]), TOOLS, "go", config=config)
     check_transcript(result.messages, events.events)
     (only,) = results(result.messages)
@@ -416,13 +419,20 @@ async def test_the_loops_time_runs_out_while_the_model_thinks() -> None:
 
 
 async def test_the_loops_time_runs_out_in_tools_and_what_was_done_stays() -> None:
-    events = EventCollector()
     asked = AssistantMessage([call("hang"), say("done")])
-    config = ToolLoopConfig(timeout=0.05, on_event=events)
-    with anyio.fail_after(5):
-        result = await tool_loop(ScriptedProvider([asked]), TOOLS, "go", config=config)
-    assert result.reason == Timeout(0.05)
-    check_transcript(result.messages, events.events)
+
+    async def run(seconds: float) -> ToolLoopResult:
+        events = EventCollector()
+        config = ToolLoopConfig(timeout=seconds, on_event=events)
+        with anyio.fail_after(20):
+            result = await tool_loop(ScriptedProvider([asked]), TOOLS, "go", config=config)
+        assert result.reason == Timeout(seconds)
+        check_transcript(result.messages, events.events)
+        return result
+
+    result = await with_time_enough(
+        run, lambda result: [each for each in results(result.messages) if not each.is_error]
+    )
     hung, done = results(result.messages)
     assert "Interrupted: the run's time was up." in hung.text
     assert done.text == "done"
@@ -430,23 +440,26 @@ async def test_the_loops_time_runs_out_in_tools_and_what_was_done_stays() -> Non
 
 
 async def test_a_thread_learns_that_the_loops_time_is_up() -> None:
-    has_seen = threading.Event()
+    has_begun, has_seen = threading.Event(), threading.Event()
 
     @tool_with_ctx
     def watch(context: ToolContext[object]) -> str:
         """Work until nobody waits for it."""
-        end = time.monotonic() + 5
+        has_begun.set()
+        end = time.monotonic() + 30
         while not context.cancelled and time.monotonic() < end:
             time.sleep(0.001)
         if context.cancelled:
             has_seen.set()
         return "never read"
 
-    result = await tool_loop(
-        ScriptedProvider([call("watch")]), ToolRegistry([watch]), "go", config=ToolLoopConfig(timeout=0.05)
-    )
+    async def run(seconds: float) -> ToolLoopResult:
+        config = ToolLoopConfig(timeout=seconds)
+        return await tool_loop(ScriptedProvider([call("watch")]), ToolRegistry([watch]), "go", config=config)
+
+    result = await with_time_enough(run, lambda _: has_begun.is_set())
     assert "may have taken effect" in results(result.messages)[0].text
-    assert await anyio.to_thread.run_sync(has_seen.wait, 5)
+    assert await anyio.to_thread.run_sync(has_seen.wait, 20)
 
 
 async def test_the_loops_time_runs_out_in_the_pause_before_a_retry() -> None:
@@ -468,10 +481,9 @@ async def test_the_loops_time_runs_out_in_the_pause_before_a_retry() -> None:
 
 async def test_a_tools_own_time_leaves_its_siblings_alone() -> None:
     asked = AssistantMessage([call("hang"), say("fine")])
-    with anyio.fail_after(5):
-        result = await tool_loop(
-            ScriptedProvider([asked, "done"]), TOOLS, "go", config=ToolLoopConfig(tool_timeout=0.02)
-        )
+    config = ToolLoopConfig(tool_timeout=0.02)
+    with anyio.fail_after(20):
+        result = await tool_loop(ScriptedProvider([asked, "done"]), TOOLS, "go", config=config)
     assert result.reason == Complete()
     assert [each.is_error for each in results(result.messages)] == [True, False]
 
