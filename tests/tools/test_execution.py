@@ -13,6 +13,7 @@ import pytest
 from toolkit import (
     Abort,
     AssistantMessage,
+    Cache,
     Defer,
     Deny,
     MemoryCache,
@@ -353,6 +354,24 @@ async def test_calls_that_need_the_same_never_overlap() -> None:
     assert most == 2
 
 
+async def test_what_a_lock_gives_need_not_be_hashable() -> None:
+    running: list[list[str]] = []
+    overlaps: list[list[str]] = []
+
+    @tool(lock=lambda arguments: arguments["paths"])
+    async def edit(paths: list[str], n: int) -> str:
+        overlaps.extend(other for other in running if other == paths)
+        running.append(paths)
+        await anyio.wait_all_tasks_blocked()
+        running.remove(paths)
+        return f"edited {n}"
+
+    calls = [call("edit", f'{{"paths": ["{"ab"[n % 2]}"], "n": {n}}}', str(n)) for n in range(4)]
+    results = await ToolRegistry([edit]).execute_all(calls)
+    assert [result.text for result in results] == ["edited 0", "edited 1", "edited 2", "edited 3"]
+    assert overlaps == []
+
+
 async def test_a_usage_limit_holds_under_fifty_calls_at_once() -> None:
     runs = 0
 
@@ -409,6 +428,49 @@ async def test_a_cache_gives_equal_calls_once_and_keeps_no_error_and_no_nothing(
     told = {message.call_id: message for message in again.messages if isinstance(message, ToolResult)}
     assert told["0keep"].text == "keep"
     assert told["0drop"].is_error
+
+
+class RaisingCache:
+    async def get(self, key: str) -> str | None:
+        raise RuntimeError(f"cannot read {key}")
+
+    async def set(self, key: str, value: str) -> None:
+        raise RuntimeError(f"cannot write {key}: {value}")
+
+
+class GarbledCache(MemoryCache):
+    async def get(self, key: str) -> str | None:
+        return await super().get(key) and "{garbled"
+
+
+def never_sure(arguments: Mapping[str, Any], output: ToolOutput) -> bool:
+    raise KeyError(f"{arguments}: {output.text}")
+
+
+@pytest.mark.parametrize(
+    ("cache", "should_cache"),
+    [(RaisingCache(), True), (GarbledCache(), True), (MemoryCache(), never_sure)],
+    ids=["a cache that raises", "a cache that gives nonsense", "a predicate that raises"],
+)
+async def test_what_goes_wrong_with_a_cache_is_a_miss_and_loses_no_output(
+    cache: Cache,
+    should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runs = 0
+
+    @tool(should_cache=should_cache)
+    async def charge(amount: int) -> str:
+        nonlocal runs
+        runs += 1
+        return f"charged {amount}"
+
+    provider = ScriptedProvider([call("charge", '{"amount": 5}', "a"), call("charge", '{"amount": 5}', "b"), "ok"])
+    result = await tool_loop(provider, ToolRegistry([charge]), "go", config=ToolLoopConfig(cache=cache))
+    told = [message for message in result.messages if isinstance(message, ToolResult)]
+    assert [(message.text, message.is_error) for message in told] == [("charged 5", False)] * 2
+    assert runs == 2
+    assert {record.name for record in caplog.records} == {"toolkit.tools"}
 
 
 # guards

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
@@ -32,7 +31,14 @@ from toolkit.chat import (
     text_of,
     validate_transcript,
 )
-from toolkit.errors import BadResponseError, LoopError, LoopUsageError, ProviderError, TranscriptError
+from toolkit.errors import (
+    BadResponseError,
+    ConfigurationError,
+    LoopError,
+    LoopUsageError,
+    ProviderError,
+    TranscriptError,
+)
 from toolkit.loop.answer import ANSWER_TOOL, TypedAnswer
 from toolkit.loop.approval import PendingApproval, pending_approval
 from toolkit.loop.budget import Budget
@@ -49,8 +55,7 @@ from toolkit.loop.events import (
     ResponseReceived,
 )
 from toolkit.loop.listener import HookListener, Listener
-from toolkit.loop.outcome import AwaitingApproval, Complete, Out, ResultAsAnswer, ToolLoopResult
-from toolkit.loop.snapshot import SavedLoop, SavedRequest, Snapshot, dump_snapshot
+from toolkit.loop.outcome import AwaitingApproval, Complete, Out, ResultAsAnswer, Snapshot, ToolLoopResult
 from toolkit.loop.state import (
     AskApproval,
     CallModel,
@@ -77,11 +82,13 @@ from toolkit.tools.execution import (
     run,
 )
 from toolkit.tools.handler import Ctx, Registration
+from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.settings import check_setting, shown
+
+__all__ = ["Driver", "Prompt", "check_parts", "transcript_of"]
 
 if TYPE_CHECKING:
-    from toolkit.tools.registry import ToolRegistry
-
-__all__ = ["Driver", "Prompt", "transcript_of"]
+    from toolkit.loop.snapshot import SavedLoop
 
 _logger = logging.getLogger("toolkit.loop")
 
@@ -89,6 +96,23 @@ Prompt: TypeAlias = str | Sequence[Message] | ChatRequest
 """What a loop starts from: a question, a transcript, or a request with its settings."""
 
 _RUN, _RUN_ALONE = RunCall(), RunCall(alone=True)
+
+
+def check_parts(provider: object, registry: object, prompt: object, config: object) -> None:
+    """Check that what a loop is made of is of the right kind.
+
+    Raises:
+        ConfigurationError: Says which part is not, and what would fit.
+    """
+    is_name = isinstance(provider, (str, type))
+    if is_name or not (hasattr(provider, "generate") and hasattr(provider, "stream")):
+        raise ConfigurationError(
+            "the provider of a loop must be an object with 'generate' and 'stream', such as OpenAIProvider('gpt-5') or "
+            f"provider_for('openai:gpt-5'), not {shown(provider)}"
+        )
+    check_setting("the registry of a loop", registry, ToolRegistry)
+    check_setting("what a loop starts from", prompt, str, Sequence, ChatRequest)
+    check_setting("the config of a loop", config, ToolLoopConfig, None)
 
 
 class Driver(Generic[Ctx, Out]):
@@ -131,6 +155,7 @@ class Driver(Generic[Ctx, Out]):
     ) -> None:
         if config is None:
             config = DEFAULT_CONFIG
+        check_parts(provider, registry, prompt, config)
         frame = enter_depth(ctx, config.max_depth)
         self.deadline = math.inf
         self._provider = provider
@@ -346,6 +371,8 @@ class Driver(Generic[Ctx, Out]):
 
     def save(self, seconds_left: float | None) -> Snapshot:
         """Return the loop as plain JSON; see `ToolLoopHandle.snapshot`."""
+        from toolkit.loop.snapshot import SavedLoop, SavedRequest, dump_snapshot  # noqa: PLC0415 - few loops are saved
+
         request, budget = self._request, self._budget
         pending = self.pending()
         saved = SavedLoop(
@@ -537,6 +564,8 @@ class Driver(Generic[Ctx, Out]):
 
     def _retry_delay(self, error: ProviderError, attempt: int) -> float:
         """Return the seconds to wait before the request is made again, or raise `error` where it is not."""
+        import random  # noqa: PLC0415 - with its hash functions it takes a thirtieth of the import
+
         retry = self._config.provider_retry
         asked = error.retry_after or 0.0
         if not error.is_retryable or attempt >= retry.max_retries or asked > retry.max_backoff:

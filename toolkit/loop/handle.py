@@ -24,8 +24,7 @@ from toolkit.errors import LoopUsageError, MaxDepthExceededError
 from toolkit.loop.approval import PendingApproval
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.driver import Driver, Prompt
-from toolkit.loop.outcome import Out, TerminationReason, ToolLoopResult
-from toolkit.loop.snapshot import SavedRequest, Snapshot, load_snapshot
+from toolkit.loop.outcome import Out, Snapshot, TerminationReason, ToolLoopResult
 from toolkit.loop.state import Command, InjectMessages
 from toolkit.loop.stopping import Continue, Stop
 from toolkit.tools.approval import Approval
@@ -170,11 +169,11 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         self._driver: Driver[Ctx, Out] | None = None
         self._outcome: Completed[Out] | Failed | None = None
         self._is_running = False
-        self._seconds_left = None if config is None else config.timeout
         try:
             self._driver = Driver(provider, registry, prompt, ctx, config)
         except MaxDepthExceededError as error:
             self._outcome = Failed(error=error, iterations=0, usage=Usage())
+        self._seconds_left = None if config is None else config.timeout
 
     @classmethod
     def restore(
@@ -198,6 +197,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         Raises:
             LoopUsageError: It is no snapshot, of another version, was changed, or its open calls don't fit the tools.
         """
+        from toolkit.loop.snapshot import SavedRequest, load_snapshot  # noqa: PLC0415 - few loops are restored
+
         saved = load_snapshot(snapshot)
         settings = {field.name: getattr(saved.request, field.name) for field in fields(SavedRequest)}
         handle = object.__new__(cls)

@@ -62,6 +62,7 @@ from toolkit.loop.outcome import (
     UsageLimit,
 )
 from toolkit.loop.stopping import Continue, Stop, StopContext
+from toolkit.tools.settings import check_setting
 
 __all__ = [
     "AskApproval",
@@ -406,6 +407,7 @@ class LoopState:
             if isinstance(decision, Stop):
                 self._end(StopCondition(decision.reason))
                 return None
+            check_setting("what stop_when gives", decision, Continue, Stop)
         if not calls:
             self._end(MaxIterations(self._config.max_iterations) if self._is_last else _COMPLETE)
             return None

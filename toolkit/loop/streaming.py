@@ -12,7 +12,7 @@ import anyio
 from toolkit.chat import Provider
 from toolkit.errors import LoopUsageError
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.driver import Driver, Prompt
+from toolkit.loop.driver import Driver, Prompt, check_parts
 from toolkit.loop.events import Done, LoopEvent
 from toolkit.loop.listener import EventQueue, HookListener
 from toolkit.loop.outcome import Out, ToolLoopResult
@@ -92,6 +92,7 @@ class EventStream(Generic[Ctx, Out]):
         ctx: Ctx,
         config: ToolLoopConfig[Out] | None,
     ) -> None:
+        check_parts(provider, registry, prompt, config)
         self._inbox = _Inbox()
         self._hooks = HookListener.of(config)
         self._make: Callable[[], Driver[Ctx, Out]] = lambda: Driver(

@@ -7,9 +7,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from toolkit.errors import InvalidArgumentsError
+from toolkit.errors import ConfigurationError, InvalidArgumentsError
 from toolkit.schema.nodes import JsonPath, Nodes, is_object
 from toolkit.schema.problems import example_line, value_at
 
@@ -90,7 +90,11 @@ def check_text(text: str) -> None:
 
     Raises:
         MalformedJsonError: There is one.
+        ConfigurationError: It is no text; the provider that made the call has to mend that, and not the model.
     """
+    if not isinstance(cast("object", text), str):
+        kind = type(text).__qualname__
+        raise ConfigurationError(f"the arguments of a ToolCall must be JSON text, not {kind}: write json.dumps(...)")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -60,7 +59,6 @@ from toolkit.tools.gates import keyed_lock, limiter
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
 from toolkit.tools.output import ToolOutput, dump_output, encodable, load_output, plain_text, to_output, words_of
-from toolkit.tools.repair import nearest_names, repair_arguments, repair_name
 from toolkit.tools.results import ResultStore
 
 if TYPE_CHECKING:
@@ -218,6 +216,8 @@ def prepare(
     repairs: tuple[ToolCallRepaired, ...] = ()
     original = call
     if registration is None:
+        from toolkit.tools.repair import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend`
+
         name = repair_name(call.name, registrations) if policy.name_repair else None
         if name is None:
             unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
@@ -246,6 +246,8 @@ def _mend(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
     """Read arguments that were refused once, or raise what the model should be told."""
+    from toolkit.tools.repair import repair_arguments  # noqa: PLC0415 - a twentieth of the import, and rarely needed
+
     text = call.arguments
     repairs: tuple[ToolCallRepaired, ...] = ()
     if isinstance(error, MalformedJsonError):
@@ -527,9 +529,9 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
     key = None
     if policy.cache is not None and options.should_cache is not False:
         key = cache_key(registration.name, registration.arguments.dump_json(arguments))
-        kept = await policy.cache.get(key)
+        kept = await _kept(policy.cache, key)
         if kept is not None:
-            return load_output(kept), True
+            return kept, True
     if not registration.counter.claim():
         raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
     timeout = options.timeout or policy.tool_timeout
@@ -542,11 +544,24 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
             if options.concurrency is not None:
                 await gates.enter_async_context(limiter(registration.tool, options.concurrency))
             output = await _tried(registration, arguments, context, timeout)
-    if key is not None and policy.cache is not None and _is_cacheable(output, arguments, options.should_cache):
-        # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
-        with anyio.move_on_after(policy.hook_timeout, shield=True):
-            await policy.cache.set(key, dump_output(output))
+    if key is not None and policy.cache is not None:
+        try:
+            if _is_cacheable(output, arguments, options.should_cache):
+                # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
+                with anyio.move_on_after(policy.hook_timeout, shield=True):
+                    await policy.cache.set(key, dump_output(output))
+        except Exception:
+            _logger.exception("the output of %s could not be cached; it stands", registration.name)
     return output, False
+
+
+async def _kept(cache: Cache, key: str) -> ToolOutput | None:
+    try:
+        kept = await cache.get(key)
+        return None if kept is None else load_output(kept)
+    except Exception:
+        _logger.exception("a cache failed, which counts as a miss")
+        return None
 
 
 def _is_cacheable(output: ToolOutput, arguments: dict[str, Any], should_cache: Any) -> bool:
@@ -605,6 +620,8 @@ async def _retried(
     output: ToolOutput | None,
 ) -> ToolOutput:
     """Go on from a first run that failed: tenacity is told of it as if it had seen it."""
+    import random  # noqa: PLC0415 - slow to import, as what follows
+
     import tenacity  # noqa: PLC0415 - it takes 30 us to begin, so it is only asked about what has failed
 
     def is_worth_it(error: BaseException) -> bool:

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.lowlevel import RunVar
 
+from toolkit.tools.output import to_output
+
 __all__ = ["keyed_lock", "limiter"]
 
 _limiters: RunVar[dict[int, tuple[object, anyio.CapacityLimiter]]] = RunVar("toolkit_limiters")
@@ -29,6 +31,10 @@ async def keyed_lock(tool: object, key: object) -> AsyncGenerator[None]:
     locks = _locks.get(None)
     if locks is None:
         _locks.set(locks := {})
+    try:
+        hash(key)
+    except TypeError:
+        key = to_output(key).text  # a list of paths, say
     lock, users = locks.setdefault((id(tool), key), (anyio.Lock(), []))
     users.append(None)
     try:

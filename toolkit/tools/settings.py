@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias, cast
 
@@ -30,6 +30,7 @@ _WORDS: dict[Kind, str] = {
     Mapping: "a mapping",
     Iterable: "a list or the like",
     Collection: "a list or the like",
+    Sequence: "a list",
 }
 
 
