@@ -87,6 +87,8 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
         case "children":
             child = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 60 & wait"])
             say(text(str(child.pid)))
+        case "several" if said == "exit":
+            sys.exit(3)
         case "several":
             say(text(f"{request['tool']}: {said}"))
         case "blocks":

@@ -219,6 +219,18 @@ async def test_the_time_of_a_call_begins_when_it_is_its_turn() -> None:
     assert [result.text for result in results] == ["slow"] * 5
 
 
+async def test_calls_that_wait_for_one_that_ends_the_plugin_go_to_the_next_one() -> None:
+    calls = [
+        ToolCall(str(number), name, json.dumps({"text": said}))
+        for number, (name, said) in enumerate([("echo", "exit"), ("shout_it", "a"), ("echo", "b"), ("shout_it", "c")])
+    ]
+    async with faulty("several") as tools:
+        assert tools.names == ("echo", "shout_it")
+        results = await tools.execute_all(calls)
+    assert "may have taken effect" in results[0].text
+    assert [result.text for result in results[1:]] == ["shout it!: a", "echo: b", "shout it!: c"]
+
+
 async def test_secrets_that_it_is_given_are_struck_out_of_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="toolkit.plugins")
     said: list[str] = []

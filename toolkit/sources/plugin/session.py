@@ -115,21 +115,19 @@ class PluginSession:
         """
         try:
             running = await self._started()
+            assert running.description is not None
+            if "concurrent" in running.description.extensions:
+                return await self._exchange(running, tool, arguments, context)
+            async with self._turn:  # meanwhile it may have ended
+                return await self._exchange(await self._started(), tool, arguments, context)
         except PluginError as error:
             raise ToolFailedError(str(error)) from error
-        assert running.description is not None
-        if "concurrent" in running.description.extensions:
-            return await self._exchange(running, tool, arguments, context)
-        async with self._turn:
-            return await self._exchange(running, tool, arguments, context)
 
     async def _exchange(
         self, running: _Running, tool: str, arguments: Mapping[str, Any], context: ToolContext[Any]
     ) -> ToolOutput:
         description = running.description
         assert description is not None
-        if self._running is not running:
-            raise ToolFailedError(f"The plugin {self.name} ended before this call was sent. Nothing was done.")
         if tool not in [each.name for each in description.tools]:
             raise ToolFailedError(f"The plugin {self.name} was started again and has no tool '{tool}' anymore.")
         self._next_number += 1
@@ -151,9 +149,13 @@ class PluginSession:
 
     def _give_up(self, running: _Running, call: _Call) -> None:
         call.is_given_up = True
+        _logger.warning("%s: call %s is given up without an answer", self.name, call.call_id)
         assert running.description is not None
-        if "cancel" in running.description.extensions:
+        extensions = running.description.extensions
+        if "cancel" in extensions:
             self._write(running, {"type": "cancel", "call_id": call.call_id})
+        if "concurrent" in extensions:
+            running.calls.remove(call)  # whose answer would be told by its id
         elif sum(each.is_given_up for each in running.calls) >= _MOST_UNANSWERED:
             _logger.warning("%s: it answers no more and is started again with the next call", self.name)
             self._running = None

@@ -32,6 +32,8 @@ def serve_plugin(registry: ToolRegistry[Any], ctx: Any = None) -> None:
 
     ::
 
+        from toolkit.plugin_sdk import serve_plugin
+
         if __name__ == "__main__":
             serve_plugin(ToolRegistry([stats, median]))
 
@@ -57,24 +59,24 @@ class _Server:
         self._ctx = ctx
         self._requests = requests
         self._answers = answers
-        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._running: list[tuple[str, anyio.CancelScope]] = []  # ids may be there twice
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
             while line := await anyio.to_thread.run_sync(self._requests.readline, abandon_on_cancel=True):
                 try:
                     request: Any = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     request = None
                 match request:
                     case {"type": "describe"}:
                         self.write(self._description())
-                    case {"type": "call", "params": dict()}:
+                    case {"type": "call"}:
                         tasks.start_soon(self._call, request)
-                    case {"type": "cancel", "call_id": str(call_id)} if call_id in self._scopes:
-                        self._scopes[call_id].cancel()
                     case {"type": "cancel"}:
-                        pass  # it has ended meanwhile
+                        for call_id, scope in self._running:
+                            if call_id == request.get("call_id"):
+                                scope.cancel()
                     case _:
                         _logger.warning("not a request: %r", line[:200])
             # What runs may finish: who wants it to end sooner ends this process.
@@ -84,22 +86,26 @@ class _Server:
         self._answers.flush()
 
     def _description(self) -> dict[str, Any]:
-        tools = [
+        tools: list[dict[str, Any]] = [
             {"name": each.name, "description": each.description, "parameters": each.parameters}
             for each in self._registry.definitions()
         ]
-        return {"tools": tools, "extensions": ["concurrent", "updates", "cancel"]}
+        # One by itself is described so that it is understood where only one is.
+        return {
+            **(tools[0] if len(tools) == 1 else {"tools": tools}),
+            "extensions": ["concurrent", "updates", "cancel"],
+        }
 
     async def _call(self, request: Mapping[str, Any]) -> None:
         call_id = str(request.get("call_id", ""))
         name = request.get("tool") or (self._registry.names[0] if len(self._registry) == 1 else "")
-        call = ToolCall(call_id, str(name), json.dumps(request["params"]))
+        call = ToolCall(call_id, str(name), json.dumps(request.get("params", {})))
         with anyio.CancelScope() as scope:
-            self._scopes[call_id] = scope
+            self._running.append((call_id, scope))
             try:
                 result = await self._registry.execute(call, self._ctx, observer=_Updates(self, call_id))
             finally:
-                del self._scopes[call_id]
+                self._running.remove((call_id, scope))
             content = [TextBlock(result.content)] if isinstance(result.content, str) else result.content
             self.write(
                 {

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -70,6 +71,33 @@ async def test_a_cancelled_call_is_cancelled_there_and_others_go_on() -> None:
             await ask(tools, "count", to=6)
         assert scope.cancelled_caught
         assert (await ask(tools, "double", number=1)).text == "2"
+
+
+def answers_to(command: list[str], *asked: object) -> tuple[list[Any], str]:
+    lines = "".join(json.dumps(each) + "\n" for each in asked)
+    done = subprocess.run([sys.executable, *command], input=lines, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_a_tool_by_itself_is_described_and_called_as_one_that_needs_no_name() -> None:
+    alone = (
+        "from toolkit import ToolRegistry, tool\n"
+        "from toolkit.plugin_sdk import serve_plugin\n"
+        "serve_plugin(ToolRegistry([tool(lambda number: number * 2, name='double')]))\n"
+    )
+    call = {"type": "call", "call_id": "c1", "params": {"number": 2}}
+    (description, answer), _ = answers_to(["-c", alone], {"type": "describe"}, call)
+    assert description["name"] == "double"
+    assert answer["content"] == [{"type": "text", "text": "4"}]
+
+
+def test_calls_without_ids_or_arguments_are_answered_and_what_is_no_call_is_passed_over() -> None:
+    calls = [{"type": "call", "tool": "double", "params": {"number": number}} for number in (1, 2)]
+    nothing = {"type": "call", "tool": "refuse"}
+    told, errors = answers_to([str(SERVED)], *calls, nothing, {"type": "cancel", "call_id": []}, [1])
+    assert sorted(answer["content"][0]["text"][:25] for answer in told) == ["2", "4", "The arguments have 1 prob"]
+    assert [answer["error"] for answer in told].count(True) == 1
+    assert "not a request: b'[1]" in errors
 
 
 def test_it_can_be_tried_by_hand_and_says_what_it_does_not_understand() -> None:

@@ -5,7 +5,7 @@ import subprocess
 import anyio
 
 from toolkit import ImageBlock, TextBlock, ToolContext, ToolError, ToolRegistry, tool, tool_with_ctx
-from toolkit.serving import serve_plugin
+from toolkit.plugin_sdk import serve_plugin
 
 
 @tool
