@@ -40,7 +40,7 @@ async def test_a_preset_and_plugins_make_one_registry(tmp_path: Path) -> None:
             - path: PYTHON
               args: ["plugin.py", "${FIRST}", "${SECOND:-a: [default]}", "$5"]
               timeout: 20
-            - {path: PYTHON, args: [plugin.py, "${EMPTY:-}"], prefix: other}
+            - {path: PYTHON, args: [plugin.py, "${EMPTY}", "${EMPTY:-full}", "${NOT_SET:-}"], prefix: other}
         """,
     )
     (tmp_path / "sub").mkdir()
@@ -49,6 +49,8 @@ async def test_a_preset_and_plugins_make_one_registry(tmp_path: Path) -> None:
         assert registry.names == ("read_file", "list_files", "search", "say", "other__say")
         said = await registry.execute(ToolCall("1", "say", "{}"))
         assert said.text == 'one"\n- two a: [default] $5'
+        other = await registry.execute(ToolCall("3", "other__say", "{}"))
+        assert other.text == " full "
         read = await registry.execute(ToolCall("2", "read_file", '{"path": "note.txt"}'))
         assert "hello" in read.text
 
@@ -69,6 +71,7 @@ async def test_what_is_wrong_with_one_plugin_ends_the_others(tmp_path: Path) -> 
 BAD = {
     "no tools": ("model: gpt", r"tools\.yaml: the key 'tools' is missing"),
     "no YAML": ("tools: [", r"tools\.yaml can't be read: while parsing"),
+    "nested without end": ("tools: " + "[" * 5_000, r"tools\.yaml can't be read: maximum recursion"),
     "an unknown preset": (
         "tools: {preset: some}",
         r"tools\.preset: Input should be 'coding', 'readonly', 'all' or 'none'",

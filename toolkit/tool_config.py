@@ -13,8 +13,8 @@
           prefix: weather
 
 Paths count from the folder of the file. ``${NAME}`` and ``${NAME:-default}`` in any text are replaced by variables of
-the environment, after the file has been read as YAML: what they hold can't change its structure. Other keys of the file
-are somebody else's.
+the environment, after the file has been read as YAML: what they hold can't change its structure. The default stands in
+for a variable that is not set or is empty. Other keys of the file are somebody else's.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _read(file: Path) -> Any:
         ) from error
     try:
         content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{file} can't be read: {error}") from error
     if not is_object(content) or "tools" not in content:
         raise ConfigurationError(f"{file}: the key 'tools' is missing")
@@ -150,7 +150,9 @@ def _expanded(value: Any, environment: Mapping[str, str], place: str) -> Any:
 
 def _variable(found: re.Match[str], environment: Mapping[str, str], place: str) -> str:
     name, default = found[1], found[2]
-    value = environment.get(name) or default
+    value = environment.get(name)
+    if not value and default is not None:
+        return default
     if value is None:
         raise ConfigurationError(
             f"{place} needs the environment variable {name}, which is not set: set it, or write ${{{name}:-default}}"
