@@ -10,7 +10,6 @@ from toolkit.loop.outcome import Out
 from toolkit.schema import MalformedJsonError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.handler import Registration
-from toolkit.tools.repair import repair_arguments
 
 __all__ = ["ANSWER_TOOL", "TypedAnswer"]
 
@@ -65,6 +64,8 @@ class TypedAnswer(Generic[Out]):
             try:
                 arguments = self.registration.parse_json(text)
             except MalformedJsonError as error:
+                from toolkit.tools.repair import repair_arguments  # noqa: PLC0415 - slow to import, and rarely needed
+
                 mended = repair_arguments(text)
                 if mended is None:
                     raise error from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +33,8 @@ class PendingApproval:
 
 def pending_approval(ready: Ready[Any]) -> PendingApproval:
     """Return what is to be decided on a call that is ready."""
+    import hashlib  # noqa: PLC0415 - slow to import, and few calls wait
+
     definition = ready.registration.definition
     canonical = ready.registration.arguments.dump_json(ready.arguments)
     schema = json.dumps(definition.parameters, sort_keys=True, separators=(",", ":"))

@@ -18,12 +18,16 @@ __all__ = [
     "MaxIterations",
     "Out",
     "ResultAsAnswer",
+    "Snapshot",
     "StopCondition",
     "TerminationReason",
     "Timeout",
     "ToolLoopResult",
     "UsageLimit",
 ]
+
+Snapshot: TypeAlias = dict[str, Any]
+"""A saved loop as plain JSON: what `json.dumps` takes as it is."""
 
 Out = TypeVar("Out", default=None)
 
@@ -134,4 +138,4 @@ class ToolLoopResult(Generic[Out]):
     iterations: int
     tool_rounds: int
     reason: TerminationReason
-    snapshot: dict[str, Any] | None = None
+    snapshot: Snapshot | None = None

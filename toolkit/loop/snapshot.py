@@ -6,21 +6,19 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticSerializationError
 
 from toolkit.chat import ResponseFormat
 from toolkit.errors import LoopUsageError
+from toolkit.loop.outcome import Snapshot
 from toolkit.loop.state import FrozenState
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["SavedLoop", "SavedRequest", "Snapshot", "dump_snapshot", "load_snapshot"]
-
-Snapshot: TypeAlias = dict[str, Any]
-"""Plain JSON: what `json.dumps` takes as it is."""
+__all__ = ["SavedLoop", "SavedRequest", "dump_snapshot", "load_snapshot"]
 
 _VERSION = 1
 

@@ -23,7 +23,6 @@ import typing_extensions
 
 from toolkit.errors import SchemaError
 from toolkit.schema.arguments import ArgumentsParser
-from toolkit.schema.docstring import read_docstring
 from toolkit.schema.signature import NOTHING, CallableKind, Signature, read_signature
 
 __all__ = ["FunctionSchema", "function_schema"]
@@ -101,6 +100,8 @@ def function_schema(
     from toolkit.schema.typed_arguments import TypedArguments  # noqa: PLC0415
 
     signature = read_signature(function, context=context, receiver=receiver, localns=localns)
+    from toolkit.schema.docstring import read_docstring  # noqa: PLC0415 - slow to import, and no need without a tool
+
     documentation = read_docstring(getattr(signature.described_by, "__doc__", None))
     fields = collect_fields(signature, documentation, strict=strict)
     return FunctionSchema(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from hashlib import sha256
 
 from toolkit.errors import ConfigurationError
 from toolkit.tools.settings import check_setting
@@ -49,5 +48,7 @@ def legal_names(names: Sequence[str]) -> list[str]:
 
 
 def _hashed(plain: str, name: str) -> str:
+    from hashlib import sha256  # noqa: PLC0415 - slow to import, and few names are too long
+
     digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
     return f"{plain[: _LONGEST - _HASH - 1]}_{digest}"
