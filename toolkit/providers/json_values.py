@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-__all__ = ["as_bytes", "as_items", "as_mapping", "as_text"]
+__all__ = ["as_bytes", "as_count", "as_items", "as_key", "as_mapping", "as_text"]
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
@@ -24,6 +25,18 @@ def as_items(value: object) -> Sequence[Mapping[str, Any]]:
 def as_text(value: object) -> str:
     """Return a text, else an empty one."""
     return value if isinstance(value, str) else ""
+
+
+def as_count(value: object) -> int | None:
+    """Return how many of something there are, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        return None
+    return int(value)
+
+
+def as_key(value: object) -> int | str | None:
+    """Return what tells a part from others, else None."""
+    return value if isinstance(value, int | str) else None
 
 
 def as_bytes(value: object) -> bytes:

@@ -30,7 +30,7 @@ from toolkit.chat import (
 from toolkit.providers.anthropic.encode import PROVIDER
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
-from toolkit.providers.json_values import as_items, as_mapping, as_text
+from toolkit.providers.json_values import as_count, as_items, as_key, as_mapping, as_text
 
 __all__ = ["StreamDecoder", "decode_message", "decode_usage"]
 
@@ -102,11 +102,11 @@ class StreamDecoder:
         event = as_mapping(from_json(data))
         match event.get("type"):
             case "content_block_delta":
-                yield from self._reply.more(event.get("index"), as_mapping(event.get("delta")))
+                yield from self._reply.more(as_key(event.get("index")), as_mapping(event.get("delta")))
             case "content_block_start":
-                yield from self._reply.begin(event.get("index"), as_mapping(event.get("content_block")))
+                yield from self._reply.begin(as_key(event.get("index")), as_mapping(event.get("content_block")))
             case "content_block_stop":
-                yield from self._reply.end(event.get("index"))
+                yield from self._reply.end(as_key(event.get("index")))
             case "message_start":
                 self._reply.learn(as_mapping(event.get("message")))
             case "message_delta":
@@ -135,12 +135,12 @@ class StreamDecoder:
 def decode_usage(usage: object) -> Usage:
     """Return what a request cost; zeros where the server did not say."""
     told = as_mapping(usage)
-    read = told.get("cache_read_input_tokens")
-    wrote = told.get("cache_creation_input_tokens")
+    read = as_count(told.get("cache_read_input_tokens"))
+    wrote = as_count(told.get("cache_creation_input_tokens"))
     return Usage(
-        input_tokens=(told.get("input_tokens") or 0) + (read or 0) + (wrote or 0),
-        output_tokens=told.get("output_tokens") or 0,
-        reasoning_tokens=as_mapping(told.get("output_tokens_details")).get("thinking_tokens"),
+        input_tokens=(as_count(told.get("input_tokens")) or 0) + (read or 0) + (wrote or 0),
+        output_tokens=as_count(told.get("output_tokens")) or 0,
+        reasoning_tokens=as_count(as_mapping(told.get("output_tokens_details")).get("thinking_tokens")),
         cache_read_tokens=read,
         cache_write_tokens=wrote,
     )
@@ -165,7 +165,7 @@ class _Reply:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
-        self._blocks: dict[Any, _Block] = {}
+        self._blocks: dict[int | str | None, _Block] = {}
         self._calls = 0
         self._told: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
@@ -175,7 +175,7 @@ class _Reply:
         self._told |= {name: value for name, value in told.items() if value is not None}
         self._usage |= {name: value for name, value in as_mapping(told.get("usage")).items() if value is not None}
 
-    def begin(self, index: object, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def begin(self, index: int | str | None, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
         block = self._blocks[index] = _Block(began, self._calls)
         match block.kind:
             case "text":
@@ -189,7 +189,7 @@ class _Reply:
             case _:
                 pass
 
-    def more(self, index: object, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def more(self, index: int | str | None, delta: Mapping[str, Any]) -> Iterator[StreamEvent]:
         block = self._blocks.get(index)
         if block is None:
             return
@@ -209,7 +209,7 @@ class _Reply:
             case _:
                 pass
 
-    def end(self, index: object) -> Iterator[StreamEvent]:
+    def end(self, index: int | str | None) -> Iterator[StreamEvent]:
         """Say that a call without arguments has none, where the server said nothing of them."""
         block = self._blocks.get(index)
         if block is not None and block.kind == "tool_use" and not any(block.pieces):

@@ -34,7 +34,7 @@ from toolkit.errors import BadResponseError, ContentFilteredError
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.encode import PROVIDER
-from toolkit.providers.json_values import as_bytes, as_items, as_mapping, as_text
+from toolkit.providers.json_values import as_bytes, as_count, as_items, as_mapping, as_text
 
 __all__ = ["StreamDecoder", "decode_answer", "decode_usage"]
 
@@ -119,12 +119,13 @@ class StreamDecoder:
 def decode_usage(usage: object) -> Usage:
     """Return what a request cost; zeros where the server did not say."""
     told = as_mapping(usage)
-    thought = told.get("thoughtsTokenCount")
+    thought = as_count(told.get("thoughtsTokenCount"))
     return Usage(
-        input_tokens=(told.get("promptTokenCount") or 0) + (told.get("toolUsePromptTokenCount") or 0),
-        output_tokens=(told.get("candidatesTokenCount") or 0) + (thought or 0),
+        input_tokens=(as_count(told.get("promptTokenCount")) or 0)
+        + (as_count(told.get("toolUsePromptTokenCount")) or 0),
+        output_tokens=(as_count(told.get("candidatesTokenCount")) or 0) + (thought or 0),
         reasoning_tokens=thought,
-        cache_read_tokens=told.get("cachedContentTokenCount"),
+        cache_read_tokens=as_count(told.get("cachedContentTokenCount")),
     )
 
 

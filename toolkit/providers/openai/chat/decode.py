@@ -31,7 +31,7 @@ from toolkit.chat import (
 )
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
-from toolkit.providers.json_values import as_bytes, as_items, as_mapping, as_text
+from toolkit.providers.json_values import as_bytes, as_count, as_items, as_key, as_mapping, as_text
 from toolkit.providers.openai.chat.encode import PROVIDER, Reading
 
 __all__ = ["StreamDecoder", "decode_completion", "decode_usage"]
@@ -129,14 +129,14 @@ def decode_usage(usage: object) -> Usage:
     told = as_mapping(usage)
     prompt = as_mapping(told.get("prompt_tokens_details"))
     completion = as_mapping(told.get("completion_tokens_details"))
-    cached = prompt.get("cached_tokens")
+    cached = as_count(prompt.get("cached_tokens"))
     cost = told.get("cost")
     return Usage(
-        input_tokens=told.get("prompt_tokens") or 0,
-        output_tokens=told.get("completion_tokens") or 0,
-        reasoning_tokens=completion.get("reasoning_tokens"),
-        cache_read_tokens=told.get("prompt_cache_hit_tokens") if cached is None else cached,
-        cache_write_tokens=prompt.get("cache_write_tokens"),
+        input_tokens=as_count(told.get("prompt_tokens")) or 0,
+        output_tokens=as_count(told.get("completion_tokens")) or 0,
+        reasoning_tokens=as_count(completion.get("reasoning_tokens")),
+        cache_read_tokens=as_count(told.get("prompt_cache_hit_tokens")) if cached is None else cached,
+        cache_write_tokens=as_count(prompt.get("cache_write_tokens")),
         cost=float(cost) if isinstance(cost, (int, float)) else None,
     )
 
@@ -164,7 +164,7 @@ class _Reply:
         self._audio: list[str] = []
         self._images: list[ImageBlock] = []
         self._calls: list[_Call] = []
-        self._positions: dict[Any, int] = {}
+        self._positions: dict[int | str, int] = {}
 
     def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         for field in _REASONING_FIELDS:
@@ -198,7 +198,7 @@ class _Reply:
         """Put an item that the server wants back together from its pieces."""
         kind = as_text(piece.get("type"))
         if kind.startswith("reasoning."):
-            detail = self._details.setdefault((piece.get("index", position), kind), {})
+            detail = self._details.setdefault((as_key(piece.get("index", position)), kind), {})
             for name, value in piece.items():
                 if name in _SPOKEN_DETAILS and isinstance(value, str):
                     detail[name] = detail.get(name, "") + value
@@ -207,7 +207,7 @@ class _Reply:
 
     def _read_call(self, piece: Mapping[str, Any], position: int) -> ArgumentsDelta:
         # Some servers leave the index out, others give each call index 0 and an id of its own.
-        key: Any = piece.get("index")
+        key = as_key(piece.get("index"))
         key = position if key is None else key
         call_id = as_text(piece.get("id"))
         known = self._positions.get(key)

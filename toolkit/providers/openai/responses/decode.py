@@ -30,7 +30,7 @@ from toolkit.chat import (
 )
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
-from toolkit.providers.json_values import as_bytes, as_items, as_mapping, as_text
+from toolkit.providers.json_values import as_bytes, as_count, as_items, as_key, as_mapping, as_text
 from toolkit.providers.openai.responses.encode import PROVIDER
 
 __all__ = ["StreamDecoder", "decode_response", "decode_usage"]
@@ -118,7 +118,7 @@ class StreamDecoder:
         self._names = names
         self._request_id = request_id
         self._items: list[tuple[int, Mapping[str, Any]]] = []
-        self._calls: dict[object, _Call] = {}
+        self._calls: dict[int | str | None, _Call] = {}
         self._response: ChatResponse | None = None
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
@@ -129,7 +129,7 @@ class StreamDecoder:
             ValueError: It is not JSON.
         """
         event = as_mapping(from_json(data))
-        kind = event.get("type")
+        kind = as_text(event.get("type"))
         if kind in _TEXT_DELTAS:
             yield TextDelta(as_text(event.get("delta")))
         elif kind in _REASONING_DELTAS:
@@ -144,7 +144,7 @@ class StreamDecoder:
             yield from self._end_item(event)
         elif kind in _ENDINGS:
             self._end(as_mapping(event.get("response")))
-        elif kind == "error" or (kind is None and event.get("error")):
+        elif kind == "error" or (not kind and event.get("error")):
             raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
 
     def finish(self) -> ResponseDone:
@@ -209,11 +209,11 @@ def decode_usage(usage: object) -> Usage:
     read = as_mapping(told.get("input_tokens_details"))
     wrote = as_mapping(told.get("output_tokens_details"))
     return Usage(
-        input_tokens=told.get("input_tokens") or 0,
-        output_tokens=told.get("output_tokens") or 0,
-        reasoning_tokens=wrote.get("reasoning_tokens"),
-        cache_read_tokens=read.get("cached_tokens"),
-        cache_write_tokens=read.get("cache_write_tokens"),
+        input_tokens=as_count(told.get("input_tokens")) or 0,
+        output_tokens=as_count(told.get("output_tokens")) or 0,
+        reasoning_tokens=as_count(wrote.get("reasoning_tokens")),
+        cache_read_tokens=as_count(read.get("cached_tokens")),
+        cache_write_tokens=as_count(read.get("cache_write_tokens")),
     )
 
 
@@ -249,7 +249,9 @@ def _image(item: Mapping[str, Any]) -> ImageBlock:
     return ImageBlock(as_bytes(item.get("result")), media_type=media_type)
 
 
-def _key(event: Mapping[str, Any]) -> object:
+def _key(event: Mapping[str, Any]) -> int | str | None:
     """Return what tells the items of a response apart; llama.cpp leaves the index out."""
-    index = event.get("output_index")
-    return (event.get("item_id") or as_mapping(event.get("item")).get("id")) if index is None else index
+    index = as_key(event.get("output_index"))
+    if index is None:
+        return as_key(event.get("item_id")) or as_key(as_mapping(event.get("item")).get("id"))
+    return index
