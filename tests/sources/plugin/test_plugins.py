@@ -312,6 +312,24 @@ async def test_what_it_says_on_standard_error_is_logged(caplog: pytest.LogCaptur
     assert any("giving up" in record.getMessage() for record in caplog.records)
 
 
+async def test_calls_that_outlive_the_block_are_told_that_it_is_closed() -> None:
+    results: list[ToolResult] = []
+
+    async def call(tools: ToolRegistry) -> None:
+        results.append(await say(tools))
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            async with plugin_tools(sys.executable, [str(FAULTY), "silent"]) as tools:
+                for _ in range(2):
+                    tasks.start_soon(call, ToolRegistry(tools))
+                    await anyio.wait_all_tasks_blocked()
+            await call(ToolRegistry(tools))
+    assert "may have taken effect" in results[0].text
+    for result in results[1:]:
+        assert result.text == "plugin faulty.py: its tools are closed; use them inside of `async with`"
+
+
 async def test_its_children_end_with_the_block_also_when_it_was_killed() -> None:
     async with faulty("children") as tools:
         child = int((await say(tools)).text)

@@ -107,6 +107,10 @@ class PluginSession:
         self._tasks = tasks
         return cast("Description", (await self._started()).description)
 
+    def close(self) -> None:
+        """Let no call start the plugin again."""
+        self._tasks = None
+
     async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext[Any]) -> ToolOutput:
         """Have a tool run and return its output.
 
@@ -168,10 +172,11 @@ class PluginSession:
     # the process
 
     async def _started(self) -> _Running:
-        assert self._tasks is not None
         if self._running is not None:
             return self._running
         async with self._starting:
+            if self._tasks is None:
+                raise PluginError(f"plugin {self.name}: its tools are closed; use them inside of `async with`")
             if self._running is None:
                 if self._failures:
                     await anyio.sleep(min(_FIRST_PAUSE * 2 ** (self._failures - 1), _LONGEST_PAUSE))

@@ -58,6 +58,7 @@ class PluginTools:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._tasks is not None
+        self._session.close()
         self._tasks.cancel_scope.cancel()
         # Not told of the body's exception: it leaves as itself, not in a group.
         await self._tasks.__aexit__(None, None, None)
