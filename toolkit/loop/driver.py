@@ -605,9 +605,10 @@ class Driver(Generic[Ctx, Out]):
         policy = self._policy
         if self._listener is not None or self._budget is not None or policy.before or policy.approve:
             return False
-        return not any(
-            isinstance(one, Refused) or one.asks is not None or one.registration.options.sequential for one in calls
-        )
+        for call in calls:
+            if isinstance(call, Refused) or call.asks is not None or call.registration.options.sequential:
+                return False
+        return True
 
     async def _apply(self, verdict: Verdict[Ctx]) -> None:
         """Feed the machine what was decided on a call."""
