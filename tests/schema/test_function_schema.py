@@ -709,14 +709,33 @@ def test_a_wrapper_that_passes_everything_on_has_the_parameters_of_what_it_wraps
     assert list(function_schema(narrowing(two)).parameters["properties"]) == ["x"]
 
 
+def test_a_wrapper_that_can_only_be_called_by_position_is() -> None:
+    @functools.wraps(two)
+    def logged(*args: int) -> int:
+        return two(*args)
+
+    assert call(logged, '{"y": 2, "x": 40}') == 42
+    assert call(functools.partial(logged, 40), '{"y": 2}') == 42
+    assert call(functools.singledispatch(two), '{"y": 2, "x": 40}') == 42
+    assert call(passing(two), '{"y": 2, "x": 40}') == 42
+
+
 def test_what_a_partial_has_bound_is_no_parameter() -> None:
     database = object()
 
     def query(database: object, text: str, *, limit: int) -> Any:
+        """Query.
+
+        Args:
+            database: Bound, and no warning.
+            text: What to look for.
+            limit: Bound as well.
+        """
         return database, text, limit
 
     bound = functools.partial(query, database, limit=3)
     assert list(function_schema(bound).parameters["properties"]) == ["text"]
+    assert function_schema(bound).warnings == ()
     assert call(bound, '{"text": "a"}') == (database, "a", 3)
 
 

@@ -132,12 +132,12 @@ def _name_of(function: Any, given: str | None, subject: str) -> str:
 
 def _binder(signature: Signature) -> Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None:
     kinds = {parameter.kind for parameter in signature.parameters}
-    if inspect.Parameter.POSITIONAL_ONLY not in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+    takes_all = signature.is_called_by_position or inspect.Parameter.VAR_POSITIONAL in kinds
+    if inspect.Parameter.POSITIONAL_ONLY not in kinds and not takes_all:
         return None
-    has_rest = inspect.Parameter.VAR_POSITIONAL in kinds
     by_position = (
         (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        if has_rest
+        if takes_all
         else (inspect.Parameter.POSITIONAL_ONLY,)
     )
     names = [parameter.name for parameter in signature.parameters if parameter.kind in by_position]

@@ -44,6 +44,7 @@ class Signature:
 
     `context_hint` is None where no context was asked for. `return_hint` is `NOTHING` where there is none, or none that
     can be resolved. `hidden` are the parameters that no model sees: receiver, context, and what a partial has bound.
+    `is_called_by_position` is true of a wrapper that can't be called by name although what it wraps can.
     """
 
     subject: str
@@ -52,6 +53,7 @@ class Signature:
     return_hint: Any
     kind: CallableKind
     hidden: frozenset[str]
+    is_called_by_position: bool
     described_by: Any = field(repr=False)
     namespace: Mapping[str, Any] = field(repr=False)
 
@@ -74,8 +76,8 @@ def read_signature(
     subject = _subject(function)
     if not callable(function):
         raise SchemaError(subject, "it can't be called: give a function, a method or an object with __call__")
-    source, bound = _source_of(function)
     found = _raw_parameters(function, subject)
+    source, bound = _source_of(function)
     parameters = [parameter for parameter in found if parameter.name not in bound]
     if receiver:
         _take_first(parameters, subject, "the receiver (self or cls)")
@@ -112,7 +114,8 @@ def read_signature(
         context_hint=context_hint,
         return_hint=_resolve_return(source, globalns, namespace),
         kind=kind_of(function),
-        hidden=frozenset(p.name for p in found) - {p.name for p in parameters},
+        hidden=(bound | {p.name for p in found}) - {p.name for p in parameters},
+        is_called_by_position=_wants_positions(function),
         described_by=source,
         namespace={**globalns, **namespace},
     )
@@ -131,6 +134,7 @@ def _source_of(function: Any) -> tuple[Any, frozenset[str]]:
     for _ in range(100):
         if isinstance(function, functools.partial):
             bound.update(function.keywords)
+            bound.update(list(_raw_signature(function.func).parameters)[: len(function.args)])
             function = function.func
         elif isinstance(function, types.MethodType):
             function = function.__func__
@@ -151,6 +155,15 @@ def _passes_on(wrapper: Any) -> bool:
         return False
     code = getattr(wrapper, "__code__", None)
     return code is None or bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
+
+
+def _wants_positions(function: Any) -> bool:
+    while isinstance(function, (functools.partial, types.MethodType)):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    code = getattr(function, "__code__", None)
+    if code is None or getattr(function, "__wrapped__", None) is None or not _passes_on(function):
+        return False
+    return not code.co_flags & inspect.CO_VARKEYWORDS or hasattr(function, "dispatch")  # of `functools.singledispatch`
 
 
 def _raw_parameters(function: Any, subject: str) -> list[inspect.Parameter]:

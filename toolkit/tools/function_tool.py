@@ -315,8 +315,10 @@ def _warn(function: Any, problem: str) -> None:
 
 
 def _described(function: Any) -> str:
+    while isinstance(function, partial):
+        function = cast("Any", function.func)
     inner = getattr(function, "__func__", function)
-    return f"function '{getattr(inner, '__qualname__', repr(inner))}'"
+    return f"function '{getattr(inner, '__qualname__', type(inner).__qualname__)}'"
 
 
 def _is_content(hint: Any) -> bool:
