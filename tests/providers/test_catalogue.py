@@ -4,8 +4,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from toolkit import ConfigurationError, ProviderAuthError
 from toolkit.providers import provider_for
@@ -64,7 +66,8 @@ class Wrong:
         ),
         Wrong("gpt-5-mini", "did you mean 'openai:gpt-5-mini'?"),
         Wrong("qwen3", "'qwen3' names no provider; there are 'openai:', 'openai-responses:', 'anthropic:', 'google:'"),
-        Wrong("cohere:command", "no provider is named 'cohere'; there are 'openai:'"),
+        Wrong("ollama:qwen3", "no provider is named 'ollama'; there are 'openai:'"),
+        Wrong("vllm:qwen3", "a server that speaks OpenAI's chat completions is 'openai:' with a base_url"),
         Wrong("", "'' names no provider; there are 'openai:'"),
         Wrong("openai:", "'openai:' names no model: say which one, as in 'openai:gpt-5-mini'"),
         Wrong("anthropic", "'anthropic' names no model"),
@@ -75,6 +78,30 @@ def test_a_wrong_name_says_what_is_near(wrong: Wrong) -> None:
     with pytest.raises(ConfigurationError) as caught:
         provider_for(wrong.name)
     assert wrong.says in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["openai:m", "openai-responses:m", "anthropic:m", "google:m"])
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"timeout": 0}, "timeout must be more than 0 seconds, not 0"),
+        ({"timeout": "5"}, "timeout must be a number or a timedelta, not '5'"),
+        ({"base_url": "example.com"}, "base_url is not an address"),
+        ({"base_url": 80}, "base_url must be text, not 80"),
+        ({"api_key": SecretStr("sk-very-secret")}, "api_key must be text, not a SecretStr"),
+    ],
+    ids=["no time", "time as text", "no address", "address as number", "wrapped key"],
+)
+def test_a_wrong_setting_is_named_when_the_provider_is_made(name: str, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        provider_for(name, **{"api_key": "key", **settings})
+    assert says in str(caught.value)
+    assert "sk-very-secret" not in str(caught.value)
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="the name of a provider must be text, not None"):
+        provider_for(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_no_key_is_told_when_the_provider_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

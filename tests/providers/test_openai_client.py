@@ -552,6 +552,21 @@ async def test_a_timeout_counts_for_the_whole_answer_and_closes_the_connection(
         assert await anyio.to_thread.run_sync(hang.has_left.wait, 5)
 
 
+async def test_a_timeout_of_the_provider_ends_a_stream_that_never_falls_silent(server: Server) -> None:
+    server.answers[:] = [Answer(pieces=events(chunk({"content": "He"}), chunk({"content": "llo."})))]
+    for seconds in (0.2, 2.0, 20.0):
+        async with OpenAIProvider("test-1", base_url=server.url, timeout=timedelta(seconds=seconds)) as provider:
+            heard: list[StreamEvent] = []
+            with pytest.raises(ProviderTimeoutError, match=f"within {seconds:g} s"):
+                async with aclosing(provider.stream(REQUEST)) as stream:
+                    async for event in stream:
+                        heard.append(event)
+                        await anyio.sleep(seconds)
+        if heard:  # a busy machine may take longer to send the request
+            break
+    assert heard[0] == TextDelta("He")
+
+
 @pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
 @pytest.mark.parametrize("silence", SILENT)
 async def test_cancelling_closes_the_connection(server: Server, silence: str, streams: bool) -> None:

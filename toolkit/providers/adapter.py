@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent
+from toolkit.errors import ConfigurationError
 from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_url, without_credentials
+from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 __all__ = ["Adapter", "Decoder"]
 
@@ -41,16 +43,23 @@ class Adapter(ABC):
         model: The model's name as the server knows it.
         name: What errors call the provider.
         base_url: Where requests go.
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the client.
         clients: What holds the connections.
 
     Raises:
-        ConfigurationError: `base_url` is not an address.
+        ConfigurationError: There is no model, `base_url` is not an address, or `timeout` no time.
     """
 
-    def __init__(self, model: str, *, name: str, base_url: str, clients: ClientOfLoop[Any]) -> None:
+    def __init__(
+        self, model: str, *, name: str, base_url: str, timeout: Duration | None, clients: ClientOfLoop[Any]
+    ) -> None:
+        check_setting("model", model, str)
+        if not model.strip():
+            raise ConfigurationError("model is empty: name one, as the server knows it")
         self.model = model
         self.name = name
         self._base_url = checked_url(base_url)
+        self._timeout = to_seconds(timeout, "timeout")
         self._clients = clients
 
     def __repr__(self) -> str:
@@ -101,7 +110,7 @@ class Adapter(ABC):
 
     def _timeout_of(self, request: ChatRequest) -> float | None:
         """Return the seconds for a request; None leaves it to the client."""
-        return request.timeout
+        return self._timeout if request.timeout is None else request.timeout
 
     @abstractmethod
     async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self, cast
 
 from toolkit.chat import Provider
 from toolkit.errors import ConfigurationError
+from toolkit.tools.settings import check_setting
 
 __all__ = ["ClosableProvider", "provider_for"]
 
@@ -79,6 +80,7 @@ def provider_for(name: str, **settings: Any) -> ClosableProvider:
         ModuleNotFoundError: The SDK is not installed; it names the extra.
         ProviderAuthError: There is no key.
     """
+    check_setting("the name of a provider", name, str)
     prefix, colon, model = name.partition(":")
     prefix = prefix.strip().lower()
     entry = _ENTRIES.get(prefix)
@@ -100,5 +102,6 @@ def _unknown(name: str, prefix: str, *, has_model: bool) -> str:
         hint = "did you mean " + " or ".join([f"'{other}:'" for other in near]) + "?"
     else:
         hint = "there are " + ", ".join([f"'{other}:'" for other in _ENTRIES])
+        hint += "; a server that speaks OpenAI's chat completions is 'openai:' with a base_url."
     what = f"no provider is named '{prefix}'" if has_model else f"'{name}' names no provider"
     return f"{what}; {hint} A name is the provider and the model, as in 'openai:gpt-5-mini'"

@@ -21,6 +21,7 @@ from pydantic_core import from_json
 from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.failures import Failures, request_id_of
+from toolkit.tools.settings import check_setting
 
 __all__ = [
     "Answer",
@@ -234,6 +235,7 @@ def checked_url(url: str) -> str:
     Raises:
         ConfigurationError: It can't; the URL is not shown, since it may hold a password.
     """
+    check_setting("base_url", url, str)
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -249,7 +251,10 @@ def checked_key(key: str, provider: str) -> str:
 
     Raises:
         ProviderAuthError: It has letters that no key has.
+        ConfigurationError: It is no text.
     """
+    if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a pydantic.SecretStr, say
+        raise ConfigurationError(f"api_key must be text, not a {type(key).__name__}")
     key = key.strip()
     if not key.isascii() or not key.isprintable():
         raise ProviderAuthError(provider, "the key has letters that no header can hold: copy it anew")

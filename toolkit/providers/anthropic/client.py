@@ -8,7 +8,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
-from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, RequestOptions, not_given
+from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, RequestOptions
 
 from toolkit.chat import ChatRequest, ChatResponse
 from toolkit.errors import ProviderAuthError
@@ -17,6 +17,7 @@ from toolkit.providers.anthropic.decode import StreamDecoder, decode_message
 from toolkit.providers.anthropic.encode import DIALECT, CacheTime, MessagesEncoder
 from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
+from toolkit.tools.settings import Duration
 
 __all__ = ["AnthropicProvider"]
 
@@ -41,7 +42,8 @@ class AnthropicProvider(Adapter):
         api_key: None takes ``ANTHROPIC_API_KEY``. A server on this machine needs none, and the variable is not sent
             there.
         base_url: Where the server is, without ``/v1``. None takes ``ANTHROPIC_BASE_URL``, else Anthropic's own.
-        timeout: Seconds for a request that doesn't set its own; None leaves it to the SDK (ten minutes).
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
+            which waits ten minutes for each piece.
         headers: Sent with each request, such as ``anthropic-beta``.
         options: Fields for each request, such as `AnthropicOptions`; `ChatRequest.options` go over them.
         max_tokens: The limit for requests that set none: Anthropic wants one. What today's models all can give.
@@ -49,8 +51,8 @@ class AnthropicProvider(Adapter):
             conversation costs a tenth for it: marks the end of the tools, of the system text, and of the messages.
             None marks nothing, which is right where no second request follows.
         name: What errors call it.
-        client: A client of your own, for a proxy or other credentials; it is not closed, and `api_key`, `base_url`,
-            `headers`, `timeout` are its own matter.
+        client: A client of your own, for a proxy or other credentials; it is not closed, and `api_key`, `base_url` and
+            `headers` are its own matter.
 
     Raises:
         ProviderAuthError: There is no key and the server is not on this machine.
@@ -62,7 +64,7 @@ class AnthropicProvider(Adapter):
         *,
         api_key: str | None = None,
         base_url: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         max_tokens: int = 16_384,
@@ -79,10 +81,10 @@ class AnthropicProvider(Adapter):
             model,
             name=name,
             base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL,
+            timeout=timeout,
             clients=ClientOfLoop(self._make_client, close=AsyncAnthropic.close, is_closed=AsyncAnthropic.is_closed),
         )
         self._api_key = checked_key(api_key or _key_for(self._base_url, name), name)
-        self._timeout = timeout
         self._headers = headers
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=AnthropicError)
         self._encoder = MessagesEncoder(
@@ -108,7 +110,6 @@ class AnthropicProvider(Adapter):
             api_key=self._api_key,
             base_url=self._base_url,
             default_headers=self._headers,
-            timeout=not_given if self._timeout is None else self._timeout,
         )
 
     async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:

@@ -29,6 +29,7 @@ from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked
 from toolkit.providers.failures import Failures, secrets_of
 from toolkit.providers.google.decode import StreamDecoder, decode_answer
 from toolkit.providers.google.encode import DIALECT, GenerateEncoder
+from toolkit.tools.settings import Duration
 
 __all__ = ["GoogleProvider"]
 
@@ -59,7 +60,7 @@ class GoogleProvider(Adapter):
             (``GOOGLE_VERTEX_BASE_URL`` for Vertex AI), else Google's own.
         api_version: The version in the address, such as ``v1beta``; None leaves it to ``GOOGLE_GENAI_API_VERSION``,
             else to the SDK.
-        timeout: Seconds for a request that doesn't set its own; None waits for ever.
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None waits for ever.
         headers: Sent with each request.
         options: Settings for each request, as ``google.genai.types.GenerateContentConfigDict`` has them;
             `ChatRequest.options` go over them. A setting that is not known is an error at the first request.
@@ -82,7 +83,7 @@ class GoogleProvider(Adapter):
         api_key: str | None = None,
         base_url: str | None = None,
         api_version: str | None = None,
-        timeout: float | None = 600,
+        timeout: Duration | None = 600,
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         vertexai: bool | None = None,
@@ -99,13 +100,13 @@ class GoogleProvider(Adapter):
             model,
             name=name,
             base_url=base_url or default_url,
+            timeout=timeout,
             clients=ClientOfLoop(
                 _make_client, close=httpx2.AsyncClient.aclose, is_closed=lambda client: client.is_closed
             ),
         )
         key = api_key if self._is_vertex else api_key or _key_for(self._base_url, name)
         self._api_key = None if key is None else checked_key(key, name)
-        self._timeout = timeout
         self._headers = headers
         self._given_client = http_client
         self._encoder = GenerateEncoder(model=model, defaults=options or {})
@@ -139,9 +140,6 @@ class GoogleProvider(Adapter):
 
     def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
-
-    def _timeout_of(self, request: ChatRequest) -> float | None:
-        return self._timeout if request.timeout is None else request.timeout
 
     async def _draft(self, settings: Mapping[str, Any], timeout: float | None) -> httpx2.Request:
         """Return the request with these settings, complete but for the contents."""

@@ -8,12 +8,13 @@ from typing import cast
 from urllib.parse import quote, urlsplit
 
 import httpx2
-from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, OpenAIError, RequestOptions, not_given
+from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, OpenAIError, RequestOptions
 
 from toolkit.errors import ProviderAuthError
 from toolkit.providers.adapter import Adapter
 from toolkit.providers.connection import ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
+from toolkit.tools.settings import Duration
 
 __all__ = ["ApiKey", "OpenAIClient"]
 
@@ -37,7 +38,7 @@ class OpenAIClient(Adapter):
         *,
         api_key: ApiKey | None,
         base_url: str | None,
-        timeout: float | None,
+        timeout: Duration | None,
         headers: Mapping[str, str] | None,
         name: str,
         client: AsyncOpenAI | None,
@@ -49,11 +50,11 @@ class OpenAIClient(Adapter):
             model,
             name=name,
             base_url=base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL,
+            timeout=timeout,
             clients=ClientOfLoop(self._make_client, close=AsyncOpenAI.close, is_closed=AsyncOpenAI.is_closed),
         )
         key = api_key or _key_for(self._base_url, name)
-        self._api_key = checked_key(key, name) if isinstance(key, str) else key
-        self._timeout = timeout
+        self._api_key = key if callable(key) else checked_key(key, name)
         self._headers = headers
         self._is_own = (urlsplit(self._base_url).hostname or "").endswith(_OWN_HOSTS)
         self._given_client = client
@@ -64,7 +65,6 @@ class OpenAIClient(Adapter):
             api_key=self._api_key,
             base_url=self._base_url,
             default_headers=self._headers,
-            timeout=not_given if self._timeout is None else self._timeout,
         )
 
     def _client(self) -> AsyncOpenAI:

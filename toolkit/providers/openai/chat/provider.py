@@ -13,6 +13,7 @@ from toolkit.providers.connection import Answer, Exchange
 from toolkit.providers.openai.chat.decode import StreamDecoder, decode_completion
 from toolkit.providers.openai.chat.encode import ChatEncoder
 from toolkit.providers.openai.client import ApiKey, OpenAIClient
+from toolkit.tools.settings import Duration
 
 __all__ = ["MaxTokensField", "OpenAIProvider"]
 
@@ -34,7 +35,8 @@ class OpenAIProvider(OpenAIClient):
         api_key: None takes ``OPENAI_API_KEY``. A server on this machine needs none, and the variable is not sent
             there. A function is asked before each request.
         base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
-        timeout: Seconds for a request that doesn't set its own; None leaves it to the SDK (ten minutes).
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
+            which waits ten minutes for each piece.
         headers: Sent with each request.
         options: Fields for each request, such as `ChatOptions`; `ChatRequest.options` go over them.
         max_tokens_field: The name of that field; None means ``max_completion_tokens`` at OpenAI and Azure,
@@ -42,8 +44,8 @@ class OpenAIProvider(OpenAIClient):
         reasoning_field: The field in which the model's reasoning is sent back; None means ``reasoning_content``, and
             nothing at OpenAI and Azure, which refuse it. An empty text leaves it out.
         name: What errors call it.
-        client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url`, `headers`,
-            `timeout` are its own matter.
+        client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
+            `headers` are its own matter.
 
     Raises:
         ProviderAuthError: There is no key and the server is not on this machine.
@@ -58,7 +60,7 @@ class OpenAIProvider(OpenAIClient):
         *,
         api_key: ApiKey | None = None,
         base_url: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         max_tokens_field: MaxTokensField | None = None,

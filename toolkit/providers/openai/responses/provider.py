@@ -14,6 +14,7 @@ from toolkit.providers.connection import Answer, Exchange
 from toolkit.providers.openai.client import ApiKey, OpenAIClient
 from toolkit.providers.openai.responses.decode import StreamDecoder, decode_response
 from toolkit.providers.openai.responses.encode import DIALECT, ResponsesEncoder
+from toolkit.tools.settings import Duration
 
 __all__ = ["OpenAIResponsesProvider"]
 
@@ -31,14 +32,15 @@ class OpenAIResponsesProvider(OpenAIClient):
         model: The model's name as the server knows it.
         api_key: As for `OpenAIProvider`.
         base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
-        timeout: Seconds for a request that doesn't set its own; None leaves it to the SDK (ten minutes).
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
+            which waits ten minutes for each piece.
         headers: Sent with each request.
         options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
         seals_reasoning: Whether to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
             reason, which refuse to be asked.
         name: What errors call it.
-        client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url`, `headers`,
-            `timeout` are its own matter.
+        client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
+            `headers` are its own matter.
 
     Raises:
         ProviderAuthError: There is no key and the server is not on this machine.
@@ -53,7 +55,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         *,
         api_key: ApiKey | None = None,
         base_url: str | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         headers: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         seals_reasoning: bool | None = None,
