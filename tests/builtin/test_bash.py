@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,8 @@ async def test_the_end_of_a_long_output_is_shown_and_the_rest_can_be_read(tmp_pa
 
 async def test_what_was_not_kept_is_counted(tmp_path: Path) -> None:
     text = await text_of(bash_tool(tmp_path, BashOptions(max_output_bytes=10)), command="seq 1 1000")
-    assert text == "[The first 3,883 bytes were not kept.]\n\n999\n1000"
+    told = "[The first 3,883 bytes were not kept. Send the output to a file to have all of it.]"
+    assert text == f"{told}\n\n999\n1000"
 
 
 def test_a_tail_keeps_whole_characters() -> None:
@@ -152,6 +154,14 @@ def test_a_tail_keeps_whole_characters() -> None:
     tail.add(b"xyz")
     assert (tail.text(), tail.dropped) == ("axyz", 6)
     assert tail.last(2) == "yz"
+
+
+def test_the_last_of_a_tail_is_as_much_as_is_asked_for_however_small_its_parts() -> None:
+    tail = Tail(1_000)
+    for number in range(100):
+        tail.add(f"{number}\n".encode())
+    assert tail.last(12) == "96\n97\n98\n99\n"
+    assert tail.last(1_000) == tail.text()
 
 
 TREES: dict[str, Callable[[str], str]] = {
@@ -229,6 +239,29 @@ def test_nothing_is_left_when_the_program_is_killed(tmp_path: Path) -> None:
     anyio.run(gone, mark)
 
 
+async def test_a_command_that_stops_its_supervisor_is_ended_in_time(tmp_path: Path) -> None:
+    mark = marked()
+    with anyio.fail_after(60):
+        text = await error_of(bash_tool(tmp_path), command=f"kill -STOP $PPID; sleep {mark}", timeout=0.5)
+    assert text.endswith("It was ended with all that it started.")
+    assert processes(mark) == []
+
+
+async def test_a_time_limit_may_be_a_timedelta(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"timeout": timedelta(seconds=0.2)}
+    with anyio.fail_after(60):
+        text = await error_of(bash_tool(tmp_path, BashOptions(**options)), command="sleep 100")
+    assert "timed out after 0.2s" in text
+
+
+async def test_a_working_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    bash = bash_tool(root)
+    await text_of(bash, command="rm -r $PWD")
+    assert f"the working folder {root} is not there any more" in await error_of(bash, command="ls")
+
+
 async def test_other_tools_of_the_turn_go_on_while_a_command_floods(tmp_path: Path) -> None:
     mark = marked()
     waits: list[float] = []
@@ -276,13 +309,14 @@ def test_a_gigabyte_of_output_takes_little_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        ({"command": "env x " * 5_000}, "too long to be checked"),
         ({"command": "a\0b"}, "can't contain the character NUL"),
         ({"command": "x" * 100_001}, "at most 100,000 can be run"),
         ({"command": ""}, "command"),
         ({"command": "true", "timeout": 0}, "timeout"),
         ({"command": "sleep 100", "timeout": 0.2}, "timed out after 0.2s"),
     ],
-    ids=["NUL", "too long", "empty", "no time", "its own timeout"],
+    ids=["too much to check", "NUL", "too long", "empty", "no time", "its own timeout"],
 )
 async def test_a_bad_command_is_refused(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:
     assert says in await error_of(bash_tool(tmp_path), **arguments)
@@ -313,6 +347,12 @@ async def test_a_person_confirms_commands(is_async: bool, tmp_path: Path) -> Non
         ({"timeout": 0}, "timeout must be more than 0"),
         ({"max_output_bytes": 0}, "max_output_bytes must be 1 or more"),
         ({"env_allowlist": "HOME"}, "several names"),
+        ({"confirm": True}, "confirm must be a function or None, not True"),
+        ({"sandbox": "bwrap"}, "sandbox must be a Bubblewrap or None, not 'bwrap'"),
+        ({"working_folder": "nope"}, "the working folder can't be used: 'nope' can't be used: there is nothing"),
+        ({"working_folder": ".."}, "is outside of the folder"),
+        ({"deny": [3]}, "a pattern in deny must be text or a function, not 3"),
+        ({"allow": 3}, "allow must be a list or the like, not 3"),
         ({"deny": "rm"}, "deny must be several patterns"),
         ({"allow": ["  "]}, "a pattern in allow is empty"),
     ],

@@ -197,7 +197,10 @@ DENIED = [
     "find . -exec rm -rf / \\;", "find / -delete", "eval rm -rf /", "eval 'rm -rf /'", "trap 'rm -rf /' EXIT",
     "sh -c 'rm -rf /'", 'bash -lc "sudo rm -rf /"', "sh -c 'sh -c \"rm -rf /\"'", "su -c 'rm -rf /'",
     "bash <<< 'rm -rf /'", "bash <<EOF\nrm -rf /\nEOF", "cat <<'EOF' | sh\nrm -rf /\nEOF", "echo 'rm -rf /' | sh",
-    "printf 'rm -rf /' | bash -s", "mkfs.ext4 /dev/sda1", "dd bs=1M if=/dev/zero of=/dev/sda", "dd of=/dev/sda",
+    "printf 'rm -rf /' | bash -s", "rm --rec --for /", "rm -rf /usr/..", "rm -rf /etc/../*", "rm -rf /???",
+    "rm -rf ~root", "r\\\nm -rf /", "python3 -c \"import os; os.system('rm -rf /')\"", "perl -e 'system(\"rm -fr /\")'",
+    "ssh host rm -rf /", "alias x='rm -rf /'; x", 'set -- rm -rf /; "$@"', "X=(rm -rf /); ${X[@]}",
+    "find / -exec rm {} +", "mkfs.ext4 /dev/sda1", "dd bs=1M if=/dev/zero of=/dev/sda", "dd of=/dev/sda",
     "python3 -c \"import os; os.system('dd if=/dev/zero of=x')\"", ":(){ :|:& };:", ":() { : | : & } ; :",
     "shutdown -h now",
 ]  # fmt: skip
@@ -213,6 +216,9 @@ OUT_OF_REACH = {
     "in steps": "cd / && rm -rf *",
     "by a link": "ln -s /bin/rm x && ./x -rf /",
     "by a read variable": "read X <<< rm; $X -rf /",
+    "by what is read": "echo / | xargs rm -rf",
+    "by the output of another": "$(which rm) -rf /",
+    "piece by piece": "rm -rf /bin /etc /home /lib /usr /var",
     "by reversed text": "rev <<< '/ fr- mr' | sh",
 }
 
@@ -263,7 +269,8 @@ def test_what_is_allowed_passes(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "rm -rf /tmp/x", "rm -rf build", "rm -rf ./*", "rm -rf ~/x", "rm a", "echo mkfs", "cat dd.txt", "git push",
+        "rm -rf /tmp/x", "rm -rf /var/lib/apt/lists/*", "rm -r /tmp/a/..b",
+        "rm -rf build", "rm -rf ./*", "rm -rf ~/x", "rm a", "echo mkfs", "cat dd.txt", "git push",
         "grep -r 'rm -rf' .", "find / -name x", "python -m pytest -q", "ls /", "echo {a", "make && make install",
     ],
 )  # fmt: skip

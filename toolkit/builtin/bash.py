@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import anyio
+from anyio import to_thread
 from pydantic import Field
 
 from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, CommandRules
@@ -22,8 +23,8 @@ from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.options import to_seconds
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.settings import FUNCTION, Kind, check_settings, to_seconds
 
 __all__ = ["BashOptions", "Confirm", "bash_tool"]
 
@@ -62,11 +63,20 @@ class BashOptions:
     max_output_bytes: int = 4_000_000
 
     def __post_init__(self) -> None:
-        to_seconds(self.timeout, "timeout")
-        if self.max_output_bytes < 1:
-            raise ConfigurationError(f"max_output_bytes must be 1 or more, not {self.max_output_bytes}")
+        check_settings(self, _KINDS, {"max_output_bytes": 1})
         if isinstance(self.env_allowlist, str):
             raise ConfigurationError(f"env_allowlist must be several names, such as [{self.env_allowlist!r}]")
+        # A timedelta is taken too; seconds are kept.
+        object.__setattr__(self, "timeout", to_seconds(self.timeout, "timeout"))
+
+
+_KINDS: Mapping[str, tuple[Kind, ...]] = {
+    "confirm": (FUNCTION, None),
+    "env_allowlist": (Collection, None),
+    "working_folder": (str,),
+    "sandbox": (Bubblewrap, None),
+    "max_output_bytes": (int,),
+}
 
 
 def bash_tool(
@@ -77,8 +87,9 @@ def bash_tool(
     The output streams as updates, its last lines each time. The end of a long output is what the model reads; with a
     `ResultStore` in the loop's configuration it can read the rest by ``read_result``. When the command ends, when its
     time is over, or when the call is cancelled, all processes that it has started are ended, and killed a second later:
-    also those that ignore signals, hold its pipes, or on Linux have made sessions of their own. Needs the extra
-    ``coding``, and a POSIX system.
+    also those that ignore signals, hold its pipes, or on Linux have made sessions of their own. What is out to get away
+    can: from another session it kills its supervisor first, or has a service start it. Only a sandbox holds that.
+    Needs the extra ``coding``, and a POSIX system.
 
     Args:
         root: Where commands start; they are not held in it without a sandbox.
@@ -94,8 +105,11 @@ def bash_tool(
     shell = shutil.which("bash") or shutil.which("sh")
     if shell is None:
         raise ConfigurationError("the tool bash needs a shell, and there is neither bash nor sh in PATH")
-    with folder.open_folder(settings.working_folder) as (_, found):
-        working_folder = folder.path.joinpath(*found.parts)
+    try:
+        with folder.open_folder(settings.working_folder) as (_, found):
+            working_folder = folder.path.joinpath(*found.parts)
+    except ToolFailedError as error:
+        raise ConfigurationError(f"the working folder can't be used: {error.message}") from error
     if settings.sandbox is not None:
         settings.sandbox.check(folder.path)
 
@@ -106,7 +120,7 @@ def bash_tool(
     ) -> ToolOutput:
         """Run a command in bash; each starts anew in the working folder. What it leaves in the background is ended."""
         _check_text(command)
-        rules.check(command)
+        await to_thread.run_sync(rules.check, command, abandon_on_cancel=True)  # a long script takes a while
         if settings.confirm is not None and not await _is_confirmed(settings.confirm, command):
             raise ToolDeniedError("Command was not confirmed by the user.")
         seconds = min(filter(None, (timeout, settings.timeout)), default=None)
@@ -182,4 +196,6 @@ def _text(output: Tail, errors: Tail) -> str:
 
 def _stream(tail: Tail) -> str:
     text = tail.text().rstrip("\n")
-    return f"[The first {tail.dropped:,} bytes were not kept.]\n{text}" if tail.dropped else text
+    if not tail.dropped:
+        return text
+    return f"[The first {tail.dropped:,} bytes were not kept. Send the output to a file to have all of it.]\n{text}"

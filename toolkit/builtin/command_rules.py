@@ -6,14 +6,16 @@ of a script tells what a program will do. `toolkit.builtin.Bubblewrap` is a sand
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase, translate
 from pathlib import PurePosixPath
 from typing import TypeAlias
 
 from toolkit.builtin.shell_commands import Words, read_script
 from toolkit.errors import ConfigurationError, ToolDeniedError
+from toolkit.tools.settings import FUNCTION, check_setting
 
 __all__ = ["DEFAULT_DENY", "CommandPattern", "CommandRules", "removes_everything"]
 
@@ -21,7 +23,7 @@ CommandPattern: TypeAlias = str | Callable[[Words], bool]
 """Words such as ``git push``, each an `fnmatch` pattern; or a function that is asked about the words of a command."""
 
 _OPERATORS = re.compile(r"[;|&(){}<>]")
-_EVERYTHING = re.compile(r"(?:/|~|/\*|~/\*|(?:/\.{0,2})+|/\*+/?)/*\*?")
+_EVERYTHING = re.compile(r"//?|~\w*")
 
 
 def removes_everything(words: Words) -> bool:
@@ -30,21 +32,29 @@ def removes_everything(words: Words) -> bool:
         return False
     options = [word for word in words[1:] if word is not None and word.startswith("-")]
     is_recursive = any(
-        word == "--recursive" or (not word.startswith("--") and re.search("[rR]", word)) for word in options
+        re.search("[rR]", word) if not word.startswith("--") else "--recursive".startswith(word) and word != "--"
+        for word in options
     )
-    return is_recursive and any(
-        word is not None and _EVERYTHING.fullmatch(word) is not None for word in words[1:] if word not in options
-    )
+    return is_recursive and any(word is not None and _is_everything(word) for word in words[1:])
+
+
+def _is_everything(word: str) -> bool:
+    """Return whether a path, whose globs stand for any name, is the root, a home folder, or all that is in one."""
+    return _EVERYTHING.fullmatch(posixpath.normpath(re.sub(r"[*?]+", ".", word))) is not None
 
 
 DEFAULT_DENY: tuple[CommandPattern, ...] = (
     removes_everything,
+    "rm -[rRf]* /",
+    "rm -[rRf]* /[*]",
+    "rm -[rRf]* ~",
     "rm --no-preserve-root",
     "mkfs*",
     "dd if=*",
     "dd of=/dev/*",
     "shred /dev/*",
     "find / -delete",
+    "find / -exec* rm",
     "shutdown",
     "reboot",
     "halt",
@@ -74,8 +84,11 @@ class CommandRules:
         for name, patterns in (("deny", deny), ("allow", allow or ())):
             if isinstance(patterns, str):
                 raise ConfigurationError(f"{name} must be several patterns, such as [{patterns!r}], not one string")
-            if any(isinstance(pattern, str) and not pattern.split() for pattern in patterns):
-                raise ConfigurationError(f"a pattern in {name} is empty: write one like 'git push'")
+            check_setting(name, patterns, Collection)
+            for pattern in patterns:
+                check_setting(f"a pattern in {name}", pattern, str, FUNCTION)
+                if isinstance(pattern, str) and not pattern.split():
+                    raise ConfigurationError(f"a pattern in {name} is empty: write one like 'git push'")
         self._denied = [(_shown(pattern), _denial(pattern)) for pattern in deny]
         self._texts = [(pattern, _in_text(pattern)) for pattern in deny if isinstance(pattern, str)]
         self._allowed = None if allow is None else [_allowance(pattern) for pattern in allow]
@@ -86,6 +99,7 @@ class CommandRules:
 
         Raises:
             ToolDeniedError: It may not run; says which pattern that is about.
+            ToolFailedError: It is too long to be read.
         """
         read = read_script(script)
         for words in (*read.commands, *read.hidden):

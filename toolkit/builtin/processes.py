@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -35,40 +34,33 @@ class Tail:
         dropped: How many came before those that are kept.
     """
 
-    __slots__ = ("_chunks", "_kept", "_most", "dropped")
+    __slots__ = ("_kept", "_most", "dropped")
 
     def __init__(self, most: int) -> None:
-        self._chunks: deque[bytes] = deque()
-        self._kept = 0
+        self._kept = bytearray()
         self._most = most
         self.dropped = 0
 
     def add(self, data: bytes) -> None:
         """Take more, and let go of what is too much."""
-        self._chunks.append(data)
-        self._kept += len(data)
-        while self._kept > self._most:
-            first = self._chunks.popleft()
-            over = min(self._kept - self._most, len(first))
-            if over < len(first):
-                self._chunks.appendleft(first[over:])
-            self._kept -= over
-            self.dropped += over
+        self._kept += data
+        over = max(len(self._kept) - self._most, 0)
+        del self._kept[:over]
+        self.dropped += over
 
     def text(self) -> str:
         """Return what is kept as text; bytes that are no UTF-8 as question marks in a diamond."""
-        data = b"".join(self._chunks)
-        if self.dropped:
-            start = next((index for index in range(min(4, len(data))) if data[index] & 0xC0 != 0x80), 0)
-            data = data[start:]  # from a whole character on
-        return data.decode("utf-8", "replace")
+        return _decoded(self._kept, is_cut=self.dropped > 0)
 
     def last(self, count: int) -> str:
         """Return the last bytes as text."""
-        tail = Tail(count)
-        for chunk in list(self._chunks)[-3:]:
-            tail.add(chunk)
-        return tail.text()
+        return _decoded(self._kept[-count:], is_cut=self.dropped > 0 or len(self._kept) > count)
+
+
+def _decoded(data: bytearray, *, is_cut: bool) -> str:
+    """Return bytes as text, without the rest of a character that was cut in two."""
+    start = next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0) if is_cut else 0
+    return data[start:].decode("utf-8", "replace")
 
 
 async def run_command(
@@ -127,6 +119,10 @@ async def _started(command: Sequence[str], working_folder: Path, environment: Ma
     try:
         return await start_process(supervised, cwd=working_folder, env=environment)
     except OSError as error:
+        if not await anyio.Path(working_folder).is_dir():
+            raise ToolFailedError(
+                f"The command can't be started: the working folder {working_folder} is not there any more."
+            ) from error
         raise ToolFailedError(f"The command can't be started: {error.strerror}.") from error
 
 
@@ -142,6 +138,8 @@ async def _ended(process: Process) -> None:
     assert process.stdin is not None
     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         await process.stdin.aclose()
+    if process.returncode is None:
+        signal_group(process, "SIGCONT")  # the command may have stopped it
     with anyio.move_on_after(_PATIENCE_SECONDS):
         await process.wait()
     if process.returncode is None or process.returncode < 0:

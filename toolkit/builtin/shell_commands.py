@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from toolkit.builtin.name_patterns import expanded_braces
+from toolkit.errors import ToolFailedError
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -31,7 +32,8 @@ _WRAPPERS = frozenset({
 })  # fmt: skip
 _PRINTERS = frozenset({"echo", "printf"})
 _DEEPEST = 5
-_BRACED = re.compile(r"[^\s;|&()<>{}]*(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
+_MOST_WORDS = 500_000
+_BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
 _BARE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*])")
 _SPLIT = "\0"
 _ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
@@ -54,23 +56,44 @@ class ShellScript:
 
 
 def read_script(text: str) -> ShellScript:
-    """Read a script of bash; never raises, whatever it is."""
+    """Read a script of bash, whatever it is.
+
+    Raises:
+        ToolFailedError: It would take too long.
+    """
     reading = _Reading(text)
-    hidden = list(_hidden(reading, 0))
-    # Both are things that the parser misreads: alternatives in braces, and a name that is followed by other letters.
-    spread = _BARE.sub(r"${\1}", _BRACED.sub(lambda match: " ".join(expanded_braces(match[0])), text))
+    effort = _Effort()
+    hidden = list(_hidden(reading, effort, 0))
+    # The parser misreads words over two lines, alternatives in braces, and a name that is followed by other letters.
+    joined = text.replace("\\\n", "")
+    spread = _BARE.sub(r"${\1}", _BRACED.sub(lambda match: " ".join(expanded_braces(match[0])), joined))
     if spread != text:
         again = _Reading(spread)
-        hidden += [*again.commands, *_hidden(again, 0)]
+        hidden += [*again.commands, *_hidden(again, effort, 0)]
     return ShellScript(commands=tuple(reading.commands), hidden=tuple(hidden), doubts=tuple(reading.doubts))
 
 
-def _hidden(reading: _Reading, depth: int) -> Iterator[Words]:
+class _Effort:
+    """How much more may be read of what is inside of commands: it can be many times what is written."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_WORDS
+
+    def spend(self, words: int) -> None:
+        self._left -= words
+        if self._left < 0:
+            raise ToolFailedError(
+                "The command is too long to be checked. Write it to a file and run that, or run it in parts."
+            )
+
+
+def _hidden(reading: _Reading, effort: _Effort, depth: int) -> Iterator[Words]:
     scripts: list[str] = []
     names = {_name_of(words) for words in reading.commands}
     for words in reading.commands:
         name = _name_of(words)
         if name in _WRAPPERS or name in _SHELLS:
+            effort.spend(len(words) ** 2 // 2)
             inner = [words[index:] for index in range(1, len(words))]
             yield from inner
             for rest in inner:
@@ -87,9 +110,10 @@ def _hidden(reading: _Reading, depth: int) -> Iterator[Words]:
         ]
     if depth < _DEEPEST:
         for script in dict.fromkeys(scripts):
+            effort.spend(len(script))
             inner_reading = _Reading(script)
             yield from inner_reading.commands
-            yield from _hidden(inner_reading, depth + 1)
+            yield from _hidden(inner_reading, effort, depth + 1)
 
 
 def _is_script(word: str) -> bool:

@@ -53,7 +53,7 @@ async def start_process(
     return process
 
 
-def signal_group(process: Process, name: Literal["SIGTERM", "SIGKILL"]) -> None:
+def signal_group(process: Process, name: Literal["SIGTERM", "SIGKILL", "SIGCONT"]) -> None:
     """Send a signal to a process and what it started in its group; nothing where they are gone already."""
     try:
         if sys.platform == "win32":
