@@ -9,13 +9,21 @@ from typing import cast
 import anyio
 import httpx2
 from mcp import MCPError
-from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT
+from mcp.types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
 from toolkit.errors import McpError
 from toolkit.sources.mcp.servers import HttpFault, McpServer
 
-__all__ = ["McpAuthError", "McpConnectionError", "McpNotFoundError", "innermost", "is_loss", "to_mcp_error"]
+__all__ = [
+    "McpAuthError",
+    "McpConnectionError",
+    "McpNotFoundError",
+    "innermost",
+    "is_ended_session",
+    "is_loss",
+    "to_mcp_error",
+]
 
 _LONGEST = 600
 _STAND_INS = ("Server returned an error response", "Not Found", "Session terminated")  # for a status, by the SDK
@@ -43,11 +51,21 @@ def innermost(error: BaseException) -> BaseException:
 def is_loss(error: BaseException) -> bool:
     """Whether an error says that the connection or the session may be gone, rather than that a request is wrong."""
     if isinstance(error, MCPError):
-        # An ended session is a status 404, of which the SDK makes this.
-        return error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "terminated" in error.message)
+        return error.code == CONNECTION_CLOSED
     return isinstance(
         error, (httpx2.TransportError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
     )
+
+
+def is_ended_session(error: BaseException, faults: Iterable[HttpFault]) -> bool:
+    """Whether a request was refused, and so not carried out, because the server doesn't know the session anymore.
+
+    MCP has status 404 for that; some servers say 400. What stands in the body beside it is each server's own.
+    """
+    if not isinstance(error, MCPError) or error.code == METHOD_NOT_FOUND:
+        return False
+    statuses = [fault.status for fault in faults]
+    return 404 in statuses or (400 in statuses and "session" in error.message.lower())
 
 
 def to_mcp_error(
@@ -112,7 +130,7 @@ def _of_protocol(error: MCPError) -> tuple[type[McpError], str]:
     message = _short(error.message)
     if error.code == CONNECTION_CLOSED:
         return McpConnectionError, "the connection was closed; did the server end, and is it an MCP server?"
-    if error.code == REQUEST_TIMEOUT:
+    if error.code == REQUEST_TIMEOUT and "timed out" in message:  # some servers mean other things by that code
         return McpConnectionError, f"no answer came in time ({message})"
     if error.code == METHOD_NOT_FOUND:
         return McpNotFoundError, f"it does not know this ({message}); is it an MCP server that offers it?"

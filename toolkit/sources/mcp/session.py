@@ -24,7 +24,7 @@ from mcp.client.session import ElicitationFnT, SamplingFnT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolkit.errors import McpError, ToolkitError
-from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_loss, to_mcp_error
+from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 from toolkit.tools.backend import start_detached
 
@@ -35,6 +35,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("toolkit.sources.mcp")
 _MAX_PAGES = 1_000
 _CLOSE_SECONDS = 5.0
+_END_SECONDS = 1.0
 _PROBE_SECONDS = 5.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
@@ -78,6 +79,7 @@ class McpSession:
         self._is_closing = False
         self._is_stale = False
         self._is_over = True
+        self._under_way = 0
         self._failures = 0
         self._failure: ToolkitError | None = None
 
@@ -109,28 +111,37 @@ class McpSession:
         """
         client = await self._connected()
         faults: list[HttpFault] = []
-        before = faults_of_call.set(faults)
         try:
-            return await make(client)
+            return await self._made_on(client, make, faults)
         except Exception as error:
             failure = to_mcp_error(error, self.server, what, faults=faults)
             inner = innermost(error)
+            was_refused = is_ended_session(inner, faults)
             has_network_failed = any(fault.error is not None for fault in faults)
-            if isinstance(inner, TimeoutError) or not (is_loss(inner) or has_network_failed):
+            if isinstance(inner, TimeoutError) or not (was_refused or is_loss(inner) or has_network_failed):
+                if not is_repeatable and any((fault.status or 0) >= 500 for fault in faults):
+                    raise type(failure)(f"{failure}. It may have taken effect.") from error
                 raise failure from error
             note = await self._revived(client)
-            if not is_repeatable:
+            if not (is_repeatable or was_refused):
                 raise McpConnectionError(f"{failure} It may have taken effect and was not repeated. {note}") from error
-        finally:
-            faults_of_call.reset(before)
-        return await self._repeated(what, make)
-
-    async def _repeated(self, what: str, make: Callable[[Client], Awaitable[T]]) -> T:
         client = await self._connected()
+        faults.clear()
+        try:
+            return await self._made_on(client, make, faults)
+        except Exception as error:
+            raise to_mcp_error(error, self.server, what, faults=faults) from error
+
+    async def _made_on(self, client: Client, make: Callable[[Client], Awaitable[T]], faults: list[HttpFault]) -> T:
+        before = faults_of_call.set(faults)
+        self._under_way += 1
         try:
             return await make(client)
-        except Exception as error:
-            raise to_mcp_error(error, self.server, what) from error
+        finally:
+            faults_of_call.reset(before)
+            self._under_way -= 1
+            if self._client is not client:
+                self._ring()
 
     async def _connected(self) -> Client:
         failures = self._failures
@@ -220,6 +231,7 @@ class McpSession:
                     self._client, self._is_opening, is_open = client, False, True
                     self._ring()
                     await self._attend(client)
+                    await self._let_end()
                     # A server that is gone must not hold up what comes next.
                     scope.deadline = anyio.current_time() + _CLOSE_SECONDS
             if scope.cancelled_caught and not is_open:
@@ -263,6 +275,12 @@ class McpSession:
                     tasks.start_soon(self._list_again, client)
                 await self._bell.wait()
             tasks.cancel_scope.cancel()
+
+    async def _let_end(self) -> None:
+        """Leave a moment to what others have asked of a lost connection: they may have their answer yet."""
+        with anyio.move_on_after(_END_SECONDS):
+            while self._under_way and not self._is_closing:
+                await self._bell.wait()
 
     async def _listen(self, client: Client) -> None:
         """Take the changes of a server that tells them only to who subscribes; subscribe again where that is lost."""

@@ -297,7 +297,8 @@ def mcp_tools(
     One connection serves all calls, several at once. A call that is cancelled or takes too long is cancelled on the
     server, too. A connection that is lost is made again, and the tools are listed again, at the next call or when a
     call fails of it; such a call is repeated only where the server says that the tool reads or is idempotent, else
-    the model is told that it may have taken effect.
+    the model is told that it may have taken effect. A session that the server has ended is opened again in the same
+    way; what it refused for that has not been run, and is sent again.
 
     What the server says of a tool becomes tags: ``read``, ``destructive``, ``idempotent``, ``open_world``. An approval
     hook is asked about each call and sees them; `ToolRegistry.tagged` chooses by them. They are what a server claims:
