@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from toolkit.chat import ToolCall, ToolDefinition
+from toolkit.schema.arguments import decode_json
 from toolkit.schema.nodes import Nodes
-from toolkit.tools.repair import LONGEST_TEXT, nearest_names, repair_arguments, repair_name
+from toolkit.tools.repair import LONGEST_TEXT, nearest_names, plain_name, repair_arguments, repair_name
 
 __all__ = [
     "ARGUMENTS",
@@ -31,7 +33,7 @@ __all__ = [
 
 NAMES = ("name", "tool_name", "tool", "function", "function_name", "action")
 ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "action_input", "tool_input")
-_BESIDE = frozenset({"id", "type", "call_id", "index", "thought", "thoughts", "reasoning"})
+_BESIDE = frozenset({"id", "type", "call_id", "tool_call_id", "index", "thought", "thoughts", "reasoning"})
 _WRAPPERS = ("tool_calls", "calls")
 _NESTED = ("function", "tool_call", "function_call")
 CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_WRAPPERS, *_NESTED})
@@ -59,15 +61,30 @@ class KnownTools:
 
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
         self._definitions = {definition.name: definition for definition in definitions}
+        self._plain_names = tuple(map(plain_name, self._definitions))
 
     def __contains__(self, name: object) -> bool:
         """Whether a name is, or must mean, that of a tool."""
         return isinstance(name, str) and repair_name(name, self._definitions) is not None
 
+    def has_beginning(self, text: str) -> bool:
+        """Whether the name of a tool begins like this, whatever its case and separators."""
+        return any(name.startswith(plain_name(text)) for name in self._plain_names)
+
     def takes_nothing(self, name: str) -> bool:
         """Whether this is surely a tool without parameters."""
         definition = self._definitions.get(repair_name(name, self._definitions) or "")
         return definition is not None and not definition.parameters.get("properties")
+
+    def is_echo(self, name: str, arguments: str) -> bool:
+        """Whether arguments are what the model was told of a tool's parameters, and not values for them."""
+        definition = self._definitions.get(repair_name(name, self._definitions) or "")
+        members = members_of(arguments)
+        return (
+            members.get("type") == '"object"'
+            and members.get("properties", "").startswith("{")
+            and (definition is None or "properties" not in definition.parameters.get("properties", {}))
+        )
 
     def offer(self, name: str) -> str:
         """Return what to tell of a name that is not known."""
@@ -108,6 +125,17 @@ def unreadable(text: str) -> str:
 
 def read_json(text: str) -> str | None:
     """Return strict JSON for a value that surely means one, or None."""
+    if len(text) > LONGEST_TEXT:
+        return None
+    try:
+        text.encode()
+        decode_json(text)
+    except (ValueError, RecursionError):
+        return _repaired(text)
+    return text.strip()
+
+
+def _repaired(text: str) -> str | None:
     wrapped = repair_arguments('{"value": ' + text + "}")
     members = {} if wrapped is None else members_of(wrapped)
     return members["value"] if members.keys() == {"value"} else None
@@ -151,13 +179,16 @@ def calls_in(text: str, tools: KnownTools, *, is_marked: bool) -> list[ToolCall]
         is_marked: Whether something else said that calls follow. Otherwise it must name tools that are known, and say
             nothing else.
 
+    Returns:
+        The calls, as many as tell that there are too many.
+
     Raises:
         UnclearCallError: It says no call, or can't be read.
     """
     read = read_json(text)
     if read is None:
         raise UnclearCallError(unreadable(text))
-    return list(_calls(read, tools, is_marked=is_marked))
+    return list(islice(_calls(read, tools, is_marked=is_marked), MOST_CALLS + 1))
 
 
 def _calls(read: str, tools: KnownTools, *, is_marked: bool) -> Iterator[ToolCall]:
@@ -198,7 +229,10 @@ def _call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -> Too
             raise unknown(tools.offer(name))
         if not given and named[0] not in _TELLING_NAMES:
             raise UnclearCallError('"arguments" are missing.')
-    return ToolCall("", name.strip(), _arguments(members[given[0]] if given else "{}", given))
+    arguments = _arguments(members[given[0]] if given else "{}", given)
+    if tools.is_echo(name, arguments):
+        raise UnclearCallError(f'"{given[0]}" must be values, not their description.')
+    return ToolCall("", name.strip(), arguments)
 
 
 def _arguments(read: str, given: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``: Hermes, Qwen and many others."""
+"""``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``: Hermes, Qwen, and others with tags of their own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from toolkit.parsing.source import Source, Waiting
 __all__ = ["HermesForm"]
 
 _OPEN, _CLOSE, _FUNCTION = "<tool_call>", "</tool_call>", "<function="
+_TAGS = {
+    _OPEN: _CLOSE,
+    "<tools>": "</tools>",  # Qwen Coder
+    "<tool_calls>": "</tool_calls>",  # Jamba
+    "<function_call>": "</function_call>",
+    "<functioncall>": "</functioncall>",
+    "<|tool_call|>": "<|/tool_call|>",  # Granite, Phi
+    "<|START_ACTION|>": "<|END_ACTION|>",  # Command R7B
+    "<|action_start|><|plugin|>": "<|action_end|>",  # InternLM
+}
 _TICK = re.compile("[`~]")
 _WORD = re.compile(r"\w")
 
@@ -20,14 +30,16 @@ class HermesForm:
     """One object, several, or a list of them between the tags; the last closing tag may be missing."""
 
     characters = "<"
-    opening = partial(_OPEN)
+    opening = "|".join(map(partial, _TAGS))
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read the calls of one pair of tags."""
-        if not (yield from source.accepts(_OPEN)):
+        opening = yield from _opening(source)
+        if not opening:
             return None
+        closing = _TAGS[opening]
         if before.is_spoken_of:
-            return _shown(source)
+            return _shown(source, opening, closing)
         character = yield from source.spaces()
         if character == "`":
             yield from source.word(_TICK, 10)
@@ -35,42 +47,49 @@ class HermesForm:
             character = yield from source.spaces()
         if character == "<" and (yield from source.peek(len(_FUNCTION))) == _FUNCTION:
             return None
-        if character not in {"{", "["} and not before.is_line_start:
+        if character not in {"{", "["} and (opening != _OPEN or not before.is_line_start):
             return nothing_more()
         calls: list[ToolCall] = []
         while character in {"{", "["}:
             start = source.length
-            if not (yield from source.value(stop=_CLOSE)):
-                ended = not (yield from source.past(_CLOSE))
+            if not (yield from source.value(stop=closing)):
+                ended = not (yield from source.past(closing))
                 raise UnclearCallError("The call is cut off." if ended else "The brackets of the call don't match.")
             text = source.piece(start)
             try:
                 calls += calls_in(text, tools, is_marked=True)
                 check_count(calls)
             except UnclearCallError:
-                yield from source.past(_CLOSE)
+                yield from source.past(closing)
                 raise
             character = yield from source.spaces(" \t\r\n,;`~")
-        if calls and (not character or (yield from _ends(source))):
+        if calls and (not character or (yield from _ends(source, opening, closing))):
             return calls
-        yield from source.past(_CLOSE)
-        raise UnclearCallError(f"Between {_OPEN} and {_CLOSE} there must be one JSON object.")
+        yield from source.past(closing)
+        raise UnclearCallError(f"Between {opening} and {closing} there must be one JSON object.")
 
 
-def _shown(source: Source) -> Passage:
+def _opening(source: Source) -> Waiting[str]:
+    for tag in _TAGS:
+        if (yield from source.accepts(tag)):
+            return tag
+    return ""
+
+
+def _shown(source: Source, opening: str, closing: str) -> Passage:
     """Go past an example, and the ones that follow it directly."""
     yield from spoken_of(source)
     yield from source.spaces()
-    while (yield from source.accepts(_CLOSE)):
+    while (yield from source.accepts(closing)):
         yield from source.spaces()
-        if not (yield from source.accepts(_OPEN)):
+        if not (yield from source.accepts(opening)):
             return None
         yield from spoken_of(source)
         yield from source.spaces()
     return None
 
 
-def _ends(source: Source) -> Waiting[bool]:
-    if (yield from source.accepts(_CLOSE)):
+def _ends(source: Source, opening: str, closing: str) -> Waiting[bool]:
+    if (yield from source.accepts(closing)):
         return True
-    return (yield from source.peek(len(_OPEN))) == _OPEN
+    return (yield from source.peek(len(opening))) == opening

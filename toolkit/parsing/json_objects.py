@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from toolkit.parsing.calls import ARGUMENTS, CALL_KEYS, NAMES, KnownTools, UnclearCallError, UnknownToolError, calls_in
-from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, stands_alone
+from toolkit.parsing.forms import Outcome, Surroundings, is_over, nothing_more, stands_alone
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["JsonForm"]
@@ -52,7 +52,8 @@ class JsonForm:
             calls = calls_in(text, tools, is_marked=False)
         except UnclearCallError as error:
             is_meant = is_known and named is not None and named["arguments"]
-            if is_meant or (isinstance(error, UnknownToolError) and (yield from _is_all(source, before))):
+            is_unknown = isinstance(error, UnknownToolError) and not before.text.strip()
+            if is_meant or (is_unknown and (yield from is_over(source, before))):
                 raise
             return nothing_more()
         if not (yield from stands_alone(source)):
@@ -81,15 +82,6 @@ def _kind(source: Source) -> Waiting[str]:
     if may_call and (yield from source.spaces()) == ":":
         return "call"
     return "data" if is_quoted else "prose"
-
-
-def _is_all(source: Source, before: Surroundings) -> Waiting[bool]:
-    if before.text.strip():
-        return False
-    there = source.length
-    is_end = (yield from source.spaces()) == ""
-    source.back(there)
-    return is_end
 
 
 def _past_separator(source: Source) -> Waiting[None]:

@@ -1,16 +1,19 @@
-"""``[name(key=value), ...]``: a list of calls as Python writes them; Llama 3.2 and 4 and others."""
+"""``[name(key=value), ...]`` and ``name(key=value)``: calls as Python writes them; Llama 3.2, Gemma and others."""
 
 from __future__ import annotations
 
+from string import ascii_lowercase
+
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count
-from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, stands_alone
+from toolkit.parsing.forms import Outcome, Surroundings, is_over, nothing_more, stands_alone
 from toolkit.parsing.keywords import NAME, read_call
 from toolkit.parsing.source import Source, Waiting
 
-__all__ = ["PythonicForm"]
+__all__ = ["BareCallForm", "PythonicForm"]
 
 _LONGEST_NAME = 64
+_LANGUAGES = {"tool", "tool_call", "tool_calls", "tool_code", "function"}
 
 
 class PythonicForm:
@@ -53,3 +56,45 @@ def _calls(source: Source, name: str) -> Waiting[list[ToolCall]]:
             raise UnclearCallError("The list must hold calls alone: write [name(key=value)].")
         calls.append((yield from read_call(source, name)))
         check_count(calls)
+
+
+class BareCallForm:
+    """Lines of calls to known tools, and nothing behind them: otherwise the text speaks of functions."""
+
+    characters = ascii_lowercase
+    opening = r"(?<!.)(?i:[a-z])[\w.-]{0,63}+(?:\Z|\()"
+
+    def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
+        """Read calls up to the end of the reply or of the fence."""
+        if not before.is_line_start or (before.fence and before.language not in _LANGUAGES):
+            return None
+        name = yield from _known_name(source, tools)
+        if not name or (yield from source.peek(1)) != "(":
+            return None
+        if not before.lets_call:
+            return nothing_more()
+        calls: list[ToolCall] = []
+        while name and (yield from source.peek(1)) == "(":
+            try:
+                calls.append((yield from read_call(source, name)))
+                check_count(calls)
+            except UnclearCallError:
+                if not before.text.strip() and (yield from is_over(source, before)):
+                    raise
+                return nothing_more()
+            if (yield from is_over(source, before)):
+                return calls
+            yield from source.spaces(" \t\r\n;")
+            name = yield from _known_name(source, tools)
+        return nothing_more()
+
+
+def _known_name(source: Source, tools: KnownTools) -> Waiting[str]:
+    """Go past a name, as far as it may be a tool's, so that other words need not wait."""
+    name = ""
+    while len(name) < _LONGEST_NAME and NAME.match(character := (yield from source.peek(1))):
+        name += character
+        source.skip(1)
+        if not tools.has_beginning(name):
+            return ""
+    return name if name in tools else ""

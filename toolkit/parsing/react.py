@@ -37,6 +37,9 @@ class ReactForm:
             return None
         if not before.is_line_start or before.is_spoken_of:
             return nothing_more()
+        yield from source.spaces(" \t")
+        if (yield from source.peek(3)).startswith(("{", "[{", "```", "~~~")):
+            return None  # JSON, as Command R writes it, or a fence with it
         written = yield from source.word(_IN_LINE, _LONGEST_NAME)
         name = written.strip(" \t*`\"'[]").removesuffix("()")
         there = source.length

@@ -10,13 +10,14 @@ from typing import Literal, TypeAlias
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
-from toolkit.parsing.forms import Form, Outcome, Passage, Surroundings, nothing_more, partial
+from toolkit.parsing.forms import END_OF_TURN, RESULTS, Form, Outcome, Passage, Surroundings, nothing_more, partial
 from toolkit.parsing.function_tags import FunctionTagsForm
+from toolkit.parsing.glm import GlmForm
 from toolkit.parsing.hermes import HermesForm
 from toolkit.parsing.json_objects import JsonForm
 from toolkit.parsing.llama import LlamaForm
 from toolkit.parsing.mistral import MistralForm
-from toolkit.parsing.pythonic import PythonicForm
+from toolkit.parsing.pythonic import BareCallForm, PythonicForm
 from toolkit.parsing.react import ReactForm
 from toolkit.parsing.source import SPACES, Source, Waiting
 
@@ -203,7 +204,7 @@ class ReplyReader:
     def _outcome(self) -> Waiting[Outcome]:
         source = self._source
         character = yield from source.peek(1)
-        before = Surroundings(self._before)
+        before = Surroundings(text=self._before.rpartition(_THINKING_END)[2])
         if character == "<" and before.is_line_start and (yield from source.accepts(_THINKING)):
             return source.past(_THINKING_END)
         if character in _FENCES:
@@ -228,16 +229,17 @@ class ReplyReader:
         fence = yield from source.word(_FENCES[(yield from source.peek(1))], _LONGEST_FENCE)
         if len(fence) < 3:
             return None
-        if not before.is_line_start:
+        if not before.is_line_start and not before.text.rstrip().endswith(":"):
             return nothing_more()
-        language = yield from source.word(_LANGUAGE, _LONGEST_LANGUAGE)
-        if language.casefold() not in _LANGUAGES:
+        language = (yield from source.word(_LANGUAGE, _LONGEST_LANGUAGE)).casefold()
+        if language not in _LANGUAGES:
             return source.past(fence)
+        inside = replace(before, text=before.text.rstrip(" \t") + "\n", fence=fence, language=language)
         yield from source.spaces()
         calls: list[ToolCall] = []
         while not calls or not (yield from _ends(source, fence)):
             try:
-                outcome = yield from self._in_a_form(before)
+                outcome = yield from self._in_a_form(inside)
                 calls += outcome if isinstance(outcome, list) else ()
                 check_count(calls)
             except UnclearCallError:
@@ -278,8 +280,6 @@ _THINKING, _THINKING_END = "<think>", "</think>"
 _FENCES = {"`": re.compile("`"), "~": re.compile("~")}
 _LANGUAGE = re.compile(r"[\w.+-]")
 _LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
-_END_OF_TURN = ("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "</s>", "</tool_call>")
-_RESULTS = ("<tool_response>", "[TOOL_RESULTS]", "Observation:", "Observation ")
 _LONGEST_FENCE, _LONGEST_LANGUAGE = 20, 20
 _LONGEST_BEFORE = 300
 # What no reply of a model has: from there on its text is not looked into, so that it takes no time.
@@ -293,11 +293,14 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "llama": (LlamaForm(), FunctionTagsForm(), _JSON),
     "mistral": (MistralForm(),),
     "qwen": (FunctionTagsForm(),),
-    "pythonic": (PythonicForm(),),
+    "pythonic": (PythonicForm(), BareCallForm()),
     "json": (_JSON,),
     "fenced": (_JSON,),
     "crew": (_JSON, ReactForm()),
-    "auto": (HermesForm(), FunctionTagsForm(), LlamaForm(), MistralForm(), PythonicForm(), ReactForm(), _JSON),
+    "auto": (
+        *(GlmForm(), HermesForm(), FunctionTagsForm(), LlamaForm(), MistralForm()),
+        *(PythonicForm(), ReactForm(), BareCallForm(), _JSON),
+    ),
 }
 
 
@@ -315,16 +318,15 @@ def _forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
 
 
 def _past_turn(source: Source) -> Waiting[None]:
-    """Go past what is no text behind a call: tokens that end a turn, and a result that the model makes up itself.
+    """Go past what is no text behind a call: a closing tag too many, and the end of the turn with all behind it.
 
-    What follows such a result is made up, too: it takes the rest of the reply with it.
+    The end is a token for that, or a result: what the model writes from there on it makes up.
     """
     there = source.length
     yield from source.spaces()
-    for token in _END_OF_TURN:
-        if (yield from source.accepts(token)):
-            return
-    for token in _RESULTS:
+    if (yield from source.accepts("</tool_call>")):
+        return
+    for token in (*END_OF_TURN, *RESULTS):
         if (yield from source.accepts(token, any_case=True)):
             yield from source.rest()
             return

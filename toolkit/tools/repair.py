@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator
 from difflib import SequenceMatcher, get_close_matches
 
-__all__ = ["LONGEST_TEXT", "nearest_names", "repair_arguments", "repair_name"]
+__all__ = ["LONGEST_TEXT", "nearest_names", "plain_name", "repair_arguments", "repair_name"]
 
 _SIMILAR = 0.85
 _LONGEST_NAME = 256
@@ -33,8 +33,8 @@ def repair_name(name: str, available: Collection[str]) -> str | None:
     """
     if name in available:
         return name
-    plain = _plain(name)
-    same = [other for other in available if _plain(other) == plain] if plain else []
+    plain = plain_name(name)
+    same = [other for other in available if plain_name(other) == plain] if plain else []
     if same:
         return same[0] if len(same) == 1 else None
     best, highest = [""], _SIMILAR
@@ -54,8 +54,8 @@ def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[st
     name = name[:_LONGEST_NAME]
     by_plain: dict[str, list[str]] = {}
     for other in available:
-        by_plain.setdefault(_plain(other), []).append(other)
-    near = get_close_matches(_plain(name), by_plain, n=n, cutoff=0.5)
+        by_plain.setdefault(plain_name(other), []).append(other)
+    near = get_close_matches(plain_name(name), by_plain, n=n, cutoff=0.5)
     found = [other for plain in near for other in by_plain[plain]]
     words = _words(name)
     found += [other for other in available if words & _words(other)] if words else []
@@ -67,7 +67,8 @@ def _words(name: str) -> set[str]:
     return {part.casefold() for part in parts if len(part) > _SHORT_WORD}
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return a name without its case and separators."""
     return "".join(character for character in name.casefold() if character.isalnum())
 
 

@@ -1,0 +1,71 @@
+"""``<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>``: GLM 4.5 and later."""
+
+from __future__ import annotations
+
+import json
+
+from toolkit.chat import ToolCall
+from toolkit.parsing.calls import KnownTools, UnclearCallError
+from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, partial
+from toolkit.parsing.keywords import NAME
+from toolkit.parsing.source import Source, Waiting
+
+__all__ = ["GlmForm"]
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_KEY, _KEY_END, _VALUE, _VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
+_LONGEST_NAME = 64
+
+
+class GlmForm:
+    """The name, then keys and values in turn; each tag must be closed."""
+
+    characters = "<"
+    opening = partial(_OPEN)
+
+    def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
+        """Read one call."""
+        if not (yield from source.accepts(_OPEN)):
+            return None
+        yield from source.spaces()
+        name = yield from source.word(NAME, _LONGEST_NAME)
+        yield from source.spaces()
+        if not name or (yield from source.peek(1)) != "<":
+            return None
+        if (yield from source.accepts(_CLOSE)):
+            is_call = before.is_line_start and not before.is_spoken_of and name in tools
+            return [ToolCall("", name, "{}")] if is_call else nothing_more()
+        if (yield from source.peek(len(_KEY))) != _KEY:
+            return None
+        if before.is_spoken_of:
+            return nothing_more()
+        try:
+            arguments = yield from _arguments(source, tools, name)
+        except UnclearCallError:
+            yield from source.past(_CLOSE)
+            raise
+        return [ToolCall("", name, arguments)]
+
+
+def _arguments(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
+    members: dict[str, str] = {}
+    while (yield from source.accepts(_KEY)):
+        key = (yield from _until(source, _KEY_END)).strip()
+        yield from source.spaces()
+        if not (yield from source.accepts(_VALUE)):
+            raise UnclearCallError(f"After {_KEY_END} there must be {_VALUE}.")
+        text = yield from _until(source, _VALUE_END)
+        if key in members:
+            raise UnclearCallError(f"The parameter '{key[:64]}' is there twice.")
+        members[key] = tools.value(name, key, text)
+        yield from source.spaces()
+    if not (yield from source.accepts(_CLOSE)):
+        raise UnclearCallError(f"A call has only {_KEY} and {_VALUE} elements, and ends with {_CLOSE}.")
+    return "{" + ", ".join([f"{json.dumps(key)}: {value}" for key, value in members.items()]) + "}"
+
+
+def _until(source: Source, tag: str) -> Waiting[str]:
+    start = source.length
+    if not (yield from source.past(tag)):
+        raise UnclearCallError(f"The call is cut off: {tag} is missing.")
+    return source.piece(start)[: -len(tag)]
