@@ -1,5 +1,7 @@
 """A loop that is stepped by hand: turns, words in between, and its end."""
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -10,6 +12,7 @@ from toolkit import (
     Cancelled,
     Complete,
     Completed,
+    ConfigurationError,
     Continue,
     Failed,
     InjectMessages,
@@ -24,6 +27,8 @@ from toolkit import (
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
+    ToolResult,
+    TranscriptError,
     UserMessage,
     Yielded,
     tool_loop_resumable,
@@ -72,6 +77,49 @@ async def test_injected_messages_stand_after_the_results() -> None:
     (await yielded(handle)).inject_and_continue([UserMessage("And?")])
     await handle.next_turn()
     assert [message.text for message in handle.messages] == ["go", "", "a", "And?", "done"]
+
+
+UNFIT = {
+    "a result without its call": [ToolResult("9", "done")],
+    "a call without its result": [AssistantMessage([say("b", "9")])],
+    "the id of an earlier call": [AssistantMessage([say("b")]), ToolResult("1", "b")],
+    "no message": "And?",
+}
+
+
+@pytest.mark.parametrize("messages", UNFIT.values(), ids=UNFIT)
+async def test_messages_that_would_break_the_transcript_are_not_injected(messages: Any) -> None:
+    handle = stepped(say("a"), "done")
+    turn = await yielded(handle)
+    with pytest.raises(TranscriptError):
+        turn.inject_and_continue(messages)
+    assert isinstance(await handle.next_turn(), Completed)
+    assert [message.text for message in handle.messages] == ["go", "", "a", "done"]
+
+
+async def test_an_injected_call_keeps_its_id_and_a_later_one_of_the_same_gets_another() -> None:
+    handle = stepped(say("a"), say("c", "9"), "done")
+    turn = await yielded(handle)
+    turn.inject_and_continue([AssistantMessage([say("b", "9")]), ToolResult("9", "b")])
+    assert [result.text for result in (await yielded(handle)).results] == ["c"]
+    validate_transcript(handle.messages)
+
+
+async def test_a_transcript_that_was_edited_wrongly_is_told_and_can_be_mended() -> None:
+    handle = stepped(say("a"), "done")
+    await handle.next_turn()
+    result = handle.messages.pop()
+    with pytest.raises(TranscriptError, match="without the result of call '1'"):
+        await handle.next_turn()
+    handle.messages.append(result)
+    assert isinstance(await handle.next_turn(), Completed)
+
+
+async def test_what_is_no_command_is_refused() -> None:
+    handle = stepped(say("a"), "done")
+    wrong: Any = "stop"
+    with pytest.raises(ConfigurationError, match="must be a Continue, an InjectMessages or a Stop, not 'stop'"):
+        handle.resume(wrong)
 
 
 async def test_stopping_makes_no_further_request() -> None:

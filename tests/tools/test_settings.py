@@ -23,7 +23,9 @@ from toolkit import (
     StopContext,
     ToolLoopConfig,
     ToolRegistry,
+    ToolResult,
     ToolRetryConfig,
+    TranscriptError,
     UsageLimits,
     and_,
     deny,
@@ -170,7 +172,9 @@ def test_so_is_what_a_loop_is_set_to(settings: dict[str, Any], message: str) -> 
     assert str(caught.value) == message
 
 
-def test_what_a_loop_is_told_must_be_text_or_a_message() -> None:
+def test_what_a_loop_is_told_must_be_text_or_a_message_that_can_stand_alone() -> None:
     wrong: Any = {"role": "user", "content": "Stop."}
-    with pytest.raises(ConfigurationError, match=r"what a loop is told must be text, .* or a ToolResult, not a dict"):
+    with pytest.raises(TranscriptError, match="a dict is not a message"):
         Steering().steer(wrong)
+    with pytest.raises(TranscriptError, match="answers no call before it"):
+        Steering().follow_up(ToolResult("1", "done"))

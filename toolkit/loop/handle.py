@@ -46,10 +46,9 @@ class Yielded:
         assistant_content: What the model said besides.
         iteration: The number of the turn.
         usage: The sum over all requests so far.
-        messages: The transcript; it may be edited until the next turn.
     """
 
-    __slots__ = ("_handle", "assistant_content", "iteration", "messages", "results", "tool_calls", "usage")
+    __slots__ = ("_handle", "assistant_content", "iteration", "results", "tool_calls", "usage")
 
     def __init__(
         self, handle: ToolLoopHandle[Any, Any], response: ChatResponse, results: tuple[ToolResult, ...]
@@ -62,7 +61,11 @@ class Yielded:
         )
         self.iteration = handle.iterations
         self.usage = handle.usage
-        self.messages = handle.messages
+
+    @property
+    def messages(self) -> list[Message]:
+        """The transcript; it may be edited until the next turn, as long as it stays valid."""
+        return self._handle.messages
 
     @property
     def assistant_text(self) -> str | None:
@@ -74,7 +77,11 @@ class Yielded:
         self.resume(Continue())
 
     def inject_and_continue(self, messages: Iterable[Message]) -> None:
-        """Append these messages after this turn's results, and go on."""
+        """Append these messages after this turn's results, and go on.
+
+        Raises:
+            TranscriptError: They leave a call without its result, or repeat a call's id.
+        """
         self.resume(InjectMessages(tuple(messages)))
 
     def stop(self, reason: str | None = None) -> None:
@@ -169,6 +176,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         self._driver: Driver[Ctx, Out] | None = None
         self._outcome: Completed[Out] | Failed | None = None
         self._is_running = False
+        self._may_be_edited = False
         try:
             self._driver = Driver(provider, registry, prompt, ctx, config)
         except MaxDepthExceededError as error:
@@ -205,6 +213,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         handle._driver = Driver(provider, registry, ChatRequest(messages=(), **settings), ctx, config, saved=saved)
         handle._outcome = None
         handle._is_running = False
+        handle._may_be_edited = False
         handle._seconds_left = saved.seconds_left
         if handle._driver.state.is_finished:
             handle._outcome = Completed(handle._driver.result())
@@ -220,6 +229,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
     @property
     def messages(self) -> list[Message]:
         """The transcript; between turns it may be edited, as long as it stays valid."""
+        self._may_be_edited = True
         return self._started.state.messages
 
     @property
@@ -238,7 +248,11 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         return self._outcome is not None
 
     def resume(self, command: Command) -> None:
-        """Say what the next turn begins with; ignored after the end."""
+        """Say what the next turn begins with; ignored after the end.
+
+        Raises:
+            TranscriptError: The messages to inject leave a call without its result, or repeat a call's id.
+        """
         if self._driver is not None:
             self._driver.state.commanded(command)
 
@@ -279,12 +293,15 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
         Raises:
             LoopUsageError: Another `next_turn` of this handle is running.
+            TranscriptError: The `messages` were edited and are not valid anymore; mend them and call it again.
         """
         if self._outcome is not None:
             return self._outcome
         if self._is_running:
             raise LoopUsageError("next_turn is running already: a handle takes one turn at a time")
         driver = self._started
+        if self._may_be_edited:
+            driver.state.edited()
         self._is_running = True
         is_through = False
         try:

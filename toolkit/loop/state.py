@@ -44,8 +44,9 @@ from toolkit.chat import (
     Usage,
     UserMessage,
     mend_call_ids,
+    validate_transcript,
 )
-from toolkit.errors import LoopUsageError
+from toolkit.errors import LoopUsageError, TranscriptError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.detection import LoopDetector, warning_text
 from toolkit.loop.events import LoopDetected
@@ -279,9 +280,7 @@ class LoopState:
         self._tool_calls_executed = 0
         self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
         self._call_ids: set[str] = set()
-        for message in messages:
-            if isinstance(message, AssistantMessage):
-                self._call_ids.update([call.id for call in message.tool_calls])
+        self._learn_ids(messages)
 
     # what may be asked at any time
 
@@ -344,6 +343,7 @@ class LoopState:
                 return self.next_step()
             if isinstance(command, InjectMessages):
                 self.messages.extend(command.messages)
+                self._learn_ids(command.messages)
         if self._incoming:
             self.messages.extend(self._incoming)
             self._incoming = []
@@ -691,9 +691,31 @@ class LoopState:
                 self._close_turn()
 
     def commanded(self, command: Command) -> None:
-        """Take the caller's wish for the next turn; the last one counts, and none is left after the end."""
+        """Take the caller's wish for the next turn; the last one counts, and none is left after the end.
+
+        Raises:
+            TranscriptError: The messages to inject leave a call without its result, or repeat a call's id.
+            ConfigurationError: It is no command.
+        """
+        check_setting("what the next turn begins with", command, Continue, InjectMessages, Stop)
+        if isinstance(command, InjectMessages):
+            validate_transcript(command.messages)
+            for index, message in enumerate(command.messages):
+                calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
+                known = self._call_ids.intersection([call.id for call in calls])
+                if known:
+                    raise TranscriptError(index, f"call '{known.pop()}' has the id of an earlier call; give it another")
         if not self.is_finished:
             self._command = command
+
+    def edited(self) -> None:
+        """Take `messages` as they are now: somebody may have changed them.
+
+        Raises:
+            TranscriptError: They are no valid transcript anymore.
+        """
+        validate_transcript(self.messages, allow_pending=not self.is_at_boundary)
+        self._learn_ids(self.messages)
 
     def timed_out(self, limit: float) -> None:
         """End the loop: its time is up."""
@@ -732,6 +754,11 @@ class LoopState:
             result = _interrupted(entry.call, why) if has_started else _not_started(entry.call, why)
             self._keep(entry, result)
             self.closed.append((result, has_started))
+
+    def _learn_ids(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                self._call_ids.update([call.id for call in message.tool_calls])
 
     def _require(self, phase: _Phase, feed: str) -> None:
         if self._phase != phase:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from toolkit.chat import AssistantMessage, Message, SystemMessage, ToolResult, UserMessage
-from toolkit.tools.settings import check_setting
+from toolkit.chat import Message, UserMessage, validate_transcript
 
 __all__ = ["Steering"]
 
@@ -24,11 +23,19 @@ class Steering:
         self._follow_ups: deque[Message] = deque()
 
     def steer(self, message: str | Message) -> None:
-        """Interrupt: the model reads it before anything else is done."""
+        """Interrupt: the model reads it before anything else is done.
+
+        Raises:
+            TranscriptError: It can't stand alone, such as a result without its call.
+        """
         self._steered.append(_as_message(message))
 
     def follow_up(self, message: str | Message) -> None:
-        """Add something to do once the loop would end."""
+        """Add something to do once the loop would end.
+
+        Raises:
+            TranscriptError: It can't stand alone.
+        """
         self._follow_ups.append(_as_message(message))
 
     @property
@@ -46,8 +53,10 @@ class Steering:
 
 
 def _as_message(message: str | Message) -> Message:
-    check_setting("what a loop is told", message, str, SystemMessage, UserMessage, AssistantMessage, ToolResult)
-    return UserMessage(message) if isinstance(message, str) else message
+    if isinstance(message, str):
+        return UserMessage(message)
+    validate_transcript([message])
+    return message
 
 
 def _drain(queue: deque[Message]) -> list[Message]:
