@@ -21,6 +21,7 @@ from pydantic_core import from_json
 from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.failures import Failures, request_id_of
+from toolkit.providers.json_values import as_mapping
 from toolkit.tools.settings import check_setting
 
 __all__ = [
@@ -38,6 +39,8 @@ __all__ = [
 ClientT = TypeVar("ClientT")
 
 _PATIENCE_AFTER_DONE = 0.2
+_MOST_INSTEAD = 65_536
+_OF_EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 class ClientOfLoop(Generic[ClientT]):
@@ -103,11 +106,15 @@ class EventStream:
         request_id: The server's name for the request.
     """
 
-    def __init__(self, pieces: AsyncIterator[bytes], *, request_id: str | None, deadline: float | None) -> None:
+    def __init__(
+        self, pieces: AsyncIterator[bytes], *, content_type: str, request_id: str | None, deadline: float | None
+    ) -> None:
         self.request_id = request_id
         self._pieces = pieces
+        self._content_type = content_type
         self._deadline = deadline
         self._reader = EventReader()
+        self._before_events: bytes | None = b""
 
     def __aiter__(self) -> EventStream:
         return self
@@ -116,18 +123,39 @@ class EventStream:
         while not self._reader.is_done:
             received = await self._next(self._deadline)
             if not received:
-                break
+                return self._instead_of_events()
             events = self._reader.feed(received)
             await self._read_end()
             if events:
+                self._before_events = None
                 return events
+            if self._before_events is not None and len(self._before_events) < _MOST_INSTEAD:
+                self._before_events += received
         raise StopAsyncIteration
+
+    def _instead_of_events(self) -> list[bytes]:
+        """Return what came where no event did, if it tells of an error: some servers tell of those in plain JSON.
+
+        Raises:
+            StopAsyncIteration: Nothing came, or the events are over, or the first was cut off.
+            ValueError: It is something else.
+        """
+        came, self._before_events = (self._before_events or b"").strip(), None
+        if not came or "event-stream" in self._content_type or came.startswith(_OF_EVENTS):
+            raise StopAsyncIteration
+        with suppress(ValueError):
+            if as_mapping(from_json(came)).get("error"):
+                return [came]
+        raise ValueError(f"{self._content_type}, without events")
 
     async def _next(self, deadline: float | None) -> bytes:
         if deadline is None:
             return await anext(self._pieces, b"")
+        seconds = deadline - anyio.current_time()
+        if seconds <= 0:  # what has come already would be given without a look at the clock
+            raise TimeoutError
         # A scope may not stay open over a yield, so each piece has one of its own.
-        with anyio.fail_after(deadline - anyio.current_time()):
+        with anyio.fail_after(seconds):
             return await anext(self._pieces, b"")
 
     async def _read_end(self) -> None:
@@ -193,9 +221,15 @@ class Exchange:
             with anyio.fail_after(timeout):
                 response = await self.send(body, streams=True, timeout=timeout)
             async with _closed_with(response) as pieces:
-                if "html" in response.headers.get("content-type", ""):
+                content_type = response.headers.get("content-type", "no content type")
+                if "html" in content_type:
                     raise self._not_an_answer(response)
-                yield EventStream(pieces, request_id=request_id_of(response.headers), deadline=deadline)
+                yield EventStream(
+                    pieces,
+                    content_type=content_type,
+                    request_id=request_id_of(response.headers),
+                    deadline=deadline,
+                )
 
     @asynccontextmanager
     async def _translated(self, timeout: float | None) -> AsyncGenerator[None]:

@@ -12,6 +12,7 @@ import anyio
 import mcp.types as wire
 import pytest
 
+from tests.busy_machine import with_time_enough
 from tests.sources.mcp.memory_server import MemoryServer, listed, text
 from toolkit import (
     AudioBlock,
@@ -209,21 +210,27 @@ async def test_a_cancelled_loop_cancels_the_call_on_the_server() -> None:
 
 
 async def test_a_call_that_takes_too_long_is_an_error_and_cancelled_on_the_server() -> None:
-    was_cancelled = anyio.Event()
+    has_begun, was_cancelled = anyio.Event(), anyio.Event()
 
     async def hang(ctx: Any, arguments: dict[str, Any]) -> wire.CallToolResult:
+        has_begun.set()
         try:
             await anyio.sleep_forever()
         finally:
             was_cancelled.set()
         raise AssertionError
 
-    with anyio.fail_after(10):
-        async with mcp_tools(MemoryServer([(listed("hang"), hang)]), timeout=0.05) as tools:
-            result = await ToolRegistry(tools).execute(ToolCall("1", "hang", "{}"))
-            await was_cancelled.wait()
+    async def run(seconds: float) -> ToolResult:
+        with anyio.fail_after(20):
+            async with mcp_tools(MemoryServer([(listed("hang"), hang)]), timeout=seconds) as tools:
+                result = await ToolRegistry(tools).execute(ToolCall("1", "hang", "{}"))
+                if has_begun.is_set():
+                    await was_cancelled.wait()
+        assert f"timed out after {seconds:g} s" in result.text
+        return result
+
+    result = await with_time_enough(run, lambda _: has_begun.is_set())
     assert result.is_error
-    assert "timed out after 0.05 s" in result.text
 
 
 @pytest.mark.parametrize("is_modern", [True, False], ids=["subscribed", "notified"])
