@@ -1,6 +1,7 @@
 """Shortening a transcript never parts a call from its result."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -12,6 +13,7 @@ from toolkit import (
     Message,
     SystemMessage,
     ToolCall,
+    ToolkitError,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
@@ -126,6 +128,18 @@ async def test_a_compaction_that_parts_a_call_from_its_result_is_refused() -> No
     with pytest.raises(Exception, match="the compaction gave a transcript that is not valid") as failure:
         await tool_loop(provider, ToolRegistry([read]), "go", config=config)
     validate_transcript(failure.value.messages)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("shorter", "message"),
+    [([], "left nothing of the transcript"), (None, "what the compaction gives must be a list, not None")],
+    ids=["nothing", "no list"],
+)
+async def test_a_compaction_that_loses_the_transcript_is_refused(shorter: Any, message: str) -> None:
+    config: ToolLoopConfig = ToolLoopConfig(compaction=lambda _: shorter)
+    with pytest.raises(ToolkitError, match=message):
+        await tool_loop(ScriptedProvider(["never"]), ToolRegistry(), "go", config=config)
 
 
 @pytest.mark.anyio

@@ -666,7 +666,11 @@ class Driver(Generic[Ctx, Out]):
         assert compaction is not None
         before = len(step.messages)
         shorter = compaction(step.messages)
-        messages = list(await shorter if inspect.isawaitable(shorter) else shorter)
+        given = await shorter if inspect.isawaitable(shorter) else shorter
+        check_setting("what the compaction gives", given, Sequence)
+        messages = list(given)
+        if before and not messages:
+            raise LoopUsageError("the compaction left nothing of the transcript: keep at least the newest message")
         try:
             validate_transcript(messages)
         except TranscriptError as error:
