@@ -16,6 +16,7 @@ from tests.providers.vendor_answers import (
     gemini_stream,
 )
 from toolkit import (
+    BadResponseError,
     ChatRequest,
     ChatResponse,
     ConfigurationError,
@@ -169,6 +170,32 @@ async def test_a_timeout_of_the_provider_counts_where_the_request_has_none(
                         await anext(stream)
                 else:
                     await provider.generate(REQUEST)
+
+
+@pytest.mark.parametrize(
+    "body", [{"error": {"message": "Busy"}}, {"hello": "you"}, [1]], ids=["error", "other", "list"]
+)
+async def test_json_instead_of_a_stream_is_read(adapter: Adapter, server: Server, body: Any) -> None:
+    server.answers[:] = [Answer(body)]
+    with pytest.raises(ProviderError) as caught:
+        await ask(adapter, server.root, streams=True)
+    if isinstance(body, dict) and "error" in body:
+        assert "Busy" in str(caught.value)
+        assert caught.value.is_retryable
+    else:
+        assert isinstance(caught.value, BadResponseError)
+        assert "application/json, without events" in str(caught.value)
+
+
+@pytest.mark.parametrize("begun", [b"", b": wait\n\n", b'data: {"ty', b"event: message_start\n"])
+async def test_a_stream_that_is_cut_in_its_first_event_may_be_whole_next_time(
+    adapter: Adapter, server: Server, begun: bytes
+) -> None:
+    for answer in (Answer(pieces=[begun] if begun else []), Answer(begun, content_type="text/plain")):
+        server.answers[:] = [answer]
+        with pytest.raises(ProviderError, match="the stream ended before") as caught:
+            await ask(adapter, server.root, streams=True)
+        assert caught.value.is_retryable
 
 
 async def test_one_connection_serves_one_request_after_another(adapter: Adapter, server: Server) -> None:

@@ -123,13 +123,6 @@ SAID = [
         {"stop_reason": "model_context_window_exceeded"},
     ),
     Said(
-        "paused",
-        anthropic_message(SEARCH, stop_reason="pause_turn"),
-        (ReasoningBlock(encrypted=sealed("anthropic", SEARCH)),),
-        "end_turn",
-        {"stop_reason": "pause_turn"},
-    ),
-    Said(
         "stopped at a text",
         anthropic_message(HELLO, stop_reason="stop_sequence", stop_sequence="END"),
         (TextBlock("Hello."),),
@@ -246,6 +239,49 @@ async def test_a_refusal_explains_itself_in_a_stream_too(server: Server) -> None
     heard = await listen(server, Answer(pieces=anthropic_stream(stop_reason="refusal", stop_details=details)))
     assert heard[:-1] == [TextDelta("No.")]
     assert (response_of(heard).text, response_of(heard).stop_reason) == ("No.", "refusal")
+
+
+BOX = {"id": "box_1", "expires_at": "2026-11-21T12:00:00Z"}
+
+
+def paused(*content: dict[str, Any]) -> dict[str, Any]:
+    used = {"web_search_requests": 2, "web_fetch_requests": 0}
+    usage = {"input_tokens": 7, "output_tokens": 3, "server_tool_use": used}
+    return anthropic_message(*content, stop_reason="pause_turn", usage=usage, container=BOX)
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
+async def test_a_turn_that_the_server_pauses_goes_on_to_its_end(server: Server, streams: bool) -> None:
+    search = block_events(0, {**SEARCH, "input": {}}, {"type": "input_json_delta", "partial_json": '{"query": "owl"}'})
+    call = use("toolu_1", "add", {"a": 1})
+    last = anthropic_message(HELLO, call, stop_reason="tool_use")
+    if streams:
+        pieces = anthropic_stream(search, stop_reason="pause_turn", container=BOX)
+        spoken = block_events(0, {**HELLO, "text": ""}, {"type": "text_delta", "text": "Hello."})
+        rest = anthropic_stream(spoken, block_events(1, call), stop_reason="tool_use")
+        heard = await listen(server, Answer(pieces=pieces), Answer(pieces=rest))
+        assert heard[:-1] == [TextDelta("Hello."), ArgumentsDelta(0, "toolu_1", "add", '{"a": 1}')]
+        response = response_of(heard)
+    else:
+        response = await ask(server, Answer(paused(SEARCH)), Answer(last))
+    assert response.message.content == (
+        ReasoningBlock(encrypted=sealed("anthropic", SEARCH)),
+        TextBlock("Hello."),
+        ToolCall("toolu_1", "add", '{"a": 1}'),
+    )
+    assert (response.stop_reason, response.metadata.get("stop_reason")) == ("tool_use", None)
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (14, 6)
+    first, second = server.requests
+    assert second["messages"] == [*first["messages"], {"role": "assistant", "content": [SEARCH]}]
+    assert second["container"] == "box_1"
+
+
+async def test_a_turn_that_is_paused_for_ever_is_given_up(server: Server) -> None:
+    response = await ask(server, Answer(paused(SEARCH)))
+    assert len(server.requests) == 11
+    assert len(response.message.content) == 11
+    assert response.metadata["stop_reason"] == "pause_turn"
+    assert response.metadata["server_tool_use"] == {"web_search_requests": 22, "web_fetch_requests": 0}
 
 
 async def test_what_was_said_goes_back_as_it_came(server: Server) -> None:

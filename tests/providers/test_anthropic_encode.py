@@ -399,6 +399,9 @@ def test_a_mark_moves_on_with_the_conversation() -> None:
     body = json.loads(encoder.encode(ChatRequest(messages=messages), streams=False))
     marked = [block for turn in body["messages"] for block in turn["content"] if "cache_control" in block]
     assert marked == [{**text("More"), "cache_control": {"type": "ephemeral", "ttl": "5m"}}]
+    messages.append(AssistantMessage("I was"))
+    body = json.loads(encoder.encode(ChatRequest(messages=messages), streams=False))
+    assert "cache_control" in body["messages"][-2]["content"][0], "an answer that goes on is read from the cache, too"
 
 
 def test_a_temperature_goes_only_where_it_is_taken() -> None:

@@ -60,6 +60,8 @@ REFUSED = [
     ),
     Refused("a long context by code", 400, error("No", code="context_length_exceeded"), ContextTooLongError, "compact"),
     Refused("a long context in words", 400, error("prompt is too long: 9 > 8"), ContextTooLongError, "compaction"),
+    Refused("in others", 400, {"error": "maximum prompt length is 8 but"}, ContextTooLongError, "compaction"),
+    Refused("a large body", 413, "<html>Too large</html>", ContextTooLongError, "compaction"),
     Refused("another bad request", 400, error("temperature"), ProviderError, "temperature"),
     Refused("words about the context in a 500", 500, error("context window"), ProviderError, "context", True),
     Refused(

@@ -37,6 +37,10 @@ _CONTEXT_PHRASES = (
     "context limit",
     "prompt is too long",
     "input token count",
+    "maximum prompt length",
+    "input is too long",
+    "too many tokens",
+    "reduce the length",
 )
 _FILTER_CODES = {"content_filter", "content_policy_violation", "responsibleaipolicyviolation"}
 _FILTER_PHRASE = "content filtering policy"
@@ -136,7 +140,7 @@ class Failures:
         }
         if status in (401, 403) or codes & _KEY_CODES:
             return ProviderAuthError(self.provider, f"{self.url} refused the key: {said}; {self.key_advice}", **facts)
-        if status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, said)):
+        if status == 413 or (status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, said))):
             return ContextTooLongError(self.provider, f"{said}; shorten the conversation or set a compaction", **facts)
         if status < 500 and (codes & _FILTER_CODES or _FILTER_PHRASE in said.lower()):
             return ContentFilteredError(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
 from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, RequestOptions
 
-from toolkit.chat import ChatRequest, ChatResponse
+from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent
+from toolkit.chat.provider import closing
 from toolkit.errors import ProviderAuthError
 from toolkit.providers.adapter import Adapter, Decoder
 from toolkit.providers.anthropic.decode import StreamDecoder, decode_message
 from toolkit.providers.anthropic.encode import DIALECT, CacheTime, MessagesEncoder
+from toolkit.providers.anthropic.pauses import going_on, joined
 from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
 from toolkit.tools.settings import Duration
@@ -23,6 +25,7 @@ __all__ = ["AnthropicProvider"]
 
 _DEFAULT_URL = "https://api.anthropic.com"
 _VERSION_WITH_TEMPERATURE = "2023-06-01"
+_MOST_PAUSES = 10
 _JSON = {"content-type": "application/json"}
 
 
@@ -34,8 +37,9 @@ class AnthropicProvider(Adapter):
     `aclose` or by leaving ``async with``. It never retries by itself: the loop does.
 
     Each message is encoded once, however often it is sent. Reasoning comes with its signature and goes back as it
-    came; so does what tools that run at Anthropic's said. Where the server pauses a long turn, `ChatResponse.metadata`
-    has ``{"stop_reason": "pause_turn"}``: send the transcript again as it is, and it goes on.
+    came; so does what tools that run at Anthropic's said. Where the server pauses a long turn of those, it is asked to
+    go on, with the same timeout again, and the answer is one; after ten pauses it is what has come, and
+    `ChatResponse.metadata` has ``{"stop_reason": "pause_turn"}``.
 
     Args:
         model: The model's name as the server knows it.
@@ -94,6 +98,44 @@ class AnthropicProvider(Adapter):
             cache=cache,
             takes_temperature=_takes_temperature(self._base_url, headers),
         )
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the model's answer.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what the format can't say.
+        """
+        response = await super().generate(request)
+        for _ in range(_MOST_PAUSES):
+            rest = going_on(request, response)
+            if rest is None:
+                break
+            response = joined(response, await super().generate(rest))
+        return response
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer as it comes; leaving early closes the connection.
+
+        Raises:
+            ProviderError: Or a subclass; the connection is closed.
+            ConfigurationError: The request asks for what the format can't say.
+        """
+        asked = request
+        answer: ChatResponse | None = None
+        for _ in range(_MOST_PAUSES + 1):
+            async with closing(super().stream(asked)) as events:
+                async for event in events:
+                    if isinstance(event, ResponseDone):
+                        answer = event.response if answer is None else joined(answer, event.response)
+                    else:
+                        yield event
+            rest = None if answer is None else going_on(request, answer)
+            if rest is None:
+                break
+            asked = rest
+        if answer is not None:
+            yield ResponseDone(answer)
 
     async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         return self._exchange, self._encoder.encode(request, streams=streams)

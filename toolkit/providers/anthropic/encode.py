@@ -136,8 +136,9 @@ class MessagesEncoder:
         """Join the messages; the mark stands after all that the next request has too."""
         spoken = self._messages.all_of(messages)
         if self._mark:
-            last = next((place for place in reversed(range(len(spoken))) if spoken[place][1]), None)
-            if last is not None and spoken[last][0] == USER:
+            by_user = (place for place in reversed(range(len(spoken))) if spoken[place][0] == USER and spoken[place][1])
+            last = next(by_user, None)
+            if last is not None:
                 spoken[last] = (USER, self._marked(spoken[last][1]))
         joined_turns = turns(spoken, field=b"content", opening=_OPENING)
         if joined_turns == b"[]":
