@@ -341,6 +341,17 @@ async def test_a_token_is_needed_where_one_is_set_and_shown_nowhere(caplog: pyte
 
 
 @on_asyncio
+async def test_a_client_of_an_older_revision_is_told_that_tools_may_change() -> None:
+    greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    hello: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting}
+    headers = {"accept": "application/json, text/event-stream", "authorization": "bearer s3cret-token"}
+    with anyio.fail_after(20):
+        async with served_over_http(bearer="s3cret-token") as url, httpx2.AsyncClient() as client:
+            answer = await client.post(url, json=hello, headers=headers)
+    assert '"tools":{"listChanged":true}' in answer.text
+
+
+@on_asyncio
 async def test_pages_of_other_origins_and_other_hosts_are_refused() -> None:
     hello: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accepted = {"Accept": "application/json, text/event-stream"}

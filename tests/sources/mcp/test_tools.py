@@ -147,6 +147,7 @@ CONTENTS = [
         "(An image that is no base64.)",
     ),
     Content("secret", [wire.TextContent(type="text", text="the key is s3cret")], "the key is ***"),
+    Content("structured secret", [], '{"keys": ["***"]}', structured={"keys": ["s3cret"]}, details={"keys": ["***"]}),
 ]
 
 
@@ -161,12 +162,27 @@ async def test_what_a_server_answers_becomes_blocks(case: Content) -> None:
     assert result == ToolResult("1", case.expected, tool_name="answer", is_error=case.is_error, details=case.details)
 
 
+async def test_an_answer_that_does_not_fit_its_schema_is_an_error_and_the_tool_is_said_to_have_run() -> None:
+    async def answer(ctx: Any, arguments: dict[str, Any]) -> wire.CallToolResult:
+        return wire.CallToolResult(content=[], structured_content={"degrees": "warm"})
+
+    schema = {"type": "object", "properties": {"degrees": {"type": "integer"}}}
+    with anyio.fail_after(10):
+        async with mcp_tools(MemoryServer([(listed("answer", output_schema=schema), answer)])) as tools:
+            result = await ToolRegistry(tools).execute(ToolCall("1", "answer", "{}"))
+    assert result.is_error
+    assert "the tool ran, but its answer does not fit its output schema" in result.text
+    assert result.text.endswith("'warm' is not of type 'integer'")
+
+
 async def test_progress_of_the_server_is_an_event_of_the_loop() -> None:
     async def work(ctx: Any, arguments: dict[str, Any]) -> wire.CallToolResult:
         token = ctx.meta["progress_token"]
         for step in (1, 2):
             note = wire.ProgressNotification(
-                params=wire.ProgressNotificationParams(progress_token=token, progress=step, total=2, message="going")
+                params=wire.ProgressNotificationParams(
+                    progress_token=token, progress=step, total=2, message="s3cret going"
+                )
             )
             await ctx.session.send_notification(note, related_request_id=ctx.request_id)
         return text("done")
@@ -179,7 +195,7 @@ async def test_progress_of_the_server_is_an_event_of_the_loop() -> None:
             result = await tool_loop(provider, ToolRegistry(tools), "Work.", config=config)
     assert result.text == "It is done."
     told = [event.text for event in events if isinstance(event, ToolProgress)]
-    assert told == ["1 of 2: going", "2 of 2: going"]
+    assert told == ["1 of 2: *** going", "2 of 2: *** going"]
 
 
 async def test_a_cancelled_loop_cancels_the_call_on_the_server() -> None:

@@ -16,7 +16,7 @@ import anyio
 import mcp.types as wire
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import MCPError
-from mcp.server import NotificationOptions, Server, ServerRequestContext
+from mcp.server import InitializationOptions, NotificationOptions, Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
@@ -85,9 +85,21 @@ async def serve_mcp(
     Meanwhile whatever is printed goes to standard error. The arguments are those of `mcp_server`.
     """
     server = mcp_server(registry, ctx, name=name, instructions=instructions)
-    options = server.create_initialization_options(NotificationOptions(tools_changed=True))
     async with stdio_server() as (read, write):
-        await server.run(read, write, options)
+        await server.run(read, write, server.create_initialization_options())
+
+
+class _Server(Server[Any]):
+    """Says on every transport that its tools may change."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        notification_options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(notification_options, experimental_capabilities, extensions)
 
 
 class _Serving:
@@ -99,7 +111,7 @@ class _Serving:
         self._key = secrets.token_bytes(32)
 
     def made(self, name: str, instructions: str | None) -> Server[Any]:
-        return Server(
+        return _Server(
             name,
             version="1",
             instructions=instructions,

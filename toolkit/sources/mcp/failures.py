@@ -121,6 +121,8 @@ def _reason(error: BaseException, faults: list[HttpFault], seconds: float | None
         return _of_protocol(error)
     if isinstance(error, ValidationError):
         return McpError, f"what it answered is not MCP ({error.error_count()} problems); is it an MCP server?"
+    if isinstance(error, RuntimeError) and "structured content" in str(error):  # so the SDK checks it
+        return McpError, f"the tool ran, but its answer does not fit its output schema: {str(error).splitlines()[0]}"
     if isinstance(error, OSError):
         return McpConnectionError, f"{type(error).__name__}: {_short(str(error))}"
     return McpError, f"{type(error).__name__}: {_short(str(error))}"
