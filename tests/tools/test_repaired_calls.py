@@ -139,6 +139,7 @@ async def typed(
     text: str = "",
     members: dict[str, int] | None = None,
     count: int = 0,
+    anything: Any = None,
 ) -> str:
     """Take anything."""
     return "it ran"
@@ -152,6 +153,7 @@ RAW_SCHEMA: dict[str, Any] = {
         "text": {"type": "string"},
         "members": {"type": "object"},
         "count": {"type": "integer"},
+        "anything": {},
     },
     "additionalProperties": False,
 }
@@ -168,6 +170,13 @@ BAD = {
     "a number too large": '{"ratio": 1e999}',
     "NaN in a list in a string": '{"items": "[NaN]"}',
     "a name twice in an object in a string": '{"members": "{\\"a\\": 1, \\"a\\": 2}"}',
+    "a name twice": '{"count": 1, "count": 2}',
+    "a name twice, in other letters": '{"count": 1, "c\\u006funt": 2}',
+    "a name twice, further in": '{"members": {"a": 1, "b": 2, "a": 3}}',
+    "a name twice, in a list": '{"items": [{"a": 1, "a": 1}], "text": "a: b"}',
+    "NaN for anything": '{"anything": [NaN]}',
+    "infinity for anything": '{"anything": {"a": -Infinity}}',
+    "a number too large for anything": '{"anything": 1e999}',
     "a name twice, in single quotes": "{'count': 1, 'count': 2}",
     "half a pair": '{"text": "\ud83d"}',
     "half a pair, escaped": '{"text": "\\ud83d"}',
@@ -214,11 +223,25 @@ async def test_a_name_without_end_is_told_in_short() -> None:
     assert result.text == f"Unknown tool: {'x' * 100}.... Available tools: typed."
 
 
-async def test_a_raw_tool_takes_no_name_twice() -> None:
-    result = await ToolRegistry([raw]).execute(ToolCall("1", "raw", '{"members": {"a": 1, "b": {"c": 1, "c": 2}}}'))
-    assert result.text == (
+@pytest.mark.parametrize("the_tool", [typed, raw], ids=["typed", "raw"])
+async def test_a_name_that_stands_twice_is_told(the_tool: Tool[object]) -> None:
+    call = ToolCall("1", the_tool.definition.name, '{"members": {"a": 1, "c": 1, "c": 2}}')
+    assert (await ToolRegistry([the_tool]).execute(call)).text == (
         'The arguments are not valid JSON: the name "c" stands twice in one object. Send one JSON object.'
     )
+
+
+@pytest.mark.parametrize("the_tool", [typed, raw], ids=["typed", "raw"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"text": "NaN, Infinity, 1e999", "anything": "NaN"}',
+        '{"text": "\\"a\\": 1, \\"a\\": 2", "anything": [{"a": 1}, {"a": 2}]}',
+        " ",
+    ],
+)
+async def test_what_only_looks_unclear_is_taken(text: str, the_tool: Tool[object]) -> None:
+    assert (await ToolRegistry([the_tool]).execute(ToolCall("1", the_tool.definition.name, text))).text == "it ran"
 
 
 async def test_ten_megabytes_that_are_right_are_taken() -> None:

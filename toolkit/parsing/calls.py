@@ -78,6 +78,8 @@ class KnownTools:
 
     def is_echo(self, name: str, arguments: str) -> bool:
         """Whether arguments are what the model was told of a tool's parameters, and not values for them."""
+        if '"properties"' not in arguments:
+            return False
         definition = self._definitions.get(repair_name(name, self._definitions) or "")
         members = members_of(arguments)
         return (

@@ -9,11 +9,22 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
+from pydantic_core import from_json
+
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
 from toolkit.schema.nodes import JsonPath, Nodes, is_object
 from toolkit.schema.problems import example_line, value_at
 
-__all__ = ["ArgumentsParser", "MalformedJsonError", "check_text", "decode_json", "drop_nulls", "malformed"]
+__all__ = [
+    "ArgumentsParser",
+    "MalformedJsonError",
+    "check_text",
+    "decode_clearly",
+    "decode_json",
+    "drop_nulls",
+    "malformed",
+    "may_repeat_a_name",
+]
 
 
 _LONGEST_NUMBER = 4_000
@@ -147,6 +158,31 @@ def decode_json(text: str) -> Any:
         except UnicodeEncodeError:
             raise ValueError("a string has half of a surrogate pair") from None
     return value
+
+
+def decode_clearly(text: str) -> Any:
+    """Return what a text says, as `decode_json` does, with an error for the model.
+
+    Raises:
+        MalformedJsonError: It is JSON in some way, but not by the letter, or it says two things at once.
+    """
+    try:
+        return decode_json(text)
+    except RecursionError:
+        raise MalformedJsonError("The arguments are nested too deeply.") from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        raise MalformedJsonError(f"The arguments are not valid JSON: {error}. Send one JSON object.") from None
+
+
+def may_repeat_a_name(text: str) -> bool:
+    """Whether the text of a JSON object may have a name twice in one object; where it says no, it has none.
+
+    It says no where there are as many names as colons, which most arguments have, in a third of the time of decoding.
+    """
+    colons = text.count(":")
+    return colons > 1 and len(from_json(text)) != colons
 
 
 def malformed(text: str, reason: str, nodes: Nodes, accepts: Callable[[Any], bool]) -> MalformedJsonError:

@@ -14,6 +14,7 @@ JsonPath: TypeAlias = tuple[str | int, ...]
 
 _ANY: Node = {}
 _ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+_TELLING = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 _MAX_DEPTH = 40
 
 _SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -207,6 +208,16 @@ class Nodes:
             else:
                 return _ALL_TYPES
         return frozenset(types)
+
+    def have_any(self) -> bool:
+        """Whether any value may stand somewhere."""
+        waiting: list[Any] = [self.root]
+        while waiting:
+            node = waiting.pop()
+            if not (node.keys() & _TELLING) or node.get("additionalProperties") is True:
+                return True
+            waiting.extend(subschemas(node))
+        return False
 
     def is_secret(self, node: Node, _seen: frozenset[str] = frozenset()) -> bool:
         """Whether a value of this node must not be shown, or holds one that must not."""

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, cast
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
-from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError, check_text, decode_json, drop_nulls, malformed
+from toolkit.schema.arguments import ArgumentsParser, check_text, decode_clearly, drop_nulls, malformed
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, subschemas
 from toolkit.schema.problems import Problem, explain
 
@@ -84,15 +84,11 @@ class RawArguments:
             return self.parse({})
         check_text(text)
         try:
-            value = decode_json(text)
-        except RecursionError:
-            raise MalformedJsonError("The arguments are nested too deeply.") from None
+            value = decode_clearly(text)
         except json.JSONDecodeError as error:
             is_cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
             reason = f"{'EOF: ' if is_cut_off else ''}{error.msg} at line {error.lineno} column {error.colno}"
             raise malformed(text, reason, self._nodes, self._accepts) from None
-        except ValueError as error:
-            raise MalformedJsonError(f"The arguments are not valid JSON: {error}. Send one JSON object.") from None
         return self.parse(value)
 
     def parse(self, value: object) -> dict[str, Any]:

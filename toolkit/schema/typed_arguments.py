@@ -15,7 +15,7 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, to_jsonable_python
 
 from toolkit.errors import InvalidArgumentsError
-from toolkit.schema.arguments import check_text, drop_nulls, malformed
+from toolkit.schema.arguments import check_text, decode_clearly, drop_nulls, malformed, may_repeat_a_name
 from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import Problem, explain, value_at
@@ -37,13 +37,23 @@ _SAID_BY_THE_AUTHOR = frozenset({"value_error", "assertion_error"})
 class TypedArguments:
     """Arguments of a function, through one compiled Pydantic validator."""
 
-    __slots__ = ("_enums", "_fields", "_nodes", "_validate_json", "_validate_python", "is_strict", "schema")
+    __slots__ = (
+        "_enums",
+        "_fields",
+        "_nodes",
+        "_takes_anything",
+        "_validate_json",
+        "_validate_python",
+        "is_strict",
+        "schema",
+    )
 
     def __init__(self, fields: Fields, *, strict: bool) -> None:
         self.schema: Mapping[str, Any] = fields.schema
         self.is_strict = strict
         self._fields = fields
         self._nodes = Nodes(fields.schema)
+        self._takes_anything = self._nodes.have_any()
         self._enums: list[type[enum.Enum]] | None = None
         validator = fields.validator
         # The configuration makes the parameters strict; the flag reaches into models, which have their own.
@@ -54,6 +64,13 @@ class TypedArguments:
 
     def parse_json(self, text: str) -> dict[str, Any]:
         """See `ArgumentsParser.parse_json`."""
+        arguments = self._parse(text)
+        # Pydantic takes the last of two values, and in what may be anything what is no number.
+        if (self._takes_anything and text and not text.isspace()) or may_repeat_a_name(text):
+            decode_clearly(text)
+        return arguments
+
+    def _parse(self, text: str) -> dict[str, Any]:
         try:
             return self._validate_json(text)
         except ValidationError as error:
@@ -67,7 +84,7 @@ class TypedArguments:
         except (TypeError, ValueError, RecursionError):
             pass
         else:
-            return self.parse_json(text)
+            return self._parse(text)
         try:
             return self._validate_python(value)
         except ValidationError as error:
@@ -97,7 +114,7 @@ class TypedArguments:
         check_text(text)
         stripped = text.strip()
         if stripped in ("", "null"):
-            return self.parse_json("{}")
+            return self._parse("{}")
         problems = error.errors(include_url=False)
         if problems[0]["type"] == "json_invalid":
             reason = problems[0].get("ctx", {}).get("error", "")
