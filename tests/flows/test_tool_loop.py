@@ -439,6 +439,28 @@ async def test_the_loops_time_runs_out_in_tools_and_what_was_done_stays() -> Non
     assert result.response is not None
 
 
+async def test_no_more_threads_run_at_once_than_are_allowed() -> None:
+    running: set[int] = set()
+    most = 0
+    both = threading.Barrier(2, timeout=20)
+
+    @tool
+    def pair(n: int) -> str:
+        nonlocal most
+        running.add(n)
+        most = max(most, len(running))
+        both.wait()
+        running.remove(n)
+        both.wait()
+        return str(n)
+
+    calls = [ToolCall(str(n), "pair", f'{{"n": {n}}}') for n in range(6)]
+    provider = ScriptedProvider([AssistantMessage(calls), "done"])
+    result = await tool_loop(provider, ToolRegistry([pair]), "go", config=ToolLoopConfig(sync_workers=2))
+    assert [message.text for message in results(result.messages)] == ["0", "1", "2", "3", "4", "5"]
+    assert most == 2
+
+
 async def test_a_thread_learns_that_the_loops_time_is_up() -> None:
     has_begun, has_seen = threading.Event(), threading.Event()
 

@@ -155,6 +155,8 @@ class ToolLoopConfig(Generic[Out]):
         name_repair: Whether a near miss of a tool's name is taken as that name.
         argument_repair: Whether malformed arguments are mended where that is no guess.
         metadata: For `ToolContext.metadata`.
+        sync_workers: How many worker threads, for tools that are not async, may run at once on this event loop, all
+            its loops and abandoned threads counted; a call waits for a place, and fails when abandoned ones hold all.
         output_type: The type of the answer: it is asked for, checked, and given as `ToolLoopResult.output`.
         output_mode: ``tool`` has the model call a tool named ``final_answer``; ``native`` sets the request's
             `response_format`.
@@ -194,6 +196,7 @@ class ToolLoopConfig(Generic[Out]):
     name_repair: bool = True
     argument_repair: bool = True
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
+    sync_workers: int = 40
     output_type: type[Out] | None = None
     output_mode: Literal["tool", "native"] = "tool"
     max_output_retries: int = 2
@@ -224,6 +227,7 @@ class ToolLoopConfig(Generic[Out]):
             approve=self.on_tool_call,
             hook_timeout=self.hook_timeout,
             metadata=self.metadata,
+            sync_workers=self.sync_workers,
         )
         object.__setattr__(self, "policy", policy)
         watches = (self.on_event, self.before_tool_execution_update, self.after_tool_execution_update)
@@ -259,10 +263,11 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "name_repair": (bool,),
     "argument_repair": (bool,),
     "metadata": (Mapping,),
+    "sync_workers": (int,),
     "output_mode": ("tool", "native"),
     "max_output_retries": (int,),
 }
-_LEAST = {"max_iterations": 0, "max_depth": 0, "max_output_chars": 1, "max_output_retries": 0}
+_LEAST = {"max_iterations": 0, "max_depth": 0, "max_output_chars": 1, "sync_workers": 1, "max_output_retries": 0}
 
 
 DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()

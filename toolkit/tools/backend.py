@@ -10,7 +10,7 @@ import asyncio
 import math
 import sys
 from asyncio import CancelledError as AsyncioCancelledError
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeAlias
 
@@ -31,6 +31,7 @@ except ModuleNotFoundError:  # it comes with trio
 
 __all__ = [
     "AsyncioCancelledError",
+    "at_loop_end",
     "cancellation_mark",
     "CancellationMark",
     "context_for_thread",
@@ -123,6 +124,25 @@ def _is_on_asyncio() -> bool:
 
 
 _detached: set[asyncio.Task[None]] = set()  # asyncio itself keeps no hold of its tasks
+
+
+async def at_loop_end(close: Callable[[], Awaitable[None] | None]) -> AsyncGenerator[None]:
+    """Have `close` called when this event loop ends; whoever asks for it keeps what this returns.
+
+    What a loop does at its end is to close each asynchronous generator that was begun in it.
+    """
+    generator = _closing(close)
+    await anext(generator)
+    return generator
+
+
+async def _closing(close: Callable[[], Awaitable[None] | None]) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        closed = close()
+        if closed is not None:
+            await closed
 
 
 def start_detached(call: _Call) -> None:

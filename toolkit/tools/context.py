@@ -29,6 +29,7 @@ class ToolContext(Generic[Ctx_co]):
         attempt: 1 for the first run, one more for each retry.
         depth: How many loops are running round this call; 1 inside a plain `tool_loop`, 0 outside of any.
         metadata: What the application attached to the run; no model reads it.
+        sync_workers: How many worker threads this event loop may run at once, for a tool that is not async.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class ToolContext(Generic[Ctx_co]):
         "call_id",
         "depth",
         "metadata",
+        "sync_workers",
         "tool_name",
     )
 
@@ -51,6 +53,7 @@ class ToolContext(Generic[Ctx_co]):
         tool_name: str = "",
         depth: int = 0,
         metadata: Mapping[str, Any] = _NO_METADATA,
+        sync_workers: int = 40,
         observer: Observer | None = None,
     ) -> None:
         self._state = state
@@ -59,6 +62,7 @@ class ToolContext(Generic[Ctx_co]):
         self.attempt = 1
         self.depth = depth
         self.metadata = metadata
+        self.sync_workers = sync_workers
         self._observer = observer
         self._is_cancelled = False
         self._is_over = False

@@ -109,6 +109,7 @@ class ExecutionPolicy:
         hook_timeout: Seconds that an async hook may take.
         observer: Takes the events.
         metadata: For `ToolContext.metadata`.
+        sync_workers: How many worker threads may run at once.
 
     Attributes:
         runs_bare: Whether nothing of this comes between the loop and the tool that it awaits.
@@ -127,6 +128,7 @@ class ExecutionPolicy:
     hook_timeout: float = 60.0
     observer: Observer | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sync_workers: int = 40
     runs_bare: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -400,7 +402,13 @@ async def _run_in_context(
     """Run a call whose tool has a context, or in which somebody else takes part."""
     call, registration, observer = ready.call, ready.registration, policy.observer
     context = ToolContext(
-        state, call_id=call.id, tool_name=call.name, depth=depth, metadata=policy.metadata, observer=observer
+        state,
+        call_id=call.id,
+        tool_name=call.name,
+        depth=depth,
+        metadata=policy.metadata,
+        sync_workers=policy.sync_workers,
+        observer=observer,
     )
     began = 0.0
     if observer is not None:

@@ -395,7 +395,9 @@ def _awaited(call: _Call) -> _Execute:
 
 def _threaded(call: _Call) -> _Execute:
     async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
-        value = await run_in_worker(partial(call, arguments, context), on_abandoned=context.abandon)
+        value = await run_in_worker(
+            partial(call, arguments, context), on_abandoned=context.abandon, workers=context.sync_workers
+        )
         return to_output(await value if inspect.isawaitable(value) else value)
 
     return execute

@@ -31,6 +31,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
 from toolkit.schema import function_schema
+from toolkit.tools.backend import at_loop_end
 from toolkit.tools.processes import ending_of, signal_group, start_process
 
 __all__ = ["check_isolated", "run_isolated", "serve"]
@@ -238,17 +239,8 @@ _pools: RunVar[_Pool] = RunVar("toolkit_processes")
 async def _open_pool() -> _Pool:
     pool = _Pool()
     _pools.set(pool)
-    pool.end = _until_the_loop_ends(pool)
-    await anext(pool.end)
+    pool.end = await at_loop_end(pool.close)
     return pool
-
-
-async def _until_the_loop_ends(pool: _Pool) -> AsyncGenerator[None]:
-    """Close the pool when the event loop ends: it then closes each asynchronous generator that was begun in it."""
-    try:
-        yield
-    finally:
-        await pool.close()
 
 
 # The other process.

@@ -19,7 +19,7 @@ import anyio
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from toolkit.errors import ToolCancelledError, ToolFailedError
-from toolkit.tools.backend import context_for_thread, is_in_event_loop, loop_waker
+from toolkit.tools.backend import at_loop_end, context_for_thread, is_in_event_loop, loop_waker
 
 __all__ = ["abandoned_count", "call_in_loop", "is_worker_thread", "run_in_worker", "when_abandoned"]
 
@@ -351,17 +351,8 @@ _here = threading.local()
 async def _open_pool() -> _Pool:
     pool = _Pool()
     _pools.set(pool)
-    pool.end = _until_the_loop_ends(pool)
-    await anext(pool.end)
+    pool.end = await at_loop_end(pool.close)
     return pool
-
-
-async def _until_the_loop_ends(pool: _Pool) -> AsyncGenerator[None]:
-    """Close the pool when the event loop ends: it then closes each asynchronous generator that was begun in it."""
-    try:
-        yield
-    finally:
-        pool.close()
 
 
 def _nothing() -> None: ...
