@@ -1,5 +1,6 @@
 """Every async test runs on asyncio and on trio, and what is random is the same each time."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,11 @@ _UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow
 settings.register_profile("fixed", _UNHURRIED, derandomize=True, database=None)
 settings.register_profile("new", _UNHURRIED)
 settings.load_profile("fixed")
+
+
+def pytest_collection_finish() -> None:
+    """Spare each collection of garbage the half of a million things that are there to the end."""
+    gc.freeze()
 
 
 @pytest.fixture(params=["asyncio", "trio"])
