@@ -32,12 +32,30 @@ CASES = [
     Case("metadata", {"response": {"metadata": {"token": "x"}}}, {"response": {"metadata": {"token": GONE}}}),
     Case("names elsewhere stay", {"properties": {"password": "x"}}, {"properties": {"password": "x"}}),
     Case("keys in texts", ["a " + LOOKS_LIKE_A_KEY + "."], ["a " + GONE + "."]),
+    *[
+        Case(f"the key of {vendor}", f"with {key}, then", f"with {GONE}, then")
+        for vendor, key in {
+            "Groq": "gsk_" + "a1B2" * 10,
+            "Hugging Face": "hf_" + "a1B2" * 9,
+            "xAI": "xai-" + "a1B2" * 9,
+            "GitHub": "github_pat_11AB_" + "a1B2" * 9,
+            "Amazon": "AKIA" + "A1B2" * 4,
+            "Google": "AQ.Ab8" + "a1B2" * 9,
+            "Stripe": "sk_live_" + "a1B2" * 6,
+            "whoever signs web tokens": "eyJ" + "a1B2" * 4 + ".eyJ" + "a1B2" * 4 + "." + "a1B2" * 4,
+        }.items()
+    ],
+    Case("a private key", "-----BEGIN PRIVATE KEY-----\nMII=\n-----END", f"-----BEGIN PRIVATE KEY-----{GONE}-----END"),
+    Case("a basic authorization", "Authorization: Basic YWRhOnBhc3M=", f"Authorization: Basic {GONE}"),
     Case("a bearer", ["Authorization: Bearer abcdefgh12345678=="], ["Authorization: Bearer " + GONE]),
     Case("a password in an address", "see https://ada:pass@host/x", f"see https://{GONE}@host/x"),
     Case("an address stays", "see https://host:80/x?a=b@c", "see https://host:80/x?a=b@c"),
     Case("what is told", {"text": "the hunter2 is in hunter22"}, {"text": f"the {GONE} is in {GONE}"}),
     Case("sealed texts stay", {"data": LOOKS_LIKE_A_KEY}, {"data": LOOKS_LIKE_A_KEY}),
-    Case("words stay", "ask-me-anything-about-this task", "ask-me-anything-about-this task"),
+    *[
+        Case(f"{words} stays", words, words)
+        for words in ("ask-me-anything-about-this task", "pk_users_organization_id_fkey", "basic responsibilities")
+    ],
 ]
 
 

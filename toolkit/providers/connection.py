@@ -224,12 +224,11 @@ class Exchange:
                 content_type = response.headers.get("content-type", "no content type")
                 if "html" in content_type:
                     raise self._not_an_answer(response)
-                yield EventStream(
-                    pieces,
-                    content_type=content_type,
-                    request_id=request_id_of(response.headers),
-                    deadline=deadline,
-                )
+                request_id = request_id_of(response.headers)
+                try:
+                    yield EventStream(pieces, content_type=content_type, request_id=request_id, deadline=deadline)
+                except ValueError as error:
+                    raise self.failures().not_an_answer(str(error), request_id=request_id) from error
 
     @asynccontextmanager
     async def _translated(self, timeout: float | None) -> AsyncGenerator[None]:

@@ -12,10 +12,16 @@ SECRET_NAMES = ("key", "apikey", "authorization", "token", "secret", "password",
 """The last words of the names of fields that hold secrets: ``x-api-key`` and ``accessToken`` end so."""
 
 _SCRUBBED = "[scrubbed]"
-# What keys of well-known vendors look like, what comes after "Bearer", and the user and password in an address.
+# What keys of well-known vendors look like, web tokens, private keys, what "Bearer" and "Basic" authorize by, and the
+# user and password in an address.
 _KEYS = re.compile(
-    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bxox[abeoprs]-[\w-]{10,}"
-    r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"
+    r"|\b(?:gsk|hf|r8|gh[pousr])_[A-Za-z0-9]{30,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bxox[abeoprs]-[\w-]{10,}"
+    r"|\b(?:xai|pplx|nvapi|glpat)-[A-Za-z0-9_-]{20,}|\b(?-i:AKIA|ASIA)(?-i:[A-Z0-9]{16})\b"
+    r"|\bAIza[A-Za-z0-9_-]{30,}|\b(?-i:AQ\.A)[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}"
+    r"|\b(?-i:eyJ)[A-Za-z0-9_-]{10,}\.(?-i:eyJ)[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
+    r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}|(?<=authorization: basic )[A-Za-z0-9+/=]+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"|(?<=PRIVATE KEY-----)[^-]+(?=-----END)",
     re.IGNORECASE,
 )
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
