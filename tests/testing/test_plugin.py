@@ -45,6 +45,16 @@ async def test_a_cassette_is_played(cassette):
     assert (await provider.generate(ChatRequest(messages=[UserMessage("Hi")]))).text == "Recorded."
 
 
+@pytest.mark.parametrize("said", ["a b", "a:b", "x" * 300])
+class TestOther:
+    async def test_a_cassette_is_played(self, cassette, said):
+        from toolkit import ChatRequest, UserMessage
+        from toolkit.testing import ScriptedProvider
+
+        provider = cassette(lambda: ScriptedProvider([said]))
+        assert (await provider.generate(ChatRequest(messages=[UserMessage("Hi")]))).text == said
+
+
 def test_a_script_that_is_not_played_fails(scripted_provider):
     scripted_provider(["One.", "Two."])
 """
@@ -67,13 +77,14 @@ def test_the_fixtures_work_in_a_project_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text("import pytest\nanyio_backend = pytest.fixture(lambda: 'asyncio')\n")
     unrecorded = run_pytest(tmp_path)
-    assert "1 failed, 3 passed, 1 error" in unrecorded, unrecorded
+    assert "4 failed, 3 passed, 1 error" in unrecorded, unrecorded
     assert "--record-cassettes" in unrecorded
     assert "2 of the scripted replies were never asked for" in unrecorded
-    assert "4 passed, 1 error" in run_pytest(tmp_path, "--record-cassettes")
+    assert "7 passed, 1 error" in run_pytest(tmp_path, "--record-cassettes")
     file = tmp_path / "cassettes" / "test_it" / "test_a_cassette_is_played.jsonl"
     recorded = file.read_bytes()
     assert b"Recorded." in recorded
+    assert len(list(file.parent.iterdir())) == 4, "tests that share a name have a cassette each"
     played = run_pytest(tmp_path)
-    assert "4 passed, 1 error" in played, played
+    assert "7 passed, 1 error" in played, played
     assert file.read_bytes() == recorded

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from toolkit.chat import Provider
     from toolkit.testing import EventCollector, ScriptedProvider, ScriptedReply
+
+_LONGEST_NAME = 150
 
 pytest.register_assert_rewrite("toolkit.testing.conformance")
 
@@ -64,13 +67,12 @@ def cassette(request: pytest.FixtureRequest) -> Callable[[Callable[[], Provider]
         async def test_the_weather(cassette):
             provider = cassette(lambda: OpenAIProvider("gpt-5-mini"))
 
-    The file is ``cassettes/<module>/<test>.jsonl`` beside the test's own; recording begins it anew. Whoever needs
-    other settings makes the `RecordingProvider` and `ReplayProvider` by hand.
+    The file is ``cassettes/<module>/<class>.<test>_<parameters>.jsonl`` beside the test's own; recording begins it
+    anew. Whoever needs other settings makes the `RecordingProvider` and `ReplayProvider` by hand.
     """
     from toolkit.testing import RecordingProvider, ReplayProvider  # noqa: PLC0415
 
-    name = re.sub(r"[^\w.-]+", "_", request.node.name).strip("_")
-    path = Path(request.path.parent, "cassettes", request.path.stem, f"{name}.jsonl")
+    path = Path(request.path.parent, "cassettes", request.path.stem, f"{_file_name(request.node.nodeid)}.jsonl")
     is_recording = bool(request.config.getoption("record_cassettes"))
     if is_recording:
         path.unlink(missing_ok=True)
@@ -79,3 +81,11 @@ def cassette(request: pytest.FixtureRequest) -> Callable[[Callable[[], Provider]
         return RecordingProvider(make(), path) if is_recording else ReplayProvider(path)
 
     return take
+
+
+def _file_name(nodeid: str) -> str:
+    """Return a file's name for a test: of its class and parameters too, since tests of one name differ in those."""
+    test = nodeid.partition("::")[2].replace("::", ".")
+    name = test.removesuffix("]").replace("[", "_")
+    fitting = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:_LONGEST_NAME]
+    return name if name == fitting else f"{fitting}-{sha256(test.encode()).hexdigest()[:8]}"
