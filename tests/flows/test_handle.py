@@ -222,6 +222,23 @@ async def test_the_clock_stands_still_while_the_caller_thinks() -> None:
     assert end.result.messages[-1].text.startswith("Interrupted: the run's time was up")
 
 
+async def test_the_time_of_the_caller_counts_where_it_is_told_to() -> None:
+    async def think(seconds: float) -> tuple[int, Completed]:
+        provider = ScriptedProvider([say("a"), "never asked"])
+        config: ToolLoopConfig = ToolLoopConfig(timeout=seconds)
+        handle = ToolLoopHandle(provider, TOOLS, "go", config=config, counts_pauses=True)
+        first = await handle.next_turn()
+        await anyio.sleep(seconds)
+        end = await handle.next_turn()
+        assert isinstance(end, Completed)
+        assert end.reason == Timeout(seconds)
+        return len(provider.requests) if isinstance(first, Yielded) else 0, end
+
+    requests, end = await with_time_enough(think, lambda thought: thought[0])
+    assert requests == 1
+    assert [message.text for message in end.result.messages] == ["go", "", "a"]
+
+
 async def test_closing_ends_the_loop_between_turns() -> None:
     handle = stepped(say("a"), "never")
     await handle.next_turn()

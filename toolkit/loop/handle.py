@@ -131,7 +131,8 @@ TurnOutcome: TypeAlias = Yielded | Completed[Out] | Failed
 class ToolLoopHandle(Generic[Ctx, Out]):
     """A loop that stands still between turns.
 
-    Making one does nothing yet. The `timeout` counts only while a turn runs, not while the caller thinks.
+    Making one does nothing yet. The `timeout` counts only while a turn runs, not while the caller thinks, unless
+    `counts_pauses` says so.
 
     ::
 
@@ -141,7 +142,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
                 turn.stop("task complete")
         result = handle.into_result()
 
-    Arguments are those of `tool_loop`.
+    The other arguments are those of `tool_loop`.
     """
 
     @overload
@@ -153,6 +154,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *,
         ctx: None = None,
         config: ToolLoopConfig[Final] | None = None,
+        counts_pauses: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -163,6 +165,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *,
         ctx: Ctx,
         config: ToolLoopConfig[Out] | None = None,
+        counts_pauses: bool = False,
     ) -> None: ...
     def __init__(
         self,
@@ -172,6 +175,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *,
         ctx: Any = None,
         config: ToolLoopConfig[Any] | None = None,
+        counts_pauses: bool = False,
     ) -> None:
         self._driver: Driver[Ctx, Out] | None = None
         self._outcome: Completed[Out] | Failed | None = None
@@ -182,6 +186,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         except MaxDepthExceededError as error:
             self._outcome = Failed(error=error, iterations=0, usage=Usage())
         self._seconds_left = None if config is None else config.timeout
+        self._counts_pauses = counts_pauses
+        self._paused_at: float | None = None
 
     @classmethod
     def restore(
@@ -192,6 +198,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *,
         ctx: Ctx,
         config: ToolLoopConfig[Out] | None = None,
+        counts_pauses: bool = False,
     ) -> ToolLoopHandle[Ctx, Out]:
         """Take up a saved loop, in this or another process; nothing that has run runs again.
 
@@ -201,6 +208,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             registry: The tools; those of calls that await a decision must be what they were.
             ctx: The context, which is never saved.
             config: The settings, which are not saved either.
+            counts_pauses: As for a new handle; the time since it was saved does not count.
 
         Raises:
             LoopUsageError: It is no snapshot, of another version, was changed, or its open calls don't fit the tools.
@@ -215,6 +223,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         handle._is_running = False
         handle._may_be_edited = False
         handle._seconds_left = saved.seconds_left
+        handle._counts_pauses = counts_pauses
+        handle._paused_at = None
         if handle._driver.state.is_finished:
             handle._outcome = Completed(handle._driver.result())
         return handle
@@ -330,9 +340,15 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             await driver.turn()
             return
         began = anyio.current_time()
+        if self._counts_pauses and self._paused_at is not None:
+            self._seconds_left = max(0.0, self._seconds_left - (began - self._paused_at))
+        if self._seconds_left == 0:
+            driver.time_out()
+            return
         with anyio.move_on_after(self._seconds_left) as scope:
             await driver.turn()
-        self._seconds_left = max(0.0, self._seconds_left - (anyio.current_time() - began))
+        self._paused_at = anyio.current_time()
+        self._seconds_left = max(0.0, self._seconds_left - (self._paused_at - began))
         if scope.cancelled_caught:
             driver.time_out()
 
