@@ -35,6 +35,7 @@ __all__ = [
     "cancellation_mark",
     "CancellationMark",
     "context_for_thread",
+    "detached_starter",
     "gather",
     "is_in_event_loop",
     "is_own_cancellation",
@@ -150,14 +151,25 @@ def start_detached(call: _Call) -> None:
 
     It must not raise an `Exception`, and who starts it sees to its end: at the end of the event loop it is cancelled.
     """
+    detached_starter()(call)
+
+
+def detached_starter() -> Callable[[_Call], None]:
+    """Return what `start_detached` does in the running event loop, for use where no task of it is running."""
     if _is_on_asyncio():
-        task = asyncio.ensure_future(_awaited(call))
-        _detached.add(task)
-        task.add_done_callback(_detached.discard)
-        return
+        return _start_detached_task
     from trio.lowlevel import spawn_system_task  # noqa: PLC0415  # optional, and loaded already: it is running
 
-    spawn_system_task(_awaited, call, context=copy_context())
+    def start(call: _Call) -> None:
+        spawn_system_task(_awaited, call, context=copy_context())
+
+    return start
+
+
+def _start_detached_task(call: _Call) -> None:
+    task = asyncio.ensure_future(_awaited(call))
+    _detached.add(task)
+    task.add_done_callback(_detached.discard)
 
 
 async def _awaited(call: _Call) -> None:

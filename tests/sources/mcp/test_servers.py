@@ -14,12 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import mcp.types as wire
 import pytest
 
 from tests.npm import npm_packages
 from tests.process_state import is_running
-from toolkit import ImageBlock, TextBlock, ToolCall, ToolLoopConfig, ToolProgress, ToolRegistry, UserMessage, tool_loop
+from toolkit import (
+    ImageBlock,
+    TextBlock,
+    ToolCall,
+    ToolLoopConfig,
+    ToolProgress,
+    ToolRegistry,
+    UserMessage,
+    tool_loop,
+    tool_loop_sync,
+)
 from toolkit.sources.mcp import Elicitation, McpServer, McpTools, http, mcp_tools, sse, stdio
 from toolkit.testing import ScriptedProvider
 
@@ -180,6 +191,15 @@ async def test_the_time_is_told_by_a_server_in_python() -> None:
             wrong = await call(tools, "get_current_time", '{"timezone": "Nowhere"}')
     assert "+09:00" in told.text
     assert wrong.is_error
+
+
+async def test_tools_run_on_another_event_loop() -> None:
+    calls: list[ToolCall | str] = [ToolCall("1", "get_current_time", '{"timezone": "Asia/Tokyo"}'), "It is late."]
+    with anyio.fail_after(30):
+        async with mcp_tools(stdio(sys.executable, "-m", "mcp_server_time")) as tools:
+            registry = ToolRegistry(tools)
+            result = await anyio.to_thread.run_sync(lambda: tool_loop_sync(ScriptedProvider(calls), registry, "Time?"))
+    assert "+09:00" in result.messages[2].text
 
 
 async def test_a_server_that_has_a_hundred_calls_and_is_killed_in_mid_call_is_started_again_with_its_new_tools(

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from tests.process_state import is_running
@@ -27,9 +28,11 @@ from toolkit import (
     ToolCall,
     ToolExecutionUpdate,
     ToolLoopConfig,
+    ToolLoopResult,
     ToolRegistry,
     ToolResult,
     tool_loop,
+    tool_loop_sync,
 )
 from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import ScriptedProvider
@@ -157,6 +160,20 @@ async def test_updates_are_told_while_it_works() -> None:
         await tool_loop(provider, tools, "Go.", config=ToolLoopConfig(on_event=events.append))
     updates = [event.output.text for event in events if isinstance(event, ToolExecutionUpdate)]
     assert updates == ["step 1", "step 2"]
+
+
+async def test_its_tools_run_on_another_event_loop() -> None:
+    events: list[LoopEvent] = []
+    provider = ScriptedProvider([ToolCall("1", "echo", '{"text": "hello"}'), "Done."])
+    async with faulty("updates") as tools:
+
+        def ask() -> ToolLoopResult:
+            return tool_loop_sync(provider, tools, "Go.", config=ToolLoopConfig(on_event=events.append))
+
+        with anyio.fail_after(30):
+            result = await anyio.to_thread.run_sync(ask)
+    assert result.messages[2].text == "hello"
+    assert [event.output.text for event in events if isinstance(event, ToolExecutionUpdate)] == ["step 1", "step 2"]
 
 
 async def test_calls_run_at_once_where_it_says_so_and_a_cancelled_one_is_told() -> None:

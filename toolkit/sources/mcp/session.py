@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import anyio
 import mcp.types as wire
@@ -27,10 +28,12 @@ from toolkit.errors import McpError, ToolkitError
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 from toolkit.tools.backend import start_detached
+from toolkit.tools.home import Home
 
 __all__ = ["McpSession", "SessionSettings", "all_pages"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _LOG = logging.getLogger("toolkit.sources.mcp")
 _MAX_PAGES = 1_000
@@ -71,6 +74,7 @@ class McpSession:
         self.server = server
         self._settings = settings
         self._client: Client | None = None
+        self._home: Home | None = None
         self._bell = anyio.Event()
         self._reviving = anyio.Lock()
         self._opening: anyio.CancelScope | None = None
@@ -85,6 +89,7 @@ class McpSession:
 
     async def __aenter__(self) -> Self:
         self._is_over = False
+        self._home = Home()
         start_detached(self._own)
         try:
             await self._connected()
@@ -109,6 +114,11 @@ class McpSession:
         Raises:
             McpError: The server refused it or can't be reached.
         """
+        if self._home is None:
+            raise self._closed()
+        return await self._home.call(partial(self._requested, what, make, is_repeatable=is_repeatable))
+
+    async def _requested(self, what: str, make: Callable[[Client], Awaitable[T]], *, is_repeatable: bool) -> T:
         client = await self._connected()
         faults: list[HttpFault] = []
         try:
@@ -153,12 +163,17 @@ class McpSession:
             if client is not None:
                 return client
             if self._is_over or self._is_closing:
-                raise McpError(
-                    f"MCP server '{self.server.name}': its tools are closed; use them inside of `async with`"
-                )
+                raise self._closed()
             if self._failures > failures and self._failure is not None:
                 raise self._failure
             await self._bell.wait()
+
+    def back(self, function: Callable[P, object]) -> Callable[P, object]:
+        """Return what calls a function in the running event loop, for use in the session's own."""
+        return function if self._home is None else self._home.back(function)
+
+    def _closed(self) -> McpError:
+        return McpError(f"MCP server '{self.server.name}': its tools are closed; use them inside of `async with`")
 
     async def _revived(self, client: Client) -> str:
         """See whether a connection still serves, and make another where it does not; say how that went."""

@@ -76,10 +76,11 @@ async def call_tool(
     Raises:
         ToolFailedError: The server can't be reached or refused the call; says whether it may have taken effect.
     """
+    report = session.back(context.report_progress)
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
         so_far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        context.report_progress(session.server.redact(f"{so_far}: {message}") if message else so_far)
+        report(session.server.redact(f"{so_far}: {message}") if message else so_far)
 
     async def call(client: Client) -> wire.CallToolResult:
         # Asking for progress makes some servers send it; where nobody takes it, it is not asked for.

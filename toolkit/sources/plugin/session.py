@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +19,6 @@ import anyio
 from toolkit.errors import PluginError, ToolFailedError
 from toolkit.sources.plugin.process import LONGEST_LINE, LineTooLongError, PluginProcess
 from toolkit.sources.plugin.protocol import Description, encode, read_description, read_output
-from toolkit.tools.context import ToolContext
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.secrecy import Redact, redacted
 
@@ -35,14 +34,18 @@ _MOST_UNANSWERED = 2
 _LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
 
 
+Report = Callable[[ToolOutput], object]
+"""Takes what there is so far of an output; must not wait."""
+
+
 class _Call:
     """A call that was sent, and what became of it."""
 
-    __slots__ = ("answered", "call_id", "context", "failure", "is_given_up", "output")
+    __slots__ = ("answered", "call_id", "failure", "is_given_up", "output", "report")
 
-    def __init__(self, call_id: str, context: ToolContext[Any]) -> None:
+    def __init__(self, call_id: str, report: Report) -> None:
         self.call_id = call_id
-        self.context = context
+        self.report = report
         self.answered = anyio.Event()
         self.output: ToolOutput | None = None
         self.failure: str | None = None
@@ -111,8 +114,14 @@ class PluginSession:
         """Let no call start the plugin again."""
         self._tasks = None
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext[Any]) -> ToolOutput:
+    async def call(self, tool: str, arguments: Mapping[str, Any], call_id: str, report: Report) -> ToolOutput:
         """Have a tool run and return its output.
+
+        Args:
+            tool: Which one, by the plugin's name for it.
+            arguments: Its arguments.
+            call_id: What the call is known by, in logs too; a number makes it its own.
+            report: Takes updates.
 
         Raises:
             ToolFailedError: The plugin ended, or could not be started again; nothing was repeated.
@@ -121,21 +130,21 @@ class PluginSession:
             running = await self._started()
             assert running.description is not None
             if "concurrent" in running.description.extensions:
-                return await self._exchange(running, tool, arguments, context)
+                return await self._exchange(running, tool, arguments, call_id, report)
             async with self._turn:  # meanwhile it may have ended
-                return await self._exchange(await self._started(), tool, arguments, context)
+                return await self._exchange(await self._started(), tool, arguments, call_id, report)
         except PluginError as error:
             raise ToolFailedError(str(error)) from error
 
     async def _exchange(
-        self, running: _Running, tool: str, arguments: Mapping[str, Any], context: ToolContext[Any]
+        self, running: _Running, tool: str, arguments: Mapping[str, Any], call_id: str, report: Report
     ) -> ToolOutput:
         description = running.description
         assert description is not None
         if tool not in [each.name for each in description.tools]:
             raise ToolFailedError(f"The plugin {self.name} was started again and has no tool '{tool}' anymore.")
         self._next_number += 1
-        call = _Call(f"{context.call_id or 'call'}-{self._next_number}", context)
+        call = _Call(f"{call_id or 'call'}-{self._next_number}", report)
         message: dict[str, Any] = {"type": "call", "call_id": call.call_id, "params": arguments}
         if not description.is_single:
             message["tool"] = tool
@@ -298,7 +307,7 @@ class PluginSession:
     def _update(self, call: _Call, message: Mapping[str, Any]) -> None:
         output = read_output(message)
         if output is not None and not call.is_given_up:
-            call.context.report_update(redacted(output, self._redact))
+            call.report(redacted(output, self._redact))
 
     def _answer(self, running: _Running, call: _Call, message: Mapping[str, Any]) -> None:
         running.calls.remove(call)

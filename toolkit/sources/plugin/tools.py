@@ -18,6 +18,7 @@ from toolkit.sources.plugin.session import PluginSession
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.home import Home
 from toolkit.tools.naming import legal_names
 from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.output import ToolOutput
@@ -71,10 +72,11 @@ class PluginTools:
         return [self._tool(tool, name) for tool, name in zip(description.tools, names, strict=True)]
 
     def _tool(self, definition: PluginToolDefinition, name: str) -> FunctionTool[object, ..., Any]:
-        session = self._session
+        session, home = self._session, Home()
 
         async def call(context: ToolContext[object], arguments: dict[str, Any]) -> ToolOutput:
-            return await session.call(definition.name, arguments, context)
+            report = home.back(context.report_update)
+            return await home.call(partial(session.call, definition.name, arguments, context.call_id, report))
 
         return tool_from_schema_with_ctx(name, definition.description, definition.parameters, call, **self._options)
 
