@@ -121,6 +121,9 @@ def test_a_result_becomes_text_and_what_no_text_can_hold(case: Result) -> None:
         ('{"a": ', {"malformed_arguments": '{"a": '}),
         ("[1]", {"malformed_arguments": "[1]"}),
         ("null", {"malformed_arguments": "null"}),
+        ('{"a": NaN}', {"malformed_arguments": '{"a": NaN}'}),
+        ('{"a": 1e999}', {"malformed_arguments": '{"a": 1e999}'}),
+        ('{"a": 1e300}', {"a": 1e300}),
     ],
 )
 def test_arguments_are_always_an_object(arguments: str, wire: dict[str, Any]) -> None:

@@ -62,6 +62,7 @@ __all__ = [
 Choice: TypeAlias = Literal["auto", "none", "required", "one"]
 """What `ChatRequest.tool_choice` asks for; with ``one`` it names the tool."""
 
+_LARGE = re.compile(r"\d[eE]\+?\d{3}")
 _TEXT_MEDIA_TYPES = ("application/json", "application/xml", "application/yaml", "application/javascript")
 
 
@@ -174,16 +175,29 @@ def arguments_text(arguments: str) -> str:
     """Return the arguments of an earlier call as the JSON text of an object."""
     if not arguments.strip():
         return "{}"
-    try:
-        is_object = isinstance(from_json(arguments), dict)
-    except ValueError:
-        is_object = False
-    return arguments if is_object else json.dumps({"malformed_arguments": arguments}, ensure_ascii=False)
+    return arguments if _object_in(arguments) is not None else json.dumps(_wrapped(arguments), ensure_ascii=False)
 
 
 def arguments_object(arguments: str) -> dict[str, Any]:
     """Return the arguments of an earlier call as an object."""
-    return cast("dict[str, Any]", json.loads(arguments_text(arguments)))
+    if not arguments.strip():
+        return {}
+    found = _object_in(arguments)
+    return _wrapped(arguments) if found is None else found
+
+
+def _wrapped(arguments: str) -> dict[str, Any]:
+    return {"malformed_arguments": arguments}
+
+
+def _object_in(arguments: str) -> dict[str, Any] | None:
+    try:
+        found: object = from_json(arguments, allow_inf_nan=False)
+        if _LARGE.search(arguments):
+            json.dumps(found, allow_nan=False)  # a number that is too large was read as infinity
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:

@@ -13,7 +13,7 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self.is_done = False
+        self.is_done: bool = False
         self._rest = b""
         self._data: list[bytes] = []
 

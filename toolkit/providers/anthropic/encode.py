@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, assert_never, cast
+from typing import Any, Literal, TypeAlias, assert_never
 
 from anthropic import transform_schema
 
@@ -186,7 +186,7 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
 
 def _spoken(message: Message) -> tuple[bytes, bytes]:
     role = b"assistant" if isinstance(message, AssistantMessage) else USER
-    return role, to_bytes(encode_message(message), f"a {message.role} message")[1:-1]
+    return role, to_bytes(encode_message(message), f"the {message.role} message")[1:-1]
 
 
 def _tool_bytes(tool: ToolDefinition) -> bytes:
@@ -310,7 +310,7 @@ def _encode_assistant(message: AssistantMessage) -> Iterator[JsonObject]:
 
 def _encode_call(call: ToolCall) -> JsonObject:
     return {
-        **cast("JsonObject", (call.extra or {}).get(PROVIDER, {})),
+        **as_mapping((call.extra or {}).get(PROVIDER)),
         "type": "tool_use",
         "id": DIALECT.call_id_of(call.id),
         "name": DIALECT.tool_name_of(call.name),

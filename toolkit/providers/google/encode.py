@@ -161,7 +161,7 @@ class GenerateEncoder:
 
     def _keep(self, message: Message) -> _Kept:
         encoded = encode_message(message, wants_signatures=self._wants_signatures)
-        subject = f"a {message.role} message"
+        subject = f"the {message.role} message"
         role = b"model" if isinstance(message, AssistantMessage) else USER
         return role, to_bytes(encoded.parts, subject)[1:-1], to_bytes(encoded.attachments, subject)[1:-1]
 

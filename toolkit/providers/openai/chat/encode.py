@@ -181,7 +181,7 @@ class ChatEncoder:
 
     def _keep(self, message: Message) -> _Kept:
         encoded = encode_message(message, reasoning_field=self._reasoning_field, sends_extra=not self._is_openai)
-        wire = to_bytes(encoded.wire, f"a {message.role} message")
+        wire = to_bytes(encoded.wire, f"the {message.role} message")
         return (wire, to_bytes(encoded.attachments, "a result")[1:-1]) if encoded.attachments else (wire,)
 
 

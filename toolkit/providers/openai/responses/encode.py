@@ -108,7 +108,7 @@ class ResponsesEncoder:
 
     def _items_of(self, message: Message) -> bytes:
         items = encode_message(message, sends_open_reasoning=not self._is_openai)
-        return to_bytes(items, f"a {message.role} message")[1:-1]
+        return to_bytes(items, f"the {message.role} message")[1:-1]
 
 
 def encode_message(message: Message, *, sends_open_reasoning: bool = False) -> list[JsonObject]:
