@@ -251,9 +251,17 @@ def test_a_bare_request_says_nothing_that_was_not_asked() -> None:
 
 
 def test_options_go_over_the_request_and_the_request_over_the_defaults() -> None:
-    request = ChatRequest(messages=[], temperature=1, options={"store": None, "include": []})
-    body = encoded(request, defaults={"temperature": 0, "top_p": 0.5, "store": False, "include": ["x"]})
-    assert body == {"model": "test-1", "input": [], "temperature": 1, "top_p": 0.5, "include": []}
+    request = ChatRequest(messages=[], temperature=1, options={"store": None, "top_p": 0.7})
+    body = encoded(request, defaults={"temperature": 0, "top_p": 0.5, "store": False})
+    assert body == {"model": "test-1", "input": [], "temperature": 1, "top_p": 0.7}
+
+
+def test_what_the_options_include_is_added_to_the_reasoning() -> None:
+    provider = OpenAIResponsesProvider("gpt-5-mini", api_key="key", options={"include": ["a", *SEALED]})
+    encoder = provider._encoder  # pyright: ignore[reportPrivateUsage]
+    for included, wanted in ((["b"], [*SEALED, "a", "b"]), ([], [*SEALED, "a"]), (None, None)):
+        request = ChatRequest(messages=[], options={"include": included})
+        assert json.loads(encoder.encode(request, streams=False)).get("include") == wanted
 
 
 @pytest.mark.parametrize("choice", ["none", "required"])

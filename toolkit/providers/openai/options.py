@@ -42,9 +42,9 @@ class ResponsesOptions(_Options, total=False):
     """Fields of a response, for `OpenAIResponsesProvider` and the `options` of a request to it.
 
     ``reasoning`` and ``text`` are laid over what the request says itself: ``{"reasoning": {"summary": "auto"}}`` keeps
-    the effort of the request. ``tools`` are those that run at OpenAI, such as ``{"type": "web_search"}``, offered
-    beside the request's own; what they did goes back with the transcript. With ``previous_response_id`` the server has
-    the history: send only what is new.
+    the effort of the request; ``include`` is added to what the provider asks for itself. ``tools`` are those that run
+    at OpenAI, such as ``{"type": "web_search"}``, offered beside the request's own; what they did goes back with the
+    transcript. With ``previous_response_id`` the server has the history: send only what is new.
     """
 
     context_management: list[dict[str, Any]]

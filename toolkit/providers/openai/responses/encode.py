@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, assert_never, cast
 
 from toolkit.chat import (
@@ -62,13 +63,22 @@ class ResponsesEncoder:
 
     Args:
         model: The model's name.
-        defaults: Fields that the request may overwrite.
+        defaults: Fields that the options may overwrite, and the request.
+        options: Fields for each request, as `ResponsesOptions`.
         is_openai: Whether the server refuses what is not OpenAI's own: reasoning without a seal, say.
     """
 
-    def __init__(self, *, model: str, defaults: Mapping[str, Any], is_openai: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        model: str,
+        defaults: Mapping[str, Any],
+        options: Mapping[str, Any] = MappingProxyType({}),
+        is_openai: bool = True,
+    ) -> None:
         self._model = model
         self._defaults = dict(defaults)
+        _add_options(self._defaults, options)
         self._is_openai = is_openai
         self._messages = EncodedOnce(self._items_of, size_of=len)
         self._tools = EncodedOnce(_tool_bytes, size_of=len)
@@ -95,11 +105,7 @@ class ResponsesEncoder:
             "stream": True if streams else None,
         }
         body |= {name: value for name, value in settings.items() if value is not None}
-        for name, value in request.options.items():
-            if name in _LAID_OVER and isinstance(value, Mapping):
-                _lay_over(body, name, cast("Mapping[str, Any]", value))
-            else:
-                body[name] = value
+        _add_options(body, request.options)
         members = {"input": [items for items in self._messages.all_of(request.messages) if items]}
         offered = [to_bytes(tool, "a tool of the options") for tool in body.pop("tools", None) or ()]
         if request.tools or offered:
@@ -156,6 +162,17 @@ def _tool_settings(request: ChatRequest) -> JsonObject:
     if request.parallel_tool_calls is not None:
         settings["parallel_tool_calls"] = request.parallel_tool_calls
     return settings
+
+
+def _add_options(body: JsonObject, options: Mapping[str, Any]) -> None:
+    """Put options over a body; what is asked for beside what is there already is asked for too."""
+    for name, value in options.items():
+        if name in _LAID_OVER and isinstance(value, Mapping):
+            _lay_over(body, name, cast("Mapping[str, Any]", value))
+        elif name == "include" and value is not None:
+            body[name] = list(dict.fromkeys([*(body.get(name) or ()), *value]))
+        else:
+            body[name] = value
 
 
 def _lay_over(body: JsonObject, name: str, over: Mapping[str, Any]) -> None:

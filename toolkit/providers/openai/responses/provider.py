@@ -68,7 +68,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         defaults: dict[str, Any] = {"store": False}
         if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):
             defaults["include"] = ["reasoning.encrypted_content"]
-        self._encoder = ResponsesEncoder(model=model, defaults={**defaults, **(options or {})}, is_openai=self._is_own)
+        self._encoder = ResponsesEncoder(model=model, defaults=defaults, options=options or {}, is_openai=self._is_own)
 
     async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         return self._exchange, self._encoder.encode(request, streams=streams)
