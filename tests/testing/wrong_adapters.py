@@ -191,6 +191,8 @@ def of_servers(wrong: type[Wrong]) -> type[ServerConformance]:
             return wrong(super().provider(server))
 
     class Suite(ServerConformance):
+        gone_within = 0.5
+
         @pytest.fixture
         def wire(self) -> Wire:
             return WrongWire()
