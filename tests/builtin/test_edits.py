@@ -1,6 +1,8 @@
 """Editing a file: one place, the same bytes round it, all edits or none."""
 
 import codecs
+import random
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import anyio
 import pytest
 
 from tests.builtin.calls import call, error_of, text_of
-from toolkit.builtin import edit_file_tool, write_file_tool
+from toolkit.builtin import edit_file_tool, read_file_tool, write_file_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +36,12 @@ CASES = [
         codecs.BOM_UTF16_LE + "a\nb".encode("utf-16-le"),
         [("a", "é")],
         codecs.BOM_UTF16_LE + "é\nb".encode("utf-16-le"),
+    ),
+    Case(
+        "UTF-32",
+        codecs.BOM_UTF32_LE + "a\nb".encode("utf-32-le"),
+        [("a", "cd")],
+        codecs.BOM_UTF32_LE + "cd\nb".encode("utf-32-le"),
     ),
     Case(
         "typographic quotes in the file", "say \u201chi\u201d \u2013 ok\n".encode(), [('"hi" - ok', "no")], b"say no\n"
@@ -62,6 +70,23 @@ async def test_an_edit_changes_its_place_and_no_other_byte(case: Case, tmp_path:
     arguments: dict[str, Any] = edits[0] if len(edits) == 1 else {"edits": edits}
     await text_of(edit_file_tool(tmp_path), path="a.txt", **arguments)
     assert (tmp_path / "a.txt").read_bytes() == case.after
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "utf-8-sig"])
+async def test_a_byte_order_mark_is_no_part_of_the_text_whatever_the_encoding_is_called(
+    encoding: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(codecs.BOM_UTF8 + b"a\nb")
+    assert "\ufeff" not in await text_of(read_file_tool(tmp_path), path="a.txt", encoding=encoding)
+    await text_of(edit_file_tool(tmp_path), path="a.txt", **one("a", "x"), encoding=encoding)
+    assert path.read_bytes() == codecs.BOM_UTF8 + b"x\nb"
+
+
+async def test_empty_texts_beside_edits_are_none(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    await text_of(edit_file_tool(tmp_path), path="a.txt", edits=[one("a", "b")], old_text="", new_text="")
+    assert (tmp_path / "a.txt").read_text() == "b"
 
 
 @dataclass
@@ -100,6 +125,7 @@ REFUSED = [
     Refused("the same twice", b"a b c", {"edits": [one("b"), one("b", "y")]}, "Two edits overlap"),
     Refused("binary", b"a\0b", one("a"), "is a binary file"),
     Refused("not UTF-8", b"\xe9", one("a"), "is not text in utf-8"),
+    Refused("not as it was written", b"+ADw- a", {**one("a"), "encoding": "utf-7"}, "can't be edited as utf-7"),
     Refused("an edit with a key too many", b"a", {"edits": [{**one("a"), "line": 3}]}, "line"),
 ]
 
@@ -123,8 +149,58 @@ async def test_the_result_counts_lines_and_the_details_have_a_diff(tmp_path: Pat
         "path": "a.py",
         "old_lines": 1,
         "new_lines": 2,
-        "diff": "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,4 @@\n def f():\n-    return 1\n+    # two\n+    return 2\n \n",
+        "diff": "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,3 @@\n def f():\n-    return 1\n+    # two\n+    return 2\n",
     }
+
+
+HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@\n")
+NO_END = "\n\\ No newline at end of file\n"
+
+
+def patched(text: str, diff: str) -> str:
+    """Apply a unified diff as strictly as can be."""
+    old, new = text.splitlines(keepends=True), list[str]()
+    first, *rest = HUNK.split(diff)
+    assert first == "--- a/a.txt\n+++ b/a.txt\n"
+    done = 0
+    for index in range(0, len(rest), 5):
+        start, count, new_start, new_count = map(int, rest[index : index + 4])
+        start, new_start = start - (count > 0), new_start - (new_count > 0)
+        new += old[done:start]
+        assert len(new) == new_start
+        body = re.findall(r"([ +-])(.*\n)", rest[index + 4].replace(NO_END, "\0\n"))
+        lines = [(sign, line.replace("\0\n", "")) for sign, line in body]
+        assert [line for sign, line in lines if sign != "+"] == old[start : start + count]
+        added = [line for sign, line in lines if sign != "-"]
+        assert len(added) == new_count
+        new += added
+        done = start + count
+    return "".join([*new, *old[done:]])
+
+
+async def test_the_diff_makes_the_new_text_of_the_old_one(tmp_path: Path) -> None:
+    edit, chance = edit_file_tool(tmp_path), random.Random(4)
+    path = tmp_path / "a.txt"
+    for round_ in range(60):
+        text = "".join(f"line {number}\n" for number in range(1, chance.choice([2, 4, 9, 40, 90])))
+        text = text if round_ % 3 else text.removesuffix("\n")
+        places = sorted(chance.sample(range(len(text) + 1), 2 * min(chance.randint(1, 4), len(text) // 2)))
+        wanted = [text[start:end] for start, end in zip(places[::2], places[1::2], strict=True)]
+        edits = [one(old, chance.choice(["", "x", "\n", "p\nq\n"])) for old in wanted if text.count(old) == 1]
+        path.write_text(text)
+        result = await call(edit, path="a.txt", edits=edits or [one(text, "new")])
+        if not result.is_error:
+            assert patched(text, result.details["diff"]) == path.read_text()
+
+
+async def test_an_edit_of_a_long_file_of_like_lines_takes_no_longer(tmp_path: Path) -> None:
+    lines = [f"{number % 150}\n" for number in range(300_000)]
+    (tmp_path / "a.txt").write_text("".join([*lines, "here\n", *lines]))
+    with anyio.fail_after(30):  # to compare all would take an hour
+        result = await call(edit_file_tool(tmp_path), path="a.txt", old_text="here", new_text="there")
+    assert result.details["diff"].splitlines()[2:] == [
+        *("@@ -299998,7 +299998,7 @@", " 147", " 148", " 149", "-here", "+there", " 0", " 1", " 2"),
+    ]
 
 
 async def test_edits_of_one_file_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -191,6 +191,29 @@ async def test_lines_are_found(case: Listing, with_ripgrep: bool, project: Path)
     assert (await text_of(search_tool(project, with_ripgrep=with_ripgrep), **case.arguments)).split("\n") == case.lines
 
 
+@pytest.mark.parametrize("with_ripgrep", [pytest.param(True, marks=NEEDS_RIPGREP), False])
+async def test_a_tree_is_walked_to_a_depth_and_no_further(with_ripgrep: bool, tmp_path: Path) -> None:
+    folders = [os.open(tmp_path, os.O_RDONLY)]
+    for depth in range(1, 301):
+        os.mkdir("d", dir_fd=folders[-1])
+        folders.append(os.open("d", os.O_RDONLY, dir_fd=folders[-1]))
+        if depth in (255, 257, 300):
+            file = os.open(f"{depth}.txt", os.O_CREAT | os.O_WRONLY, dir_fd=folders[-1])
+            os.write(file, b"needle")
+            os.close(file)
+    result = await call(search_tool(tmp_path, with_ripgrep=with_ripgrep), pattern="needle")
+    assert [Path(match["path"]).name for match in result.details["matches"]] == ["255.txt"]
+    for folder in folders:
+        os.close(folder)
+
+
+@pytest.mark.parametrize("with_ripgrep", [pytest.param(True, marks=NEEDS_RIPGREP), False])
+async def test_a_name_with_a_line_break_is_shown_in_one_line(with_ripgrep: bool, tmp_path: Path) -> None:
+    make_tree(tmp_path, {"a\nb\x1b.txt": "needle"})
+    assert await text_of(list_files_tool(tmp_path)) == "a?b?.txt"
+    assert await text_of(search_tool(tmp_path, with_ripgrep=with_ripgrep), pattern="needle") == "a?b?.txt:1: needle"
+
+
 async def test_a_search_that_would_never_end_is_stopped_and_others_go_on(tmp_path: Path) -> None:
     make_tree(tmp_path, {"a.txt": "a" * 60 + "\n"})
     begun = time.monotonic()

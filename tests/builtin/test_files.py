@@ -3,6 +3,7 @@
 import codecs
 import os
 import random
+import resource
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.builtin.calls import call, error_of, text_of
@@ -120,9 +122,11 @@ REFUSED = [
     Refused("a slash after a file", {"path": "README.md/"}, "a part of the path is a file"),
     Refused("NUL", {"path": "a\0b"}, "can't contain the character NUL"),
     Refused("a name too long", {"path": "x" * 300}, "the name is too long"),
+    Refused("300 folders", {"path": "folder/" * 300 + "x"}, "there is nothing at that path"),
     Refused("binary", {"path": "binary"}, "is a binary file of 5 bytes"),
     Refused("not UTF-8", {"path": "latin"}, "is not text in utf-8 (byte 0xe9 at offset 1)"),
     Refused("an encoding that isn't", {"path": "latin", "encoding": "klingon"}, "'klingon' is no encoding of text"),
+    Refused("an encoding with NUL", {"path": "latin", "encoding": "a\0b"}, "is no encoding of text"),
     Refused("a codec of no text", {"path": "latin", "encoding": "hex"}, "'hex' is no encoding of text"),
     Refused("the wrong encoding", {"path": "latin", "encoding": "ascii"}, "is not text in ascii"),
     Refused("links in a circle", {"path": "circle"}, "its links go in circles"),
@@ -151,6 +155,27 @@ def difficult_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 async def test_what_can_not_be_read_is_said(case: Refused, difficult_folder: Path) -> None:
     assert case.says in await error_of(read_file_tool(difficult_folder), **case.arguments)
+
+
+@pytest.mark.parametrize("path", ["new/", "new/.", "new/..", "new/deeper/", "", "."])
+async def test_a_path_that_names_a_folder_is_not_written_and_nothing_is_made(path: str, tmp_path: Path) -> None:
+    assert "is a folder. Give the name of a file" in await error_of(write_file_tool(tmp_path), path=path, content="x")
+    assert not any([entry async for entry in anyio.Path(tmp_path).iterdir()])
+
+
+async def test_paths_have_a_depth_that_holds_with_few_descriptors(tmp_path: Path) -> None:
+    read, write = read_file_tool(tmp_path), write_file_tool(tmp_path)
+    deepest = "x/" * 255 + "a.txt"
+    await text_of(write, path=deepest, content="deep needle")
+    assert "deep needle" in await text_of(read, path=deepest)
+    assert "more than 256 folders" in await error_of(write, path=f"y/{deepest}", content="too deep")
+    assert not (tmp_path / "y").exists()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1_000), hard))
+    try:
+        assert "deep needle" in await text_of(read, path="x/../" * 5_000 + deepest)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_a_large_file_is_read_in_a_page(difficult_folder: Path) -> None:

@@ -87,7 +87,7 @@ async def test_a_store_lets_go_of_the_oldest() -> None:
     assert store.names == ("result_2", "result_3")
     assert store.put("too long for it") is None
     assert len(store) == 2
-    with pytest.raises(ConfigurationError, match="at least 1 character"):
+    with pytest.raises(ConfigurationError, match="must be 1 or more, not 0"):
         ResultStore(max_chars=0)
 
 

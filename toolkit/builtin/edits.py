@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
+from heapq import nlargest
+from io import StringIO
+from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -26,6 +28,10 @@ __all__ = ["edit_file_tool"]
 _LARGEST = 20_000_000
 _MOST_HINT_LINES = 20_000
 _MOST_HINT_CHARS = 400
+_MOST_COMPARED = 100
+_COMPARED_CHARS = 200
+_NEAR = 0.6
+_CONTEXT_LINES = 3
 
 # What models, and the editors that they learned from, write in the place of ASCII; one character for one.
 _PLAIN_CHARACTERS = str.maketrans({
@@ -92,6 +98,11 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
                 with os.fdopen(os.dup(descriptor), "rb") as source:
                     data = source.read(_LARGEST + 1)
             file = decoded(data, path, encoding)
+            if file.encoded(file.text, path) != data:
+                raise ToolFailedError(
+                    f"'{path}' can't be edited as {file.encoding}: other parts of it would be written in another way. "
+                    "Use a command. Nothing was changed."
+                )
             changes = _changes(file.text, wanted, path, file.line_end)
             text = _applied(file.text, changes)
             if text == file.text:
@@ -103,7 +114,7 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
             "path": found.path,
             "old_lines": old_lines,
             "new_lines": new_lines,
-            "diff": _diff(file.text, text, found.path),
+            "diff": _diff(file.text, changes, found.path),
         }
         many = f"{len(changes)} edits: replaced" if len(changes) > 1 else "Replaced"
         return ToolOutput(f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {found.path}", details=details)
@@ -112,7 +123,7 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
 
 
 def _wanted(old_text: str | None, new_text: str | None, edits: Sequence[Edit] | None) -> list[Edit]:
-    if edits and (old_text is not None or new_text is not None):
+    if edits and (old_text or new_text):
         raise ToolFailedError("Give either old_text and new_text, or edits, not both.")
     if not edits:
         if old_text is None or new_text is None:
@@ -198,16 +209,19 @@ def _hint(text: str, old_text: str) -> str:
 def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     """Return the first line of the part that is most like the passage, by its longest line."""
     index, key = max(enumerate(wanted), key=lambda item: len(item[1].strip()))
-    key = key.strip()[:_MOST_HINT_CHARS]
-    matcher = difflib.SequenceMatcher(b=key, autojunk=False)
-    best: int | None = None
-    best_ratio = 0.6
+    matcher = difflib.SequenceMatcher(b=key.strip()[:_COMPARED_CHARS], autojunk=False)
+    near: list[tuple[float, int]] = []
     for number, line in enumerate(lines):
-        matcher.set_seq1(line.strip()[:_MOST_HINT_CHARS])
-        if matcher.real_quick_ratio() > best_ratio and matcher.quick_ratio() > best_ratio:
-            ratio = matcher.ratio()
-            if ratio > best_ratio:
-                best, best_ratio = number, ratio
+        matcher.set_seq1(line.strip()[:_COMPARED_CHARS])
+        if matcher.real_quick_ratio() > _NEAR and (ratio := matcher.quick_ratio()) > _NEAR:
+            near.append((ratio, -number))
+    best: int | None = None
+    best_ratio = _NEAR
+    for _, place in sorted(nlargest(_MOST_COMPARED, near), key=lambda item: -item[1]):
+        matcher.set_seq1(lines[-place].strip()[:_COMPARED_CHARS])
+        ratio = matcher.ratio()
+        if ratio > best_ratio:
+            best, best_ratio = -place, ratio
     return None if best is None else max(best - index, 0)
 
 
@@ -216,10 +230,69 @@ def _quoted(lines: Sequence[str], start: int, count: int) -> str:
     return "\n".join(f"{number:>4} | {line[:_MOST_HINT_CHARS]}" for number, line in enumerate(shown, start=start + 1))
 
 
-def _diff(old: str, new: str, path: str) -> str:
-    split = partial(str.split, sep="\n")
-    lines = difflib.unified_diff(split(old), split(new), f"a/{path}", f"b/{path}", lineterm="")
-    return "".join(f"{line}\n" for line in lines)
+def _diff(text: str, changes: Sequence[_Change], path: str) -> str:
+    """Return a unified diff, from where the changes are alone: to compare all of a large file can take minutes."""
+    lines = _split(text)
+    starts = [0, *accumulate(map(len, lines))]
+    parts = [f"--- a/{path}\n+++ b/{path}\n"]
+    grown = 0
+    for group in _grouped(changes, starts):
+        first, last = _lines_of(group, starts)
+        begin = starts[first]
+        new = _applied(
+            text[begin : starts[last]], [_Change(one.start - begin, one.end - begin, one.text) for one in group]
+        )
+        parts += _hunk(lines, first, last, _split(new), grown)
+        grown += len(_split(new)) - (last - first)
+    return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)
+
+
+def _split(text: str) -> list[str]:
+    return list(StringIO(text))  # unlike splitlines, at line feeds alone
+
+
+def _lines_of(changes: Sequence[_Change], starts: Sequence[int]) -> tuple[int, int]:
+    """Return the first line of some changes, and the first after the one that what they leave may be joined to."""
+    last = bisect_left(starts, changes[-1].end) + 1
+    return bisect_right(starts, changes[0].start) - 1, min(last, len(starts) - 1)
+
+
+def _grouped(changes: Sequence[_Change], starts: Sequence[int]) -> list[list[_Change]]:
+    """Return the changes, those together between which a diff shows all lines."""
+    groups: list[list[_Change]] = []
+    for change in changes:
+        if groups and _lines_of([change], starts)[0] - _lines_of(groups[-1], starts)[1] <= 2 * _CONTEXT_LINES:
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    return groups
+
+
+def _hunk(lines: Sequence[str], first: int, last: int, new: list[str], grown: int) -> list[str]:
+    """Return the part of a diff in which some lines become others, the text being longer by `grown` lines already."""
+    while first < last and new and lines[first] == new[0]:
+        first += 1
+        new = new[1:]
+    while first < last and new and lines[last - 1] == new[-1]:
+        last -= 1
+        new = new[:-1]
+    old = lines[first:last]
+    if old == new:
+        return []
+    before, after = lines[max(first - _CONTEXT_LINES, 0) : first], lines[last : last + _CONTEXT_LINES]
+    body = [f" {line}" for line in before]
+    for kind, old_start, old_end, new_start, new_end in difflib.SequenceMatcher(None, old, new).get_opcodes():
+        if kind == "equal":
+            body += [f" {line}" for line in old[old_start:old_end]]
+        else:
+            body += [f"-{line}" for line in old[old_start:old_end]] + [f"+{line}" for line in new[new_start:new_end]]
+    start, around = first - len(before), len(before) + len(after)
+    head = f"@@ -{_range(start, len(old) + around)} +{_range(start + grown, len(new) + around)} @@\n"
+    return [head, *body, *[f" {line}" for line in after]]
+
+
+def _range(start: int, count: int) -> str:
+    return f"{start + 1 if count else start},{count}"
 
 
 def _line_count(text: str) -> int:

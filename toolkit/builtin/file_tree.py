@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Timer
 from typing import cast
 
-from toolkit.builtin.root_folder import RootFolder
+from toolkit.builtin.root_folder import DEEPEST, RootFolder
 from toolkit.errors import ConfigurationError, ToolFailedError
 
 __all__ = ["Deadline", "FileTree", "TreeFile", "has_ripgrep", "require_extra"]
@@ -40,7 +40,7 @@ class Deadline:
     __slots__ = ("_end", "seconds")
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+        self.seconds: float = seconds
         self._end = time.monotonic() + seconds
 
     @property
@@ -120,12 +120,12 @@ class FileTree:
         self._deadline = deadline
         self._start: tuple[str, ...] = ()
         self._rules: dict[tuple[str, ...], tuple[_Rules, ...]] = {}
-        self.is_cut = False
+        self.is_cut: bool = False
 
     def files(self, max_depth: int | None = None) -> Generator[TreeFile]:
         """Yield the regular files; depth 1 is what is in the folder itself."""
         with self._opened() as folder:
-            yield from self._walked(folder, (), max_depth)
+            yield from self._walked(folder, (), min(max_depth or DEEPEST, self._deepest))
 
     def candidates(self, pattern: str, largest: int) -> Generator[TreeFile]:
         """Yield the files in which ripgrep finds a pattern; all of them where it can't read it.
@@ -137,7 +137,7 @@ class FileTree:
         with self._opened() as folder:
             is_understood = yield from self._asked(folder, pattern, largest)
             if not is_understood:
-                yield from self._walked(folder, (), None)
+                yield from self._walked(folder, (), self._deepest)
 
     def content(self, file: TreeFile, largest: int) -> bytes | None:
         """Return what is in a file; None where it is too large, or can't be opened, or is none any more."""
@@ -156,6 +156,10 @@ class FileTree:
         """Return the path from the root on."""
         return "/".join((*self._start, file.path))
 
+    @property
+    def _deepest(self) -> int:
+        return DEEPEST - len(self._start)
+
     @contextmanager
     def _opened(self) -> Generator[int]:
         with self._root.open_folder(self._path) as (folder, found):
@@ -163,7 +167,7 @@ class FileTree:
             self._rules[()] = self._rules_above(found.parts)
             yield folder
 
-    def _walked(self, folder: int, parts: tuple[str, ...], max_depth: int | None) -> Iterator[TreeFile]:
+    def _walked(self, folder: int, parts: tuple[str, ...], max_depth: int) -> Iterator[TreeFile]:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
         rules = self._rules_in(parts, has_file=any(entry.name == ".gitignore" for entry in entries))
@@ -176,7 +180,7 @@ class FileTree:
             is_folder = entry.is_dir(follow_symlinks=False)
             if not is_folder and not entry.is_file(follow_symlinks=False):
                 continue
-            if is_folder and (name in _SKIPPED or (max_depth is not None and len(parts) + 1 >= max_depth)):
+            if is_folder and (name in _SKIPPED or len(parts) + 1 >= max_depth):
                 continue
             if rules and _is_ignored(rules, way, name, is_folder=is_folder):
                 continue
@@ -196,6 +200,7 @@ class FileTree:
             *("rg", "--no-config", "--hidden", "--null", "--sort=path", "--no-messages", "--no-require-git"),
             *("--no-ignore-parent", "--no-ignore-global", "--no-ignore-exclude", "--no-ignore-dot"),
             *(f"--glob=!**/{name}/" for name in sorted(_SKIPPED)),
+            f"--max-depth={self._deepest}",
             *("--files-with-matches", "--text", f"--max-filesize={largest}", "--regexp", pattern, "./"),
         ]
         process = subprocess.Popen(  # noqa: S603 - no shell, and the pattern is the value of an option

@@ -87,12 +87,12 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
     ) -> ToolOutput:
         """Write a whole file; what it held before is lost. Use edit_file to change a part."""
         note = ""
+        data = FileText(text="").encoded(content, path)
         with folder.changing():
             folder.make_folders(path)
-            if "\n" in content and "\r" not in content and _has_windows_line_ends(folder, path):
-                content = content.replace("\n", "\r\n")
+            if b"\n" in data and b"\r" not in data and _has_windows_line_ends(folder, path):
+                data = data.replace(b"\n", b"\r\n")
                 note = " (line ends kept as \\r\\n)"
-            data = FileText(text="").encoded(content, path)
             found = folder.write(path, data)
         return ToolOutput(
             f"Wrote {len(data)} bytes to {found.path}{note}",
@@ -109,7 +109,7 @@ def _check_size(path: str, size: int, head: bytes, *, is_image: bool, is_page: b
             raise ToolFailedError(f"The image '{path}' has {size:,} bytes; at most {_LARGEST_IMAGE:,} can be shown.")
         return
     if size > _LARGEST_TEXT:
-        way = "It is binary." if is_binary(head) else "Use search, or a command such as sed -n '1,100p'."
+        way = "It is binary." if is_binary(head) else "Use a command such as sed -n '1,100p'."
         raise ToolFailedError(f"'{path}' has {size:,} bytes; at most {_LARGEST_TEXT:,} can be read. {way}")
     if size > _LARGEST_WHOLE and not is_page:
         raise ToolFailedError(f"'{path}' has {size:,} bytes. Read a part of it with offset and limit.")

@@ -39,7 +39,7 @@ class Tail:
     def __init__(self, most: int) -> None:
         self._kept = bytearray()
         self._most = most
-        self.dropped = 0
+        self.dropped: int = 0
 
     def add(self, data: bytes) -> None:
         """Take more, and let go of what is too much."""

@@ -21,9 +21,11 @@ from threading import Lock
 
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
 
-__all__ = ["Found", "RootFolder", "explained"]
+__all__ = ["DEEPEST", "Found", "RootFolder", "explained"]
 
 _MOST_LINKS = 40
+DEEPEST = 256
+"""How many folders deep anything is walked: each that is open on the way takes a descriptor of the process."""
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -77,7 +79,7 @@ class RootFolder:
             )
         self._given = Path(os.path.abspath(path))  # noqa: PTH100  # without following links, unlike resolve()
         try:
-            self.path = self._given.resolve(strict=True)
+            self.path: Path = self._given.resolve(strict=True)
         except OSError as error:
             raise ConfigurationError(f"the root folder {path} can't be used: {error.strerror}") from error
         if not self.path.is_dir():
@@ -123,8 +125,16 @@ class RootFolder:
                 os.close(descriptor)
 
     def make_folders(self, path: str) -> None:
-        """Make the folders on the way to a file that are not there."""
+        """Make the folders on the way to a file that are not there.
+
+        Raises:
+            ToolError: They can't be made, or the path is none of a file.
+        """
         parts = self._parts_of(path)[::-1]
+        if parts[-1] in ("", ".", ".."):
+            raise ToolFailedError(f"'{path}' is a folder. Give the name of a file in it.")
+        if len(parts) > DEEPEST:
+            raise explained(_too_deep(), path)
         for end in range(1, len(parts)):
             if parts[end - 1] in ("", ".", ".."):
                 continue
@@ -225,22 +235,26 @@ class _Way:
     def __init__(self, stack: ExitStack) -> None:
         self.folders: list[int] = []
         self.names: list[str] = []
-        self._stack = stack
+        stack.callback(self._close, 0)
 
     def enter(self, name: str) -> None:
-        descriptor = os.open(name, _FOLDER, dir_fd=self.folders[-1] if self.folders else None)
-        self._stack.callback(os.close, descriptor)
-        if self.folders:
+        if len(self.names) == DEEPEST:
+            raise _too_deep()
+        self.folders.append(os.open(name, _FOLDER, dir_fd=self.folders[-1] if self.folders else None))
+        if len(self.folders) > 1:
             self.names.append(name)
-        self.folders.append(descriptor)
 
     def leave(self) -> None:
-        self.folders.pop()
+        self._close(len(self.folders) - 1)
         self.names.pop()
 
     def go_back(self) -> None:
-        del self.folders[1:]
+        self._close(1)
         self.names.clear()
+
+    def _close(self, first: int) -> None:
+        while len(self.folders) > first:
+            os.close(self.folders.pop())
 
     def found(self, name: str, status: os.stat_result | None) -> Found:
         return Found(folder=self.folders[-1], name=name, parts=(*self.names, name), status=status)
@@ -271,10 +285,14 @@ def explained(error: OSError, path: str) -> ToolError:
         case errno.ELOOP:
             why = "its links go in circles, or it was changed to a link while it was opened"
         case errno.ENAMETOOLONG:
-            why = "the name is too long. Give a shorter one"
+            why = f"the name is too long, or the path goes through more than {DEEPEST} folders. Give a shorter one"
         case _:
             why = error.strerror or type(error).__name__
     return ToolFailedError(f"'{path}' can't be used: {why}.")
+
+
+def _too_deep() -> OSError:
+    return OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
 
 def _require(found: Found, path: str) -> os.stat_result:

@@ -14,7 +14,7 @@ from toolkit.builtin.file_tree import Deadline, FileTree, has_ripgrep, require_e
 from toolkit.builtin.line_patterns import LinePattern, line_pattern
 from toolkit.builtin.name_patterns import name_pattern
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import is_binary
+from toolkit.builtin.texts import in_one_line, searchable
 from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
@@ -41,8 +41,8 @@ def search_tool(
     """Return the tool ``search``: the lines that match a regular expression, sorted by path, 50 in all unless told so.
 
     The expressions are those of Python (of the package ``regex``), matched line by line. Left out are files above
-    10 MB, binary files (with a NUL in the first 8 kB), and what `list_files_tool` leaves out. Bytes that are no UTF-8
-    are shown as question marks in a diamond. Needs the extra ``coding``.
+    10 MB, binary files (with a NUL in the first 8 kB), what is more than 256 folders deep, and what `list_files_tool`
+    leaves out. Bytes that are no UTF-8 are shown as question marks in a diamond. Needs the extra ``coding``.
 
     Args:
         root: The folder whose files may be searched.
@@ -85,7 +85,7 @@ def _hits(
 ) -> Iterator[_Hit]:
     """Yield the files with matches; raises `TimeoutError` when the time is over."""
     for name, data in _contents(folder, path, wanted, is_meant, deadline, with_ripgrep=with_ripgrep):
-        text = _text(data)
+        text = searchable(data)
         numbers = [] if text is None else wanted.matches(text, deadline)
         if text is not None and numbers:
             yield _Hit(name, text.split("\n"), numbers)
@@ -119,13 +119,6 @@ def _contents(
                     yield tree.path_in_root(file), data
     if tree.is_cut:
         raise TimeoutError
-
-
-def _text(data: bytes) -> str | None:
-    """Return the text of a file to be searched, whatever its encoding may be; None of what is binary."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", "replace")
-    return None if is_binary(data) else data.decode("utf-8-sig", "replace")
 
 
 def _shown(hits: Iterator[_Hit], pattern: str, context: int, limit: int, deadline: Deadline) -> ToolOutput:
@@ -164,6 +157,7 @@ def _block(hit: _Hit, numbers: list[int], context: int) -> str:
         for number in numbers
         for near in range(max(number - context, 0), min(number + context + 1, len(hit.lines)))
     })  # fmt: skip
+    path = in_one_line(hit.path)
     shown: list[str] = []
     for before, number in zip([None, *wanted], wanted, strict=False):
         if context and before is not None and number > before + 1:
@@ -171,5 +165,5 @@ def _block(hit: _Hit, numbers: list[int], context: int) -> str:
         line = hit.lines[number].removesuffix("\r")
         cut = f"{line[:_LINE_CHARS]} [...]" if len(line) > _LINE_CHARS else line
         sign = ":" if number in matching else "-"
-        shown.append(f"{hit.path}{sign}{number + 1}{sign} {cut}")
+        shown.append(f"{path}{sign}{number + 1}{sign} {cut}")
     return "\n".join(shown)

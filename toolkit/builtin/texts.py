@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from toolkit.errors import ToolFailedError
 
-__all__ = ["FileText", "decoded", "image_type", "is_binary"]
+__all__ = ["FileText", "decoded", "image_type", "in_one_line", "is_binary", "searchable"]
 
-_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 _LOOKED_AT = 8192
+_LINE_BREAKERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +64,9 @@ def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
     Raises:
         ToolFailedError: It is binary, or not in that encoding; says which way there is.
     """
-    for mark, marked in _BOMS:
-        if data.startswith(mark) and encoding is None:
-            return FileText(text=_read(data[len(mark) :], marked, path), encoding=marked, mark=mark)
+    mark, marked = _marked(data)
+    if marked is not None and (encoding is None or _is_same_encoding(encoding, marked)):
+        return FileText(text=_read(data[len(mark) :], marked, path), encoding=marked, mark=mark)
     if encoding is not None:
         return FileText(text=_read(data, encoding, path), encoding=encoding)
     if is_binary(data):
@@ -69,9 +77,22 @@ def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
     return FileText(text=_read(data, "utf-8", path))
 
 
+def searchable(data: bytes) -> str | None:
+    """Return the text of a file, what is none in its encoding replaced; None of what is binary."""
+    mark, marked = _marked(data)
+    if marked is None and is_binary(data):
+        return None
+    return data[len(mark) :].decode(marked or "utf-8", "replace")
+
+
 def is_binary(data: bytes) -> bool:
-    """Return whether the start of a file holds a NUL, as no text in a one-byte encoding or in UTF-8 does."""
-    return b"\0" in data[:_LOOKED_AT] and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    """Return whether the start of a file holds a NUL, as no text without a byte order mark does."""
+    return b"\0" in data[:_LOOKED_AT] and _marked(data)[1] is None
+
+
+def in_one_line(path: str) -> str:
+    """Return a path as it is shown, so that no name passes for several."""
+    return _LINE_BREAKERS.sub("?", path)
 
 
 def image_type(data: bytes) -> str | None:
@@ -89,19 +110,33 @@ def image_type(data: bytes) -> str | None:
     return None
 
 
+def _marked(data: bytes) -> tuple[bytes, str | None]:
+    """Return the byte order mark, and the encoding that it stands for."""
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return mark, encoding
+    return b"", None
+
+
+def _is_same_encoding(encoding: str, marked: str) -> bool:
+    try:
+        return codecs.lookup(encoding).name == marked
+    except (LookupError, ValueError):
+        return False
+
+
 def _read(data: bytes, encoding: str, path: str) -> str:
     try:
-        text = data.decode(encoding)
-    except LookupError as error:
-        raise ToolFailedError(f"'{encoding}' is no encoding of text. Give one such as latin-1 or cp1252.") from error
-    except (UnicodeError, ValueError) as error:
-        at = (
-            f" (byte 0x{data[error.start]:02x} at offset {error.start})"
-            if isinstance(error, UnicodeDecodeError)
-            else ""
-        )
+        return data.decode(encoding)
+    except UnicodeError as error:
+        at = ""
+        if isinstance(error, UnicodeDecodeError):
+            at = f" (byte 0x{data[error.start]:02x} at offset {error.start})"
         raise ToolFailedError(
             f"'{path}' is not text in {encoding}{at}. Give its encoding in the parameter encoding, "
             "such as latin-1, cp1252 or shift_jis."
         ) from error
-    return text
+    except (LookupError, ValueError) as error:
+        raise ToolFailedError(
+            f"'{encoding[:80]}' is no encoding of text. Give one such as latin-1 or cp1252."
+        ) from error
