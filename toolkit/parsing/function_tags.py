@@ -23,7 +23,7 @@ class FunctionTagsForm:
     """Functions in tags, with or without ``<tool_call>`` round them; every tag of a function must be closed."""
 
     characters = "<"
-    opening = f"{partial(_OPEN)}|{partial(_WRAPPER)}"
+    opening: str = f"{partial(_OPEN)}|{partial(_WRAPPER)}"
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read one function, or all that one ``<tool_call>`` holds."""

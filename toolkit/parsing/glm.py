@@ -21,7 +21,7 @@ class GlmForm:
     """The name, then keys and values in turn; each tag must be closed."""
 
     characters = "<"
-    opening = partial(_OPEN)
+    opening: str = partial(_OPEN)
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read one call."""

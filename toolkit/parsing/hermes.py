@@ -30,7 +30,7 @@ class HermesForm:
     """One object, several, or a list of them between the tags; the last closing tag may be missing."""
 
     characters = "<"
-    opening = "|".join(map(partial, _TAGS))
+    opening: str = "|".join(map(partial, _TAGS))
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read the calls of one pair of tags."""

@@ -143,8 +143,8 @@ class ToolUsage(Generic[Ctx]):
         self.agent_role = agent_role
         self.fingerprint_context: Mapping[str, Any] = dict(fingerprint_context or {})
         self.verbose = verbose
-        self.parsing_failures = 0
-        self.usages = 0
+        self.parsing_failures: int = 0
+        self.usages: int = 0
         self._ctx = ctx
         self._wording = wording_of(format)
         self._limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)

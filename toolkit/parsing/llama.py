@@ -17,7 +17,7 @@ class LlamaForm:
     """Everything behind the tag up to the end of the turn is calls."""
 
     characters = "<"
-    opening = partial(_OPEN)
+    opening: str = partial(_OPEN)
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read the calls behind one tag."""

@@ -19,7 +19,7 @@ class MistralForm:
     """The old form and the new one; what is broken takes the rest of the reply with it."""
 
     characters = "["
-    opening = partial(_OPEN)
+    opening: str = partial(_OPEN)
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read the calls behind one mark."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import ascii_lowercase
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count
+from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
 from toolkit.parsing.forms import Outcome, Surroundings, is_over, nothing_more, stands_alone
 from toolkit.parsing.keywords import NAME, read_call
 from toolkit.parsing.source import Source, Waiting
@@ -66,7 +66,8 @@ class BareCallForm:
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read calls up to the end of the reply or of the fence."""
-        if not before.is_line_start or (before.fence and before.language not in _LANGUAGES):
+        is_line_start = before.text.endswith("\n") or not before.text.strip()
+        if not is_line_start or (before.fence and before.language not in _LANGUAGES):
             return None
         name = yield from _known_name(source, tools)
         if not name or (yield from source.peek(1)) != "(":
@@ -77,13 +78,15 @@ class BareCallForm:
         while name and (yield from source.peek(1)) == "(":
             try:
                 calls.append((yield from read_call(source, name)))
-                check_count(calls)
             except UnclearCallError:
                 if not before.text.strip() and (yield from is_over(source, before)):
                     raise
                 return nothing_more()
             if (yield from is_over(source, before)):
                 return calls
+            if len(calls) > MOST_CALLS:
+                yield from source.rest()
+                check_count(calls)
             yield from source.spaces(" \t\r\n;")
             name = yield from _known_name(source, tools)
         return nothing_more()

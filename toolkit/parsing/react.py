@@ -29,7 +29,7 @@ class ReactForm:
     """One action and its input, each at the start of a line."""
 
     characters = "a*"
-    opening = rf"(?<![^\s*])(?:{partial('**', then=_ACTION)}|{_ACTION})"
+    opening: str = rf"(?<![^\s*])(?:{partial('**', then=_ACTION)}|{_ACTION})"
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read one action with its input."""

@@ -160,7 +160,7 @@ class ReplyReader:
                 continue
             self._say(source.take())
             kind = yield from self._part()
-            is_start = kind == "calls"
+            is_start = kind in {"calls", "thoughts"}
             if kind == "neither":
                 # The next opening is behind the first character at the earliest.
                 character = yield from source.peek(1)
@@ -168,9 +168,11 @@ class ReplyReader:
         if self._space and not self._last_is_call:
             self._parts.append(self._space)
 
-    def _part(self) -> Waiting[Literal["calls", "text", "neither"]]:
+    def _part(self) -> Waiting[Literal["calls", "thoughts", "text", "neither"]]:
         """Read what begins here; say what it was meant as."""
         source = self._source
+        if (yield from self._thoughts()):
+            return "thoughts"
         try:
             outcome = yield from self._outcome()
         except UnclearCallError as error:
@@ -201,12 +203,27 @@ class ReplyReader:
         self._say(source.take())
         return "text"
 
+    def _thoughts(self) -> Waiting[bool]:
+        """Go past thoughts, where they begin or end here: what comes behind them is the reply."""
+        source = self._source
+        if (yield from source.accepts(_THINKING_END)):
+            pass
+        elif Surroundings(text=self._before).is_line_start and (yield from source.accepts(_THINKING)):
+            passage = source.past(_THINKING_END)
+            for _ in passage:
+                self._say(source.take())
+                yield
+        else:
+            return False
+        self._say(source.take())
+        self._before = ""
+        self._passages += 1
+        return True
+
     def _outcome(self) -> Waiting[Outcome]:
         source = self._source
         character = yield from source.peek(1)
-        before = Surroundings(text=self._before.rpartition(_THINKING_END)[2])
-        if character == "<" and before.is_line_start and (yield from source.accepts(_THINKING)):
-            return source.past(_THINKING_END)
+        before = Surroundings(text=self._before)
         if character in _FENCES:
             return (yield from self._fenced(before))
         source.back()
@@ -313,7 +330,12 @@ def _forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
     for form in forms:
         for character in form.characters:
             by_character.setdefault(character, []).append(form)
-    openings = [partial(_THINKING), r"(?<!`)`{1,2}+(?:\Z|`)|(?<!~)~{1,2}+(?:\Z|~)", *[form.opening for form in forms]]
+    openings = [
+        partial(_THINKING),
+        partial(_THINKING_END),
+        r"(?<!`)`{1,2}+(?:\Z|`)|(?<!~)~{1,2}+(?:\Z|~)",
+        *[form.opening for form in forms],
+    ]
     return by_character, re.compile("|".join(openings))
 
 

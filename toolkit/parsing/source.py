@@ -43,7 +43,7 @@ class Source:
     __slots__ = ("_kept", "_kept_length", "_mark", "_position", "_text", "is_ended")
 
     def __init__(self) -> None:
-        self.is_ended = False
+        self.is_ended: bool = False
         self._text = ""
         self._position: int = 0
         self._mark: int = 0

@@ -3,8 +3,8 @@
 Broken arguments are read by a tolerant reader of our own rather than by one that always finds an answer: it goes
 through the text token by token, once, and each token of the text becomes one token of the answer, in the same order.
 Only spelling changes: quotes, escapes, the words for true, false and null, and numbers such as ``.5``. All that is ever
-left out is a comma before a closing bracket, comments, and around the object a code fence and prose without data. So
-nothing is invented, merged or closed that was left open; whatever can be read in two ways is not read at all.
+left out is a comma before a closing bracket, comments, and around the object a code fence and words without
+data. So nothing is invented, merged or closed that was left open; what can be read in two ways is not read at all.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def _ratios(name: str, available: Collection[str]) -> Iterator[tuple[str, float]
 def repair_arguments(text: str) -> str | None:
     """Return `text` as a JSON object where it surely means one, or None.
 
-    It takes an object in a code fence or with prose around it, single quotes, unquoted keys, trailing commas, comments,
-    ``True``, ``False`` and ``None``, raw line breaks in strings, ``+1``, ``.5`` and ``5.``, and all of that encoded
-    again as a string, up to three times. An empty text and ``null`` are an empty object.
+    It takes an object in a code fence or with idle words around it ("Here are the arguments:"), single quotes, unquoted
+    keys, trailing commas, comments, ``True``, ``False`` and ``None``, raw line breaks in strings, ``+1``, ``.5`` and
+    ``5.``, and all of that encoded again as a string, up to three times. An empty text or ``null`` is an empty object.
 
     What is cut off is None, and so is what lacks a comma, a quote or a bracket or has one too many, a key that comes
     twice, an unknown escape or word, NaN and infinite numbers, numbers with leading zeros or more than 300 digits, lone
@@ -275,15 +275,23 @@ _INFINITE = float("inf")
 
 _FENCE_BEFORE = re.compile(r"(?:(`{3,}|~{3,})[A-Za-z][-\w+.]*|(`+|~{3,}))\s*\Z")
 _PROSE = re.compile(r"(?:[^\W\d_]|(?<=[^\W\d_])['\u2019](?=[^\W\d_])|[\s.,;!?*\u2026\u2013\u2014-])*+")
+_WORD = re.compile(r"[^\W\d_]+")
 _LABEL = re.compile(r"[^\S\n]*([^\W\d]\w*)\s*[:=]\s*\Z")
+_INTRODUCING = (":", ".", "!", "\u2026", ",")
 _LABELS = frozenset(
     ["args", "argument", "arguments", "input", "json", "output", "parameters", "params", "answer", "result", "response"]
 )
-# Words that may take the object back, or that are values.
-_TELLING = re.compile(
-    r"\b(?:not|never|instead|wrong|bad|incorrect|example|or|except|\w+n['\u2019]t|true|false|null|none|nan)\b",
-    re.IGNORECASE,
+# Words that hold no data and take nothing back; all others might.
+_IDLE_WORDS = (
+    "a about all am an and answer are args argument arguments as ask asked at based be below by call calling can "
+    "certainly code course data do executing expected fetch find following follows for format formatted from "
+    "function get getting give go have help helpful helps here hope i in input inputs invoking is it its json "
+    "know let ll look looking m make makes me my necessary need needed of ok okay our output parameter parameters "
+    "params perfect please provide provided question re request requested required response result results run "
+    "running s search searching see send sending so sure tell thank thanks that the then there these this those "
+    "to tool use used using valid value values ve want we what which will wish wished with you your "
 )
+_IDLE = frozenset(_IDLE_WORDS.split())
 
 
 def _check_surroundings(before: str, after: str) -> None:
@@ -319,9 +327,11 @@ def _check_prose_before(before: str) -> None:
         if label[1].casefold() not in _LABELS:
             raise _UnclearError
         before = before[: len(before) - len(last_line)]
+    elif before and not before.endswith(_INTRODUCING):
+        raise _UnclearError
     _check_prose(before.removesuffix(":"))
 
 
 def _check_prose(prose: str) -> None:
-    if _PROSE.fullmatch(prose) is None or _TELLING.search(prose):
+    if _PROSE.fullmatch(prose) is None or not _IDLE.issuperset(_WORD.findall(prose.casefold())):
         raise _UnclearError
