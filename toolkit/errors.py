@@ -120,8 +120,8 @@ class UnknownToolNameError(ConfigurationError):
 
     def __init__(self, name: str, available: Iterable[str]) -> None:
         self.name = name
-        self.available = tuple(available)
-        self.near = tuple(get_close_matches(name, self.available, n=3, cutoff=0.5))
+        self.available: tuple[str, ...] = tuple(available)
+        self.near: tuple[str, ...] = tuple(get_close_matches(name, self.available, n=3, cutoff=0.5))
         if self.near:
             hint = "did you mean " + " or ".join(f"'{near}'" for near in self.near) + "?"
         elif self.available:
@@ -148,7 +148,7 @@ class ToolError(ToolkitError):
     """
 
     def __init__(self, message: str = "") -> None:
-        self.message = message or type(self).__name__
+        self.message: str = message or type(self).__name__
         super().__init__(self.message)
 
 
@@ -167,8 +167,8 @@ class ToolNotFoundError(ToolError):
 
     def __init__(self, name: str, available: Sequence[str] = (), near: Sequence[str] = ()) -> None:
         self.name = name
-        self.available = tuple(available)
-        self.near = tuple(near)
+        self.available: tuple[str, ...] = tuple(available)
+        self.near: tuple[str, ...] = tuple(near)
         more = f" and {len(self.available) - 20} more" if len(self.available) > 20 else ""
         offer = f"Available tools: {', '.join(self.available[:20])}{more}." if available else "No tools are available."
         question = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
@@ -298,7 +298,7 @@ class ProviderError(ToolkitError):
         self.message = message
         self.status = status
         self.retry_after = retry_after
-        self.is_retryable = self._usually_retryable if is_retryable is None else is_retryable
+        self.is_retryable: bool = self._usually_retryable if is_retryable is None else is_retryable
         self.request_id = request_id
         self.messages: tuple[Message, ...] = ()
         facts = ([f"HTTP {status}"] if status is not None else []) + ([f"request {request_id}"] if request_id else [])

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -41,7 +41,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 class PluginConfig(BaseModel):
     """One plugin: what `toolkit.sources.plugin.plugin_tools` takes."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     path: str
     args: list[str] = Field(default_factory=list[str])
@@ -53,7 +53,7 @@ class PluginConfig(BaseModel):
 class ToolConfig(BaseModel):
     """What stands under ``tools``."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     preset: Literal["coding", "readonly", "all", "none"] = "none"
     work_dir: str = "."

@@ -19,19 +19,17 @@ ANSWER_TOOL = "final_answer"
 class TypedAnswer(Generic[Out]):
     """Knows what the answer must look like, and holds it once it was given."""
 
-    __slots__ = ("is_given", "registration", "value")
+    __slots__ = ("registration", "value")
 
     def __init__(self, output_type: type[Out]) -> None:
         self.value: Out | None = None
-        self.is_given = False
 
         def final_answer(answer: Any) -> Any:
             self.value = answer
-            self.is_given = True
             return answer
 
         final_answer.__annotations__ = {"answer": output_type}
-        self.registration = Registration[Any](
+        self.registration: Registration[Any] = Registration(
             tool_from_function(
                 final_answer,
                 name=ANSWER_TOOL,
@@ -73,5 +71,4 @@ class TypedAnswer(Generic[Out]):
         except InvalidArgumentsError as error:
             return error.message
         self.value = cast("Out", arguments["answer"])
-        self.is_given = True
         return None

@@ -50,9 +50,9 @@ class Budget:
         self._limits = limits
         self._parent = parent
         self._reserved_tokens = 0
-        self.requests = 0
-        self.tool_calls = 0
-        self.usage = Usage()
+        self.requests: int = 0
+        self.tool_calls: int = 0
+        self.usage: Usage = Usage()
 
     def reserve_request(self, max_tokens: int | None) -> UsageLimit | None:
         """Take one request out of the budget, or return the limit that forbids it and take nothing."""

@@ -157,7 +157,7 @@ class Driver(Generic[Ctx, Out]):
             config = DEFAULT_CONFIG
         check_parts(provider, registry, prompt, config)
         frame = enter_depth(ctx, config.max_depth)
-        self.deadline = math.inf
+        self.deadline: float = math.inf
         self._provider = provider
         self._registry = registry
         self._config = config
@@ -167,7 +167,7 @@ class Driver(Generic[Ctx, Out]):
         self._streams = config.stream if config.stream is not None else listener is not None
         compacts = config.compaction is not None
         if saved is None:
-            self.state = LoopState(transcript_of(prompt), config, compacts=compacts)
+            self.state: LoopState = LoopState(transcript_of(prompt), config, compacts=compacts)
         else:
             self.state = LoopState.thaw(saved.state, config, compacts=compacts)
         # What the caller fixed stays; otherwise each turn shows what the registry holds then.

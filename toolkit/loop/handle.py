@@ -55,12 +55,12 @@ class Yielded:
     ) -> None:
         self._handle = handle
         self.tool_calls: tuple[ToolCall, ...] = response.tool_calls
-        self.results = results
+        self.results: tuple[ToolResult, ...] = results
         self.assistant_content: tuple[AssistantContent, ...] = tuple(
             [block for block in response.message.content if not isinstance(block, ToolCall)]
         )
-        self.iteration = handle.iterations
-        self.usage = handle.usage
+        self.iteration: int = handle.iterations
+        self.usage: Usage = handle.usage
 
     @property
     def messages(self) -> list[Message]:

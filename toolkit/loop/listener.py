@@ -97,7 +97,7 @@ class HookListener:
         # Tools of one turn run at once, and an async hook would overtake itself.
         self._turn = anyio.Lock(fast_acquire=True)
         # Plain functions are called where a report is made. A task beside the tools would cost more than a turn.
-        self.needs_pump = any(map(_may_wait, (self._hook, self._before_update, self._after_update)))
+        self.needs_pump: bool = any(map(_may_wait, (self._hook, self._before_update, self._after_update)))
 
     @classmethod
     def of(cls, config: ToolLoopConfig[Any] | None) -> HookListener | None:

@@ -256,10 +256,10 @@ class LoopState:
     )
 
     def __init__(self, messages: list[Message], config: ToolLoopConfig[Any], *, compacts: bool = False) -> None:
-        self.messages = messages
+        self.messages: list[Message] = messages
         self._spent: list[Usage] = []  # summed when somebody asks
-        self.iterations = 0
-        self.tool_rounds = 0
+        self.iterations: int = 0
+        self.tool_rounds: int = 0
         self.response: ChatResponse | None = None
         self.reason: TerminationReason | None = None
         self._config = config

@@ -120,7 +120,7 @@ class Nodes:
     __slots__ = ("root",)
 
     def __init__(self, root: Node) -> None:
-        self.root = root
+        self.root: Node = root
 
     def resolve(self, node: Any) -> Node:
         """Return what a node refers to, with the words beside the reference on top; any value where that is unknown."""

@@ -76,7 +76,7 @@ class RawArguments:
         self._is_surely_valid = _fast_check(schema, kind.__name__)
         self._nodes = Nodes(schema)
         self.schema: Mapping[str, Any] = schema
-        self.is_strict = False
+        self.is_strict: bool = False
 
     def parse_json(self, text: str) -> dict[str, Any]:
         """See `ArgumentsParser.parse_json`."""

@@ -50,7 +50,7 @@ class TypedArguments:
 
     def __init__(self, fields: Fields, *, strict: bool) -> None:
         self.schema: Mapping[str, Any] = fields.schema
-        self.is_strict = strict
+        self.is_strict: bool = strict
         self._fields = fields
         self._nodes = Nodes(fields.schema)
         self._takes_anything = self._nodes.have_any()

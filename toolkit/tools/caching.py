@@ -142,7 +142,7 @@ class SqliteCache:
     ) -> None:
         self._connection: Connection | None = None
         check_setting("the path of a cache", path, str, os.PathLike)
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._max_entries, self._ttl = _checked(max_entries, ttl)
         self._busy_seconds = to_seconds(busy_timeout, "busy_timeout") or 0
         self._clock = clock

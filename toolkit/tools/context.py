@@ -57,12 +57,12 @@ class ToolContext(Generic[Ctx_co]):
         observer: Observer | None = None,
     ) -> None:
         self._state = state
-        self.call_id = call_id
-        self.tool_name = tool_name
-        self.attempt = 1
-        self.depth = depth
-        self.metadata = metadata
-        self.sync_workers = sync_workers
+        self.call_id: str = call_id
+        self.tool_name: str = tool_name
+        self.attempt: int = 1
+        self.depth: int = depth
+        self.metadata: Mapping[str, Any] = metadata
+        self.sync_workers: int = sync_workers
         self._observer = observer
         self._is_cancelled = False
         self._is_over = False

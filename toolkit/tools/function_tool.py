@@ -91,7 +91,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     ) -> None:
         self.function = function
         self.options = options
-        self.counter = counter or UsageCounter(options.max_usage_count)
+        self.counter: UsageCounter = counter or UsageCounter(options.max_usage_count)
         self._takes_context = context
         self._name = name
         self._description = description

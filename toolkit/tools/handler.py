@@ -65,7 +65,7 @@ class Registration(Generic[Ctx_contra]):
     )
 
     def __init__(self, tool: Tool[Ctx_contra], definition: ToolDefinition | None = None) -> None:
-        self.tool = tool
+        self.tool: Tool[Ctx_contra] = tool
         self.definition: ToolDefinition = definition or tool.definition
         self.name: str = self.definition.name
         self.options: ToolOptions = getattr(tool, "options", _DEFAULT_OPTIONS)
@@ -104,7 +104,7 @@ class Registration(Generic[Ctx_contra]):
 
     def _set(self, options: ToolOptions) -> None:
         self.options = options
-        self.max_output_chars = options.max_output_chars
+        self.max_output_chars: int | None = options.max_output_chars
         self.is_guarded: bool = _is_guarded(options)
         # The coroutine function that `execute` awaits, where it needs no context and nothing guards it: without a
         # context to make and a coroutine round it, a call takes a sixth less time.

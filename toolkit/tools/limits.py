@@ -26,7 +26,7 @@ class UsageCounter:
     def __init__(self, maximum: int | None = None) -> None:
         if maximum is not None and maximum < 0:
             raise ConfigurationError(f"a tool can't be used {maximum} times: give a number from 0 on, or None")
-        self.maximum = maximum
+        self.maximum: int | None = maximum
         self._current = 0
         self._lock = Lock()
 

@@ -123,7 +123,7 @@ class Permissions:
 
     def __init__(self, rules: Iterable[Rule] = (), default: PermissionAction = "allow") -> None:
         check_setting("the rules of permissions", rules, Iterable)
-        self.rules = tuple(rules)
+        self.rules: tuple[Rule, ...] = tuple(rules)
         self.default: PermissionAction = default
         _check_action(default, "the default of permissions")
         for rule in cast("tuple[object, ...]", self.rules):

@@ -24,7 +24,7 @@ class ResultStore:
 
     def __init__(self, max_chars: int = 50_000_000) -> None:
         check_setting("the max_chars of a result store", max_chars, int, least=1)
-        self.max_chars = max_chars
+        self.max_chars: int = max_chars
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._chars = 0
         self._count = 0

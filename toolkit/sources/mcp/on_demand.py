@@ -7,6 +7,7 @@ from typing import Any, Self
 import anyio
 import mcp.types as wire
 
+from toolkit.chat import ToolDefinition
 from toolkit.errors import McpError, ToolFailedError
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.sources.mcp.failures import McpConnectionError
@@ -14,6 +15,7 @@ from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings
 from toolkit.sources.mcp.tools import call_tool, definition_of, mcp_tools, options_of
 from toolkit.tools.context import ToolContext
+from toolkit.tools.options import ToolOptions
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.settings import Duration, to_seconds
 
@@ -48,10 +50,11 @@ class MCPToolWrapper:
         timeout: Duration = 60.0,
         first_pause: float = 1.0,
     ) -> None:
-        self.definition = definition_of(tool, name or tool.name)
-        self.options = options_of(tool, server, None)  # the timeout is that of one run, and there may be several
+        self.definition: ToolDefinition = definition_of(tool, name or tool.name)
+        # No timeout: it is that of one run, and there may be several.
+        self.options: ToolOptions = options_of(tool, server, None)
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
-        self.original_name = tool.name
+        self.original_name: str = tool.name
         self._server = server
         self._connect_timeout = to_seconds(connect_timeout, "connect_timeout") or 15.0
         self._timeout = to_seconds(timeout, "timeout") or 60.0

@@ -46,10 +46,10 @@ class MCPNativeTool:
     """
 
     def __init__(self, session: McpSession, tool: wire.Tool, *, name: str, timeout: float | None) -> None:
-        self.definition = definition_of(tool, name)
-        self.options = options_of(tool, session.server, timeout)
+        self.definition: ToolDefinition = definition_of(tool, name)
+        self.options: ToolOptions = options_of(tool, session.server, timeout)
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
-        self.original_name = tool.name
+        self.original_name: str = tool.name
         self.listed = tool
         self._session = session
 

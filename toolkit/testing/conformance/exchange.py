@@ -93,7 +93,7 @@ TRANSCRIPT: tuple[Message, ...] = (
     AssistantMessage("3 and 7."),
     UserMessage("Thanks!"),
 )
-PARAMETERS = {
+PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
     "required": ["a", "b"],
@@ -105,7 +105,7 @@ TOOLS = (
 )
 PATIENCE = 30.0
 
-both_ways = pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
+both_ways: pytest.MarkDecorator = pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
 
 
 def request_of(text: str = "Hi", **settings: Any) -> ChatRequest:

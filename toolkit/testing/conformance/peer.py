@@ -102,8 +102,8 @@ class WirePeer:
     """A server on loopback that speaks a `Wire`."""
 
     def __init__(self, wire: Wire, server: Server) -> None:
-        self.features = wire.features
-        self.provider = wire.provider(server)
+        self.features: Features = wire.features
+        self.provider: Provider = wire.provider(server)
         self._wire = wire
         self._server = server
 
