@@ -58,7 +58,7 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
         case "silent":
             time.sleep(60)
         case "slow":
-            time.sleep(0.5 if said == "slow" else 0)
+            time.sleep(float(said))
             say(text(said))
         case "garbage":
             print("{]", "[1, 2]", sep="\n", flush=True)

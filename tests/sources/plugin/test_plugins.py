@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.busy_machine import with_time_enough
 from tests.process_state import is_running
 from toolkit import (
     AudioBlock,
@@ -68,7 +70,7 @@ def plugins_running() -> list[int]:
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait for what others do, of which nothing tells: a process that is not ours, a line in the log."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
@@ -185,8 +187,8 @@ async def test_calls_run_at_once_where_it_says_so_and_a_cancelled_one_is_told() 
 
 
 DESCRIPTIONS = {
-    "silent at first": r"did not describe itself within 1 s\. It must answer the line",
-    "no JSON": r"did not describe itself within 1 s\. It wrote: Welcome to my plugin!",
+    "silent at first": r"did not describe itself within [\d.]+ s\. It must answer the line",
+    "no JSON": r"did not describe itself within [\d.]+ s\. It wrote: Welcome to my plugin!",
     "wrong": r"wrong at name: Field required\. It wrote: \{\"title\": \"echo\"\}",
     "twice": r"two tools have the name 'echo'",
     "wrong extension": r"wrong at extensions\.\d: Input should be 'concurrent', 'updates' or 'cancel'",
@@ -196,9 +198,14 @@ DESCRIPTIONS = {
 
 @pytest.mark.parametrize("mode", DESCRIPTIONS)
 async def test_a_plugin_that_does_not_describe_itself_is_an_error_that_says_why(mode: str) -> None:
-    with pytest.raises(PluginError, match=DESCRIPTIONS[mode]):
-        async with faulty(mode, describe_timeout=1):
-            pytest.fail("it has no tools")
+    async def run(seconds: float) -> str:
+        with pytest.raises(PluginError) as caught:
+            async with faulty(mode, describe_timeout=seconds):
+                pytest.fail("it has no tools")
+        return str(caught.value)
+
+    says = re.compile(DESCRIPTIONS[mode])
+    assert says.search(await with_time_enough(run, says.search))
     assert not plugins_running()
 
 
@@ -220,20 +227,26 @@ async def test_a_program_that_can_not_be_started_is_an_error_with_the_remedy(tmp
 
 
 async def test_a_slow_answer_is_not_taken_for_that_of_the_next_call(caplog: pytest.LogCaptureFixture) -> None:
-    async with faulty("slow", timeout=0.2) as tools:
-        late = await say(tools, "slow")
-        assert "timed out after 0.2 s" in late.text
-        await anyio.sleep(0.4)
-        assert (await say(tools, "quick")).text == "quick"
+    async def run(seconds: float) -> None:
+        async with faulty("slow") as tools:
+            late = await say(tools.configured("echo", timeout=seconds), str(3 * seconds))
+            assert f"timed out after {seconds:g} s" in late.text
+            assert (await say(tools, "0")).text == "0"
+
+    await with_time_enough(run, lambda _: "a late answer is dropped" in caplog.text)
     assert "a late answer is dropped" in caplog.text
 
 
 async def test_the_time_of_a_call_begins_when_it_is_its_turn() -> None:
-    calls = [ToolCall(str(number), "echo", '{"text": "slow"}') for number in range(5)]
-    async with faulty("slow", timeout=2) as tools:
-        with anyio.fail_after(30):
-            results = await tools.execute_all(calls)
-    assert [result.text for result in results] == ["slow"] * 5
+    async def run(seconds: float) -> list[str]:
+        """Have five calls that take more time together than one of them has."""
+        calls = [ToolCall(str(number), "echo", json.dumps({"text": f"{seconds / 4}"})) for number in range(5)]
+        async with faulty("slow", timeout=seconds) as tools:
+            with anyio.fail_after(30):
+                results = await tools.execute_all(calls)
+        return [result.text for result in results if not result.is_error]
+
+    assert len(await with_time_enough(run, lambda texts: len(texts) == 5)) == 5
 
 
 async def test_calls_that_wait_for_one_that_ends_the_plugin_go_to_the_next_one() -> None:
@@ -261,7 +274,7 @@ async def test_secrets_that_it_is_given_are_struck_out_of_what_it_says(caplog: p
 
 
 async def test_a_plugin_that_answers_no_more_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
-    async with faulty("silent", timeout=1) as tools:
+    async with faulty("silent", timeout=0.2) as tools:
         (before,) = plugins_running()
         assert (await say(tools)).is_error
         assert (await say(tools)).is_error
@@ -364,10 +377,14 @@ async def test_an_error_in_the_block_leaves_as_itself() -> None:
     assert not plugins_running()
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.01, 0.05, 0.3])
-async def test_cancelling_at_any_time_leaves_no_process(seconds: float) -> None:
-    with anyio.move_on_after(seconds) as scope:
-        async with faulty("silent") as tools:
-            await say(tools)
-    assert scope.cancelled_caught
+async def test_cancelling_at_any_time_leaves_no_process() -> None:
+    async def run(seconds: float) -> None:
+        with anyio.move_on_after(seconds) as scope:
+            async with faulty("silent") as tools:
+                await say(tools)
+        assert scope.cancelled_caught
+
+    async with anyio.create_task_group() as tasks:
+        for seconds in (0.0, 0.001, 0.01, 0.05, 0.3):
+            tasks.start_soon(run, seconds)
     assert not plugins_running()
