@@ -63,7 +63,7 @@ def llama_server() -> Generator[LlamaServer]:
         try:
             url = process.stdout.readline().strip()
             if not url:
-                pytest.skip(f"no llama.cpp: it ended with exit code {process.wait(10)}; {HOW}")
+                pytest.skip(f"no llama.cpp: it ended with exit code {process.wait(30)}; {HOW}")
             yield LlamaServer(url)
         finally:
             process.kill()

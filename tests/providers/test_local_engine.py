@@ -358,4 +358,4 @@ def test_the_engine_ends_with_its_input_also_while_it_loads(replace_engine: Call
         assert process.stdin is not None
         process.stdin.write(b"{}\n")
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0

@@ -121,7 +121,7 @@ def delta(kind: str, text: str, **fields: Any) -> dict[str, Any]:
 async def ask(server: Server, *answers: Answer | Hang, request: ChatRequest = REQUEST) -> ChatResponse:
     if answers:
         server.answers[:] = answers
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with OpenAIResponsesProvider("test-1", base_url=server.url, api_key=SECRET) as provider:
             return await provider.generate(request)
 
@@ -129,7 +129,7 @@ async def ask(server: Server, *answers: Answer | Hang, request: ChatRequest = RE
 async def listen(server: Server, *answers: Answer | Hang, request: ChatRequest = REQUEST) -> list[StreamEvent]:
     if answers:
         server.answers[:] = answers
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         provider = OpenAIResponsesProvider("test-1", base_url=server.url, api_key=SECRET)
         async with provider, aclosing(provider.stream(request)) as stream:
             return [event async for event in stream]
@@ -412,9 +412,9 @@ async def test_cancelling_closes_the_connection(server: Server, streams: bool) -
     hang = Hang(stream_of(*FULL_STREAM[:5]) if streams else ())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(listen if streams else ask, server, hang))
-        assert await anyio.to_thread.run_sync(hang.has_come.wait, 5)
+        assert await anyio.to_thread.run_sync(hang.has_come.wait, 30)
         tasks.cancel_scope.cancel()
-    assert await anyio.to_thread.run_sync(hang.has_left.wait, 5)
+    assert await anyio.to_thread.run_sync(hang.has_left.wait, 30)
 
 
 async def test_a_client_of_your_own_is_used_and_left_open(server: Server) -> None:

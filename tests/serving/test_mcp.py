@@ -81,7 +81,7 @@ def served(registry: ToolRegistry[App] | None = None, app: App | None = None, er
 
 
 async def test_clients_see_schemas_titles_and_annotations() -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Client(served().open()) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert list(tools) == list(made().names)
@@ -128,7 +128,7 @@ CASES = [
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.tool} {case.arguments}")
 async def test_a_call_gives_what_the_tool_gives(case: Case, era: Era) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Client(served(era=era).open()) as client:
             result = await client.call_tool(case.tool, case.arguments)
     (block,) = result.content
@@ -139,7 +139,7 @@ async def test_a_call_gives_what_the_tool_gives(case: Case, era: Era) -> None:
 
 
 async def test_an_image_arrives_as_an_image() -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Client(served().open()) as client:
             (block,) = (await client.call_tool("picture")).content
     assert isinstance(block, wire.ImageContent)
@@ -147,7 +147,7 @@ async def test_an_image_arrives_as_an_image() -> None:
 
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Client(served().open()) as client:
             with pytest.raises(MCPError, match="Unknown tool: ad"):
                 await client.call_tool("ad", {"a": 1, "b": 2})
@@ -156,7 +156,7 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
 async def test_permissions_of_the_registry_hold() -> None:
     registry = made()
     registry.permissions = Permissions([deny("add", args={"a": lambda value: value > 10})])
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Client(served(registry).open()) as client:
             allowed = await client.call_tool("add", {"a": 1, "b": 2})
             denied = await client.call_tool("add", {"a": 11, "b": 2})
@@ -171,7 +171,7 @@ async def test_reports_are_progress_where_it_is_asked_for(era: Era) -> None:
     async def take(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, message))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Client(served(era=era).open()) as client:
             await client.call_tool("work", {"steps": 3}, progress_callback=take)
             await client.call_tool("work", {"steps": 3})
@@ -183,7 +183,7 @@ async def test_a_call_that_is_cancelled_cancels_the_tool(era: Era) -> None:
     app = App("ada", anyio.Event(), anyio.Event())
     assert app.has_begun is not None
     assert app.was_cancelled is not None
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Client(served(app=app, era=era).open()) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "hang")
             await app.has_begun.wait()
@@ -218,7 +218,7 @@ async def test_a_tool_that_needs_approval_asks_the_user_of_the_client(case: Aski
         asked.append(question)
         return case.answer
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(served(era=era), elicitation=answer) as tools:
             result = await ToolRegistry(tools).execute(ToolCall("1", "wipe", '{"path": "/a"}'))
     assert case.text in result.text
@@ -234,7 +234,7 @@ async def test_an_approval_counts_only_for_the_call_that_was_asked_about() -> No
     async def never(context: Any, params: Any) -> wire.ElicitResult:
         raise AssertionError
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Client(served().open(), elicitation_callback=never) as client:
             asked = await client.session.call_tool("wipe", {"path": "/a"}, allow_input_required=True)
             assert isinstance(asked, wire.InputRequiredResult)
@@ -274,7 +274,7 @@ async def test_a_registry_that_changes_in_a_call_is_told_to_clients(era: Era) ->
             is_listed_again.set()
         return True
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(InMemory(mcp_server(registry), era), filter=see) as tools:
             mine: ToolRegistry[object] = ToolRegistry()
             tools.keep_registered(mine)
@@ -380,7 +380,7 @@ async def test_a_context_of_the_application_reaches_each_call() -> None:
         return context.tool_name
 
     app = App("ada")
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with Client(served(ToolRegistry[App]([note]), app).open()) as client:
             await client.call_tool("note")
     assert seen == [app]

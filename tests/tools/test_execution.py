@@ -304,7 +304,7 @@ async def test_a_timeout_is_an_error_and_tells_whether_a_thread_still_runs() -> 
         return ""
 
     registry = ToolRegistry([slow, stubborn])
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         assert (await registry.execute(call("slow"))).text == "Tool 'slow' timed out after 0.02 s."
         assert (
             await registry.execute(call("stubborn"))
@@ -569,7 +569,7 @@ async def test_a_guard_that_does_not_say_yes_skips_the_call(hook: Hook, caplog: 
         return "ran"
 
     config: ToolLoopConfig = ToolLoopConfig(before_tool_execution=hook, hook_timeout=0.02, on_event=events.append)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         result = await tool_loop(ScriptedProvider([call("act"), "ok"]), ToolRegistry([act]), "go", config=config)
     assert result.messages[2].text == "Tool execution skipped by before_tool_execution hook."
     assert not [event for event in events if isinstance(event, ToolExecutionStart | ToolExecutionEnd)]

@@ -53,7 +53,7 @@ def adder(name: str = "add", **fields: Any) -> MemoryServer:
 
 async def test_a_tool_of_a_server_is_called_with_checked_arguments() -> None:
     server = adder()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(server) as tools:
             registry = ToolRegistry(tools)
             right = await registry.execute(ToolCall("1", "add", '{"a": 17, "b": 25}'))
@@ -66,7 +66,7 @@ async def test_a_tool_of_a_server_is_called_with_checked_arguments() -> None:
 
 async def test_all_pages_of_the_list_are_read() -> None:
     server = MemoryServer([(listed(f"tool_{number}"), hello) for number in range(25)], page_size=4)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(server) as tools:
             assert [tool.definition.name for tool in tools] == [f"tool_{number}" for number in range(25)]
 
@@ -156,7 +156,7 @@ async def test_what_a_server_answers_becomes_blocks(case: Content) -> None:
     async def answer(ctx: Any, arguments: dict[str, Any]) -> wire.CallToolResult:
         return wire.CallToolResult(content=case.sent, structured_content=case.structured, is_error=case.is_error)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(MemoryServer([(listed("answer"), answer)])) as tools:
             result = await ToolRegistry(tools).execute(ToolCall("1", "answer", "{}"))
     assert result == ToolResult("1", case.expected, tool_name="answer", is_error=case.is_error, details=case.details)
@@ -167,7 +167,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_an_error_and_the_tool_i
         return wire.CallToolResult(content=[], structured_content={"degrees": "warm"})
 
     schema = {"type": "object", "properties": {"degrees": {"type": "integer"}}}
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(MemoryServer([(listed("answer", output_schema=schema), answer)])) as tools:
             result = await ToolRegistry(tools).execute(ToolCall("1", "answer", "{}"))
     assert result.is_error
@@ -190,7 +190,7 @@ async def test_progress_of_the_server_is_an_event_of_the_loop() -> None:
     events: list[object] = []
     config = ToolLoopConfig(on_event=events.append)
     provider = ScriptedProvider([ToolCall("1", "work", "{}"), "It is done."])
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(MemoryServer([(listed("work"), work)])) as tools:
             result = await tool_loop(provider, ToolRegistry(tools), "Work.", config=config)
     assert result.text == "It is done."
@@ -210,7 +210,7 @@ async def test_a_cancelled_loop_cancels_the_call_on_the_server() -> None:
         raise AssertionError
 
     provider = ScriptedProvider([ToolCall("1", "hang", "{}")])
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(MemoryServer([(listed("hang"), hang), (listed("hello"), hello)])) as tools:
             registry = ToolRegistry(tools)
 
@@ -270,7 +270,7 @@ async def test_tools_that_change_on_the_server_change_in_the_registry_that_keeps
     def mine() -> None:
         """Stay."""
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(server, prefix="s", filter=see) as tools:
             registry = ToolRegistry([mine])
             tools.keep_registered(registry)
@@ -311,7 +311,7 @@ async def test_a_server_that_dies_in_mid_call_is_connected_again(case: Loss) -> 
         return text("second")
 
     server.tools = [(listed("die", annotations=case.hints), die)]
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(server) as tools:
             registry: ToolRegistry[object] = ToolRegistry()
             tools.keep_registered(registry)
@@ -326,7 +326,7 @@ async def test_a_server_that_dies_in_mid_call_is_connected_again(case: Loss) -> 
 
 async def test_a_server_that_died_between_calls_is_connected_again_before_the_next() -> None:
     server = adder()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(server) as tools:
             registry = ToolRegistry(tools)
             server.kill()
@@ -339,7 +339,7 @@ async def test_a_server_that_died_between_calls_is_connected_again_before_the_ne
 async def test_sessions_are_closed_in_any_order_and_by_any_task() -> None:
     one, other = adder("one"), adder("other")
     opened_one, opened_other = mcp_tools(one), mcp_tools(other)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(opened_one.__aenter__)
             tasks.start_soon(opened_other.__aenter__)
@@ -355,7 +355,7 @@ async def test_sessions_are_closed_in_any_order_and_by_any_task() -> None:
 
 
 async def test_an_exception_in_the_block_leaves_as_itself() -> None:
-    with anyio.fail_after(10), pytest.raises(KeyError, match="mine"):
+    with anyio.fail_after(30), pytest.raises(KeyError, match="mine"):
         async with mcp_tools(adder()):
             raise KeyError("mine")
 
@@ -384,7 +384,7 @@ class Choice:
 )
 async def test_tools_are_chosen_and_named(case: Choice) -> None:
     server = MemoryServer([(listed(name), hello) for name in ("one", "two", "three")])
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(server, **case.settings) as tools:
             assert [tool.definition.name for tool in tools] == case.expected
             result = await ToolRegistry(tools).execute(ToolCall("1", case.expected[0], "{}"))
@@ -393,13 +393,13 @@ async def test_tools_are_chosen_and_named(case: Choice) -> None:
 
 
 async def test_a_filter_for_what_is_not_there_is_refused() -> None:
-    with anyio.fail_after(10), pytest.raises(UnknownToolNameError, match="did you mean 'add'"):
+    with anyio.fail_after(30), pytest.raises(UnknownToolNameError, match="did you mean 'add'"):
         async with mcp_tools(adder(), blocked=["ad"]):
             raise AssertionError
 
 
 async def test_names_that_collide_are_refused_with_what_to_do() -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         with pytest.raises(McpError, match="several tools named 'same'"):
             async with mcp_tools(MemoryServer([(listed("same"), hello), (listed("same"), hello)])):
                 raise AssertionError
@@ -411,7 +411,7 @@ async def test_names_that_collide_are_refused_with_what_to_do() -> None:
 
 async def test_names_that_no_provider_takes_are_mapped_and_the_right_ones_are_sent() -> None:
     server = MemoryServer([(listed("files/read.me"), hello)])
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(server) as tools:
             assert [tool.definition.name for tool in tools] == ["files_read_me"]
             await ToolRegistry(tools).execute(ToolCall("1", "files_read_me", "{}"))
@@ -420,7 +420,7 @@ async def test_names_that_no_provider_takes_are_mapped_and_the_right_ones_are_se
 
 async def test_a_tool_whose_schema_is_broken_is_left_out_and_said_to_be() -> None:
     broken = listed("broken", input_schema={"type": "object", "properties": {"a": {"type": "nonsense"}}})
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(MemoryServer([(broken, hello), (listed("right"), hello)])) as tools:
             assert [tool.definition.name for tool in tools] == ["right"]
             assert "nonsense" in tools.refused["broken"]
@@ -460,7 +460,7 @@ async def test_annotations_become_tags_that_an_approver_sees(case: Hints) -> Non
         return False
 
     server = adder(annotations=case.hints)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(server) as tools:
             call = ToolCall("1", "add", '{"a": 1, "b": 2}')
             result = await ToolRegistry(tools).execute(call, approve=approve)
@@ -473,7 +473,7 @@ async def test_annotations_become_tags_that_an_approver_sees(case: Hints) -> Non
 async def test_resources_are_read() -> None:
     server = adder()
     server.resources = {"memo://one": "first"}
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with mcp_tools(server) as tools:
             assert [str(resource.uri) for resource in await tools.resources()] == ["memo://one"]
             assert await tools.read_resource("memo://one") == (TextBlock("first"),)
@@ -481,7 +481,7 @@ async def test_resources_are_read() -> None:
 
 async def test_a_tool_on_demand_is_connected_for_each_call() -> None:
     server = adder()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         registry = ToolRegistry(await MCPToolWrapper.all_of(server, prefix="s"))
         for _ in range(2):
             assert (await registry.execute(ToolCall("1", "s__add", '{"a": 1, "b": 2}'))).text == "3"
@@ -501,7 +501,7 @@ class SilentServer(MemoryServer):
 
 
 async def test_a_connection_that_is_not_waited_for_any_longer_is_given_up_at_once() -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         with anyio.move_on_after(0.05) as scope:
             async with mcp_tools(SilentServer([])):
                 raise AssertionError
@@ -510,7 +510,7 @@ async def test_a_connection_that_is_not_waited_for_any_longer_is_given_up_at_onc
 
 async def test_tools_are_opened_once_and_used_inside_of_their_block() -> None:
     tools = mcp_tools(adder())
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         with pytest.raises(McpError, match="use them inside of `async with`"):
             await tools.resources()
         async with tools:
@@ -551,7 +551,7 @@ async def test_a_tool_on_demand_is_tried_again_where_that_may_help(case: Trouble
     server = UnreachableServer(adder().tools)
     server.failing = list(case.errors)
     wrapper = MCPToolWrapper(server, server.tools[0][0], first_pause=0.001)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         result = await ToolRegistry([wrapper]).execute(ToolCall("1", "add", '{"a": 1, "b": 2}'))
     assert case.text in result.text
     # One that is reached is counted by the fixture once more.
