@@ -1,5 +1,6 @@
 """One call from the model's text to its result, with all that happens on the way."""
 
+from datetime import date
 from typing import Any
 
 import anyio
@@ -98,6 +99,20 @@ def test_a_call_is_carried_out_from_a_calling_a_call_or_the_text(is_async: bool)
         assert result.call_id in {"call_1", "mine", "call_3"}
     assert runs == ["rust", "go", "zig"]
     assert used(usage, ToolCalling("now"), is_async=is_async).text.startswith("12:00")
+
+
+def test_values_of_python_are_told_as_json_and_what_is_none_is_an_error_of_the_caller() -> None:
+    @tool
+    def book(day: date, seats: list[int]) -> str:
+        """Book seats."""
+        return f"{seats} on {day}"
+
+    usage = ToolUsage([book])
+    assert usage.use_tool(ToolCalling("book", {"day": date(2026, 1, 31), "seats": {4}})).text == "[4] on 2026-01-31"
+    with pytest.raises(ConfigurationError, match="the arguments for 'book' are no JSON: Unable to serialize"):
+        usage.use_tool(ToolCalling("book", {"day": object()}))
+    with pytest.raises(ConfigurationError, match="the text of a reply is used, not: int"):
+        usage.use_tool(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 @both_ways

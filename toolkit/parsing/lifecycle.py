@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, cast
 
 import anyio
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from toolkit.chat import TextBlock, ToolCall, ToolResult
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
@@ -68,8 +69,16 @@ class ToolCalling:
     arguments: Mapping[str, Any] | None = None
 
     def to_call(self, id: str) -> ToolCall:  # noqa: A002
-        """Return the call of that id."""
-        return ToolCall(id, self.tool_name, json.dumps(self.arguments or {}, default=dict))
+        """Return the call of that id.
+
+        Raises:
+            ConfigurationError: The arguments hold what JSON can't say.
+        """
+        try:
+            plain = to_jsonable_python(self.arguments or {})
+        except PydanticSerializationError as error:
+            raise ConfigurationError(f"the arguments for '{self.tool_name}' are no JSON: {error}") from None
+        return ToolCall(id, self.tool_name, json.dumps(plain))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +219,7 @@ class ToolUsage(Generic[Ctx]):
         """Do what `ause_tool` does, for code that is not async; runs an event loop of its own.
 
         Raises:
-            ConfigurationError: An event loop is running here already.
+            ConfigurationError: An event loop is running here already, or `ause_tool` would raise it.
         """
         if is_in_event_loop():
             raise ConfigurationError("use_tool was called where an event loop is running: use 'await ause_tool(...)'")
@@ -228,19 +237,26 @@ class ToolUsage(Generic[Ctx]):
 
         Args:
             calling: The call, or the model's whole reply.
+
+        Raises:
+            ConfigurationError: It is neither, or holds what JSON can't say.
         """
         self._calls += 1
         id_ = f"call_{self._calls}"
-        match calling:
+        given: object = calling  # callers without a type checker give anything
+        match given:
             case ToolCalling():
-                call = calling.to_call(id_)
+                call = given.to_call(id_)
             case ToolCall():
-                call = calling
+                call = given
             case str():
                 try:
-                    call = replace(self._parse(calling), id=id_)
+                    call = replace(self._parse(given), id=id_)
                 except ToolUsageError as error:
                     return ToolResult(id_, error.message, is_error=True)
+            case _:
+                what = type(given).__name__
+                raise ConfigurationError(f"a ToolCalling, a ToolCall or the text of a reply is used, not: {what}")
         return self._reminding(await self._used(call))
 
     async def _used(self, call: ToolCall) -> ToolResult:
