@@ -198,6 +198,17 @@ async def test_a_stream_that_is_cut_in_its_first_event_may_be_whole_next_time(
         assert caught.value.is_retryable
 
 
+async def test_a_password_in_the_url_is_sent_and_no_log_has_it(
+    adapter: Adapter, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    await ask(adapter, server.root.replace("http://", "http://ada:hunter2%21@"))
+    assert server.headers[0]["authorization"] == "Basic YWRhOmh1bnRlcjIh"
+    assert caplog.text
+    assert "hunter2" not in caplog.text
+    assert "YWRhOmh1" not in caplog.text
+
+
 async def test_one_connection_serves_one_request_after_another(adapter: Adapter, server: Server) -> None:
     whole, streamed = Answer(adapter.whole), Answer(pieces=adapter.streamed)
     server.answers[:] = [whole, streamed, whole, streamed, whole]

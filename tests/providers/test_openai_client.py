@@ -508,6 +508,17 @@ async def test_a_key_that_no_header_can_carry_is_not_shown(server: Server) -> No
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+async def test_a_password_in_the_url_is_sent_and_no_log_has_it(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    await ask(Server(server.url.replace("http://", "http://ada:hunter2%21@")))
+    assert server.headers[0]["authorization"] == "Basic YWRhOmh1bnRlcjIh"
+    assert caplog.text
+    assert "hunter2" not in caplog.text
+    assert "YWRhOmh1" not in caplog.text
+
+
 async def test_no_log_has_the_key(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     await ask(server)

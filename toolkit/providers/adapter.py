@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent
 from toolkit.errors import ConfigurationError
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_url, without_credentials
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_url, split_login, without_credentials
 from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 __all__ = ["Adapter", "Decoder"]
@@ -58,7 +58,7 @@ class Adapter(ABC):
             raise ConfigurationError("model is empty: name one, as the server knows it")
         self.model = model
         self.name = name
-        self._base_url = checked_url(base_url)
+        self._base_url, self._login = split_login(checked_url(base_url))
         self._timeout = to_seconds(timeout, "timeout")
         self._clients = clients
 

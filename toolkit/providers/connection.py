@@ -6,12 +6,13 @@ fail on what compatible servers leave out or add, and because their streams are 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Generic, Protocol, TypeVar, cast
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
 import httpx2
@@ -31,8 +32,11 @@ __all__ = [
     "Exchange",
     "Send",
     "checked_key",
+    "Login",
     "checked_url",
     "is_loopback",
+    "is_of",
+    "split_login",
     "without_credentials",
 ]
 
@@ -292,6 +296,36 @@ def checked_key(key: str, provider: str) -> str:
     if not key.isascii() or not key.isprintable():
         raise ProviderAuthError(provider, "the key has letters that no header can hold: copy it anew")
     return key
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The user and password of a URL, apart from it: HTTP clients log the URL of each request.
+
+    Args:
+        headers: What says them to the server.
+        secrets: What no error may show.
+    """
+
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+
+def split_login(url: str) -> tuple[str, Login]:
+    """Return the URL without user and password, and those."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return url, Login()
+    password = unquote(parts.password or "")
+    token = b64encode(f"{unquote(parts.username)}:{password}".encode()).decode()
+    plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return plain, Login({"Authorization": f"Basic {token}"}, (token, password))
+
+
+def is_of(url: str, *domains: str) -> bool:
+    """Whether the host of a URL is one of these, or within one."""
+    host = f".{urlsplit(url).hostname or ''}"
+    return any(host.endswith(f".{domain}") for domain in domains)
 
 
 def is_loopback(url: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import httpx2
 from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, RequestOptions
@@ -17,7 +16,15 @@ from toolkit.providers.adapter import Adapter, Decoder
 from toolkit.providers.anthropic.decode import StreamDecoder, decode_message
 from toolkit.providers.anthropic.encode import DIALECT, CacheTime, MessagesEncoder
 from toolkit.providers.anthropic.pauses import going_on, joined
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
+from toolkit.providers.connection import (
+    Answer,
+    ClientOfLoop,
+    Exchange,
+    checked_key,
+    is_loopback,
+    is_of,
+    without_credentials,
+)
 from toolkit.providers.failures import Failures, secrets_of
 from toolkit.tools.settings import Duration
 
@@ -151,7 +158,7 @@ class AnthropicProvider(Adapter):
         return AsyncAnthropic(
             api_key=self._api_key,
             base_url=self._base_url,
-            default_headers=self._headers,
+            default_headers={**self._login.headers, **(self._headers or {})},
         )
 
     async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:
@@ -177,7 +184,7 @@ class AnthropicProvider(Adapter):
             key_advice="check the key: api_key or the environment variable ANTHROPIC_API_KEY",
             protocol="a message of Anthropic's format",
             url_advice="check base_url, which must not end in /v1",
-            secrets=(self._api_key, urlsplit(self._base_url).password or "", *secrets_of(self._headers)),
+            secrets=(self._api_key, *self._login.secrets, *secrets_of(self._headers)),
         )
 
 
@@ -195,5 +202,4 @@ def _key_for(base_url: str, name: str) -> str:
 
 def _takes_temperature(base_url: str, headers: Mapping[str, str] | None) -> bool:
     versions = {value for name, value in (headers or {}).items() if name.lower() == "anthropic-version"}
-    is_own = (urlsplit(base_url).hostname or "").endswith("anthropic.com")
-    return not is_own or versions == {_VERSION_WITH_TEMPERATURE}
+    return not is_of(base_url, "anthropic.com") or versions == {_VERSION_WITH_TEMPERATURE}

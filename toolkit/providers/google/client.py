@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 import google.auth.exceptions
@@ -118,9 +117,9 @@ class GoogleProvider(Adapter):
                 location=location,
                 credentials=credentials,
                 http_options=HttpOptions(
-                    base_url=base_url,
+                    base_url=self._base_url if base_url else None,
                     api_version=api_version,
-                    headers=dict(headers or {}),
+                    headers={**self._login.headers, **(headers or {})},
                     httpx_client=httpx2.Client(transport=_Stop()),  # else the SDK makes one that nobody uses
                     httpx_async_client=httpx2.AsyncClient(transport=_Stop()),
                 ),
@@ -197,7 +196,7 @@ class GoogleProvider(Adapter):
             ),
             protocol="an answer of Gemini's",
             url_advice="check base_url, which must not end in a version",
-            secrets=(self._api_key or "", urlsplit(self._base_url).password or "", *secrets_of(self._headers)),
+            secrets=(self._api_key or "", *self._login.secrets, *secrets_of(self._headers)),
         )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx2
 from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, OpenAIError, RequestOptions
 
 from toolkit.errors import ProviderAuthError
 from toolkit.providers.adapter import Adapter
-from toolkit.providers.connection import ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
+from toolkit.providers.connection import ClientOfLoop, Exchange, checked_key, is_loopback, is_of, without_credentials
 from toolkit.providers.failures import Failures, secrets_of
 from toolkit.tools.settings import Duration
 
@@ -56,7 +56,7 @@ class OpenAIClient(Adapter):
         key = api_key or _key_for(self._base_url, name)
         self._api_key = key if callable(key) else checked_key(key, name)
         self._headers = headers
-        self._is_own = (urlsplit(self._base_url).hostname or "").endswith(_OWN_HOSTS)
+        self._is_own = is_of(self._base_url, *_OWN_HOSTS)
         self._given_client = client
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=OpenAIError)
 
@@ -64,7 +64,7 @@ class OpenAIClient(Adapter):
         return AsyncOpenAI(
             api_key=self._api_key,
             base_url=self._base_url,
-            default_headers=self._headers,
+            default_headers={**self._login.headers, **(self._headers or {})},
         )
 
     def _client(self) -> AsyncOpenAI:
@@ -94,7 +94,6 @@ class OpenAIClient(Adapter):
 
     def _failures(self) -> Failures:
         key = self._api_key if isinstance(self._api_key, str) else self._client().api_key
-        parts = urlsplit(self._base_url)
         return Failures(
             provider=self.name,
             url=without_credentials(self._base_url),
@@ -102,7 +101,7 @@ class OpenAIClient(Adapter):
             key_advice="check the key: api_key or the environment variable OPENAI_API_KEY",
             protocol=self._protocol,
             url_advice="check base_url, which mostly ends in /v1",
-            secrets=(key, parts.password or "", *secrets_of(self._headers)),
+            secrets=(key, *self._login.secrets, *secrets_of(self._headers)),
         )
 
 
