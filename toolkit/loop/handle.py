@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeAlias, overload
+from typing import Any, Generic, TypeAlias, cast, overload
 
 import anyio
 from typing_extensions import TypeVar
@@ -34,7 +34,9 @@ from toolkit.tools.registry import ToolRegistry
 __all__ = ["Completed", "Failed", "ToolLoopHandle", "TurnOutcome", "Yielded", "tool_loop_resumable"]
 
 
-Final = TypeVar("Final", default=None)
+# Where something is called on the class itself, a checker takes the class's own variables for their defaults.
+OtherCtx = TypeVar("OtherCtx")
+OtherOut = TypeVar("OtherOut", default=None)
 
 
 class Yielded:
@@ -147,13 +149,24 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
     @overload
     def __init__(
-        self: ToolLoopHandle[object, Final],
+        self: ToolLoopHandle[object, None],
         provider: Provider,
         registry: ToolRegistry[object] | ToolRegistry[None],
         prompt: Prompt,
         *,
         ctx: None = None,
-        config: ToolLoopConfig[Final] | None = None,
+        config: None = None,
+        counts_pauses: bool = False,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ToolLoopHandle[object, OtherOut],
+        provider: Provider,
+        registry: ToolRegistry[object] | ToolRegistry[None],
+        prompt: Prompt,
+        *,
+        ctx: None = None,
+        config: ToolLoopConfig[OtherOut] | None,
         counts_pauses: bool = False,
     ) -> None: ...
     @overload
@@ -194,12 +207,12 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         cls,
         snapshot: Snapshot,
         provider: Provider,
-        registry: ToolRegistry[Ctx],
+        registry: ToolRegistry[OtherCtx],
         *,
-        ctx: Ctx,
-        config: ToolLoopConfig[Out] | None = None,
+        ctx: OtherCtx,
+        config: ToolLoopConfig[OtherOut] | None = None,
         counts_pauses: bool = False,
-    ) -> ToolLoopHandle[Ctx, Out]:
+    ) -> ToolLoopHandle[OtherCtx, OtherOut]:
         """Take up a saved loop, in this or another process; nothing that has run runs again.
 
         Args:
@@ -217,7 +230,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
 
         saved = load_snapshot(snapshot)
         settings = {field.name: getattr(saved.request, field.name) for field in fields(SavedRequest)}
-        handle = object.__new__(cls)
+        handle = object.__new__(cast("type[ToolLoopHandle[OtherCtx, OtherOut]]", cls))
         handle._driver = Driver(provider, registry, ChatRequest(messages=(), **settings), ctx, config, saved=saved)
         handle._outcome = None
         handle._is_running = False

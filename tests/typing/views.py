@@ -1,0 +1,109 @@
+"""What the views of a loop, its parts and other generics are to a type checker: checked by pyright and mypy, never run."""
+
+from collections.abc import AsyncIterator
+from typing import Any, assert_type
+
+from toolkit import (
+    Completed,
+    Failed,
+    FunctionTool,
+    LoopEvent,
+    Tool,
+    ToolContext,
+    ToolLoopConfig,
+    ToolLoopHandle,
+    ToolLoopResult,
+    ToolRegistry,
+    Yielded,
+    tool,
+    tool_from_schema,
+    tool_from_schema_with_ctx,
+    tool_loop_channel,
+    tool_loop_stream,
+    tool_with_ctx,
+)
+from toolkit.agents import sub_agent_tool
+from toolkit.parsing import ToolUsage
+from toolkit.testing import ScriptedProvider
+
+
+class App:
+    user: str = "ada"
+
+
+class Admin(App):
+    rights: int = 7
+
+
+@tool
+def plain(a: int) -> int:
+    return a
+
+
+@tool_with_ctx
+def for_app(app: App, a: int) -> str:
+    return app.user * a
+
+
+simple = ToolRegistry([plain])
+registry = ToolRegistry[App]([plain, for_app])
+typed = ToolLoopConfig(output_type=int)
+
+
+async def handles(provider: ScriptedProvider) -> None:
+    handle = ToolLoopHandle(provider, registry, "go", ctx=App(), config=typed)
+    assert_type(handle, ToolLoopHandle[App, int])
+    assert_type(handle.into_result(), ToolLoopResult[int])
+    turn = await handle.next_turn()
+    match turn:
+        case Yielded():
+            assert_type(turn.assistant_text, str | None)
+        case Completed():
+            assert_type(turn.result.output, int | None)
+        case Failed():
+            assert_type(turn.error, Exception)
+    assert_type(ToolLoopHandle(provider, simple, "go"), ToolLoopHandle[object, None])
+    assert_type(
+        ToolLoopHandle.restore(handle.snapshot(), provider, registry, ctx=App(), config=typed),
+        ToolLoopHandle[App, int],
+    )
+    # A context that tools need can't be left out.
+    ToolLoopHandle(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def streams(provider: ScriptedProvider) -> None:
+    async with tool_loop_stream(provider, registry, "go", ctx=App()) as events:
+        assert_type(events, AsyncIterator[LoopEvent])
+    async with tool_loop_channel(provider, registry, "go", ctx=App(), config=typed) as (events, task):
+        assert_type(await task.result(), ToolLoopResult[int])
+    tool_loop_stream(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    tool_loop_channel(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# The envelope of a narrower context is one of the wider.
+def narrowed(context: ToolContext[Admin]) -> ToolContext[App]:
+    return context
+
+
+def widened(context: ToolContext[App]) -> ToolContext[Admin]:
+    return context  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+
+def greet(context: ToolContext[App], arguments: dict[str, Any]) -> str:
+    return context.state.user + str(arguments)
+
+
+raw = tool_from_schema("raw", "Count.", {"type": "object"}, len)
+assert_type(raw, FunctionTool[object, [dict[str, Any]], int])
+raw_for_app = tool_from_schema_with_ctx("greet", "Greet.", {"type": "object"}, greet)
+fits_app: Tool[App] = raw_for_app
+needs_app: Tool[object] = raw_for_app  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+# An agent needs what its tools need.
+agent = sub_agent_tool("clerk", "Works.", ScriptedProvider([]), registry, "Be brief.")
+ToolRegistry[App]([agent])
+ToolRegistry[Admin]([agent])
+ToolRegistry[object]([agent])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+assert_type(ToolUsage(registry, ctx=App()), ToolUsage[App])
+assert_type(ToolUsage([plain]), ToolUsage[object])
