@@ -118,3 +118,4 @@ LoopEvent: TypeAlias = (
     | ProviderRetried
     | Done
 )
+"""What is told of a running loop; `Done` comes once, last."""

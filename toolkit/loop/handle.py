@@ -128,6 +128,7 @@ class Failed:
 
 
 TurnOutcome: TypeAlias = Yielded | Completed[Out] | Failed
+"""What comes of a turn: more may follow, the loop has ended, or it can't go on."""
 
 
 class ToolLoopHandle(Generic[Ctx, Out]):

@@ -112,6 +112,7 @@ TerminationReason: TypeAlias = (
     | Aborted
     | Cancelled
 )
+"""Why a loop ended; `Complete` where the model answered of its own accord."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -37,6 +37,7 @@ class Stop:
 
 
 StopDecision: TypeAlias = Continue | Stop
+"""What a stop condition may answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ class Defer:
 
 
 Approval: TypeAlias = Approve | Deny | Modify | Abort | Defer
+"""What an approver may answer."""
 
 
 @dataclass(frozen=True, slots=True)
