@@ -105,3 +105,19 @@ def test_a_pattern_that_only_one_of_them_reads_is_checked_all_the_same() -> None
     assert parser.parse({"v": "ab"}) == {"v": "ab"}
     with pytest.raises(InvalidArgumentsError):
         parser.parse({"v": "abc"})
+
+
+@pytest.mark.parametrize("pattern", [r"^(a+)+$", r"^(\w+\s?)*$", r"^(a|aa)+$"])
+def test_a_pattern_that_could_backtrack_without_end_does_not(pattern: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"v!": {"type": "string", "pattern": pattern}},
+        "patternProperties": {pattern: {"type": "integer"}},
+    }
+    parser = raw_arguments(schema, subject="test")
+    endless = "a" * 5_000
+    assert parser.parse({"v!": endless, f"{endless}!": 1})
+    with pytest.raises(InvalidArgumentsError, match="1 problem"):
+        parser.parse({"v!": f"{endless}!"})
+    with pytest.raises(InvalidArgumentsError, match="1 problem"):
+        parser.parse({"v!": "a", endless: "x"})

@@ -4,7 +4,8 @@ A schema is refused where checking with it could run away (endless references, a
 need the network. Formats are words for the model; they are not checked.
 
 The checking is `jsonschema`'s. Where `jsonschema-rs` is installed (the extra ``fast``) it lets valid arguments pass at
-once; what it refuses is checked again for the words. A pattern that backtracks without end is not recognised.
+once; what it refuses is checked again for the words. Patterns are matched in linear time by the engine that Pydantic
+has; those that only Python's `re` can read (they look ahead or behind, or back to a group) may backtrack without end.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
+
+from pydantic_core import SchemaError as PatternError, SchemaValidator, core_schema
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.schema.arguments import ArgumentsParser, check_text, decode_clearly, drop_nulls, malformed
@@ -22,6 +25,8 @@ from toolkit.schema.problems import Problem, explain
 
 __all__ = ["raw_arguments"]
 
+# What Python's engine and the linear one take in different ways.
+_READ_OTHERWISE = re.compile(r"&&|--|~~|\\[<>]|\\b\{")
 _MAX_NODES = 50_000
 _MAX_DEPTH = 150
 _MAX_EXPANSION = 20_000
@@ -72,7 +77,7 @@ class RawArguments:
             raise SchemaError(subject, f"its parameters must be of type object, not {schema['type']!r}")
         _check_references(schema, subject)
         nothing_outside = cast("Any", referencing.Registry)()
-        self._validator: Any = kind(schema, registry=nothing_outside)
+        self._validator: Any = _with_linear_patterns(kind)(schema, registry=nothing_outside)
         self._is_surely_valid = _fast_check(schema, kind.__name__)
         self._nodes = Nodes(schema)
         self.schema: Mapping[str, Any] = schema
@@ -146,6 +151,37 @@ def _fast_check(schema: Node, draft: str) -> Callable[[object], bool] | None:
             return False
 
     return check
+
+
+@cache
+def _with_linear_patterns(kind: Any) -> Any:
+    """Return a kind of validator that takes no more time for a pattern than the text is long."""
+    from jsonschema import ValidationError, validators  # noqa: PLC0415 - slow to import
+
+    def pattern(_: Any, wanted: str, instance: object, __: Node) -> Iterator[Any]:
+        if isinstance(instance, str) and not _matcher(wanted)(instance):
+            yield ValidationError(f"{instance!r} does not match {wanted!r}")
+
+    def pattern_properties(validator: Any, patterns: Node, instance: object, _: Node) -> Iterator[Any]:
+        if is_object(instance):
+            for wanted, node in patterns.items():
+                matches = _matcher(wanted)
+                for name, value in instance.items():
+                    if matches(name):
+                        yield from validator.descend(value, node, path=name, schema_path=wanted)
+
+    return cast("Any", validators).extend(kind, {"pattern": pattern, "patternProperties": pattern_properties})
+
+
+@lru_cache(maxsize=1_000)
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """Return what says whether a pattern is found in a text."""
+    if _READ_OTHERWISE.search(pattern) is None:
+        try:
+            return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
+        except PatternError:
+            pass
+    return re.compile(pattern).search
 
 
 def _is_surely_schema(schema: Node, kind: Any) -> bool:
