@@ -61,6 +61,8 @@ CASES = [
     Case("a text that speaks of NaN", {"a": "NaN"}, '{"a":"NaN"}'),
     Case("a list", [1, "a", None], '[1,"a",null]'),
     Case("a tuple", (1, 2), "[1,2]"),
+    Case("a range", range(3), "[0,1,2]"),
+    Case("views of a mapping", [{"a": 1}.keys(), {"a": 1}.items()], '[["a"],[["a",1]]]'),
     Case("a set, sorted", {3, 1, 2}, "[1,2,3]"),
     Case("a set of text, sorted", {"b", "a"}, '["a","b"]'),
     Case("sets inside", {"a": [frozenset({2, 1})]}, '{"a":[[1,2]]}'),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MappingView
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, partial
 from gc import get_referents, is_tracked
@@ -254,7 +254,7 @@ def _ordered(value: object, *, clean: bool = False, finite: list[str] | None = N
         }
     if isinstance(value, Iterator):
         raise TypeError("an iterator inside a value can be read only once, so it should be made a list first")
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range, MappingView)):
         return [_ordered(item, clean=clean, finite=finite) for item in cast("list[Any]", value)]
     if isinstance(value, (set, frozenset)):
         plain = [_ordered(item, clean=clean, finite=finite) for item in cast("set[Any]", value)]
