@@ -118,6 +118,8 @@ async def test_leaving_a_stream_closes_that_of_the_provider() -> None:
 def test_there_must_be_a_provider() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         FallbackProvider()
+    with pytest.raises(ConfigurationError, match=r"one by one, as in FallbackProvider\(a, b\)"):
+        FallbackProvider([ScriptedProvider([])])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_wrappers_show_what_they_wrap() -> None:

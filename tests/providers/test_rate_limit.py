@@ -246,7 +246,7 @@ async def test_when_the_server_asks_to_wait_everybody_does() -> None:
 @pytest.mark.parametrize("setting", ["requests", "tokens", "concurrency"])
 def test_a_limit_must_let_something_through(setting: str) -> None:
     limits: dict[str, Any] = {setting: 0}
-    with pytest.raises(ConfigurationError, match=f"{setting} must be at least 1"):
+    with pytest.raises(ConfigurationError, match=f"{setting} must be 1 or more, not 0"):
         RateLimitedProvider(Model().provider, **limits)
 
 

@@ -273,6 +273,11 @@ OTHERS = [
 ]
 
 
+def test_matching_is_strict_or_lenient(path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="matching must be 'strict' or 'lenient', not 'loose'"):
+        ReplayProvider(path, matching="loose")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("matching", ["strict", "lenient"])
 @pytest.mark.parametrize("other", OTHERS, ids=lambda other: other.name)
 async def test_what_counts_as_the_same_request(path: Path, other: Other, matching: Matching) -> None:

@@ -180,7 +180,15 @@ def test_a_fault_that_is_not_there_is_named() -> None:
         FlakyProvider(ScriptedProvider([]), ["timout"])  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("settings", [{"probability": 1.5}, {"faults": []}], ids=["probability", "no faults"])
-def test_a_chance_must_be_one(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="from 0 to 1"):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"probability": 1.5}, "probability must be between 0 and 1, not 1.5"),
+        ({"probability": "often"}, "probability must be a number"),
+        ({"faults": []}, "there must be faults"),
+    ],
+    ids=["too much", "words", "no faults"],
+)
+def test_a_chance_must_be_one(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
         FlakyProvider(ScriptedProvider([]), **settings)

@@ -113,7 +113,7 @@ async def test_a_generator_may_end_with_an_answer_of_its_own_and_is_closed() -> 
 @pytest.mark.parametrize("streams", [False, True], ids=["generate", "stream"])
 @pytest.mark.parametrize(
     ("given", "kind", "says"),
-    [(ProviderError("p", "down"), ProviderError, "down"), (7, ConfigurationError, "a reply can't be a int")],
+    [(ProviderError("p", "down"), ProviderError, "down"), (7, ConfigurationError, "a reply can't be of type int")],
     ids=["an exception", "no reply"],
 )
 async def test_what_is_no_answer_is_raised(given: Any, kind: type[Exception], says: str, streams: bool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
 from toolkit.chat.provider import closing
 from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.tools.settings import shown
 
 __all__ = ["FallbackProvider"]
 
@@ -34,12 +35,18 @@ class FallbackProvider:
         when: Whether the next one is asked after an error; by default, after those that are retryable.
 
     Raises:
-        ConfigurationError: There is no provider.
+        ConfigurationError: There is no provider, or what is none.
     """
 
     def __init__(self, *providers: Provider, when: Callable[[ProviderError], bool] = _may_work_elsewhere) -> None:
         if not providers:
             raise ConfigurationError("a FallbackProvider needs at least one provider, mostly two")
+        for provider in providers:
+            if not hasattr(provider, "stream"):
+                raise ConfigurationError(
+                    "a FallbackProvider takes its providers one by one, as in FallbackProvider(a, b), "
+                    f"not {shown(provider)}"
+                )
         self._providers = providers
         self._when = when
 

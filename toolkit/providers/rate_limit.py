@@ -15,8 +15,8 @@ from anyio.lowlevel import RunVar
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
 from toolkit.chat.provider import closing
-from toolkit.errors import ConfigurationError, RateLimitedError
-from toolkit.tools.settings import Duration, to_seconds
+from toolkit.errors import RateLimitedError
+from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 __all__ = ["RateLimitedProvider", "Spent", "Window", "estimated_tokens"]
 
@@ -56,7 +56,7 @@ class RateLimitedProvider:
         estimate: Tells the tokens of a request before it is made.
 
     Raises:
-        ConfigurationError: A limit that is not above 0.
+        ConfigurationError: A limit that is no whole number above 0.
     """
 
     def __init__(
@@ -70,8 +70,7 @@ class RateLimitedProvider:
         estimate: Callable[[ChatRequest], int] = estimated_tokens,
     ) -> None:
         for name, limit in (("requests", requests), ("tokens", tokens), ("concurrency", concurrency)):
-            if limit is not None and limit < 1:
-                raise ConfigurationError(f"{name} must be at least 1, or None for no limit, not {limit}")
+            check_setting(name, limit, int, None, least=1)
         seconds = to_seconds(per, "the time of a rate limit") or 0.0
         self._provider = provider
         self._requests = Window(requests, seconds)

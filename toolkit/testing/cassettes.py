@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from difflib import unified_diff
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import anyio.lowlevel
 
@@ -26,6 +26,7 @@ from toolkit.testing.cassette_file import (
     read_exchanges,
 )
 from toolkit.testing.scrubbing import SECRET_NAMES, Scrubber
+from toolkit.tools.settings import check_setting
 
 __all__ = ["Matching", "RecordingProvider", "ReplayProvider"]
 
@@ -141,6 +142,7 @@ class ReplayProvider:
         secrets: Iterable[str] = (),
         secret_names: Iterable[str] = SECRET_NAMES,
     ) -> None:
+        check_setting("matching", matching, *get_args(Matching))
         self._path = Path(path)
         self._matching: Matching = matching
         self._scrub = Scrubber(secrets, secret_names)

@@ -22,6 +22,7 @@ from toolkit.chat import (
 from toolkit.chat.provider import closing
 from toolkit.errors import BadResponseError, ConfigurationError, ProviderError, ProviderTimeoutError, RateLimitedError
 from toolkit.testing.replies import frozen
+from toolkit.tools.settings import check_setting
 
 __all__ = ["FAULTS", "Fault", "FlakyProvider"]
 
@@ -93,8 +94,9 @@ class FlakyProvider:
         for fault in (*self._script, *faults):
             if fault is not None and fault not in FAULTS:
                 raise ConfigurationError(f"there is no fault '{fault}'; there are {', '.join(FAULTS)}")
-        if not 0 <= probability <= 1 or not faults:
-            raise ConfigurationError("the probability must be from 0 to 1, and there must be faults to choose from")
+        if not faults:
+            raise ConfigurationError("there must be faults to choose from")
+        check_setting("probability", probability, float, least=0, most=1)
         self._probability = probability
         self._faults = faults
         self._random = Random(seed)  # noqa: S311 - chance for tests

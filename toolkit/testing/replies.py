@@ -53,7 +53,7 @@ def response_of(reply: object, *, model: str) -> ChatResponse:
         reply = AssistantMessage(reply)
     if not isinstance(reply, AssistantMessage):
         raise ConfigurationError(
-            f"a reply can't be a {type(reply).__qualname__}: give a text, a ToolCall, an AssistantMessage, "
+            f"a reply can't be of type {type(reply).__qualname__}: give a text, a ToolCall, an AssistantMessage, "
             "a ChatResponse or an exception"
         )
     return ChatResponse(
