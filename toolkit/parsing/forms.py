@@ -55,26 +55,27 @@ class Form(Protocol):
 
 # Words that say that something is shown, and not done, in the languages that models mostly write.
 _EXAMPLE = (
-    r"\b(?:examples?|for\s+instance|e\.g|looks?\s+like|as\s+follows|beispiel\w*|z\.\s?b|exemp(?:le|lo)s?|ejemplos?|esempi[oa]?"
-    r"|voorbeeld\w*|przykład\w*|пример\w*|например)\b|例|예를|예시"
+    r"\b(?:examples?|for\s+instance|e\.g|looks?\s+like|as\s+follows|beispiel\w*|z\.\s?b|exemp(?:le|lo)s?|ejemplos?"
+    r"|esempi[oa]?|voorbeeld\w*|przykład\w*|пример\w*|например)\b|例|예를|예시"
 )
 # Words of how calls are written: they speak of one, unless the model announces something.
 _ABOUT = r"\b(?:format(?:ted)?|syntax|template|schema|documentation|notation|tags?|tokens?)\b"
 # Words that take back what has no mark of its own, or tell of it.
 _TELLING = (
     r"\b(?:such\s+as|like|would|could|if|not|never|instead|wrong|bad|incorrect|avoid|used|called|wrote|sent|made|was|were"
-    r"|did|had|previous(?:ly)?|earlier|returned|asked|requested|results?|output|show\w*|explain\w*|suggest\w*|recommend\w*"
-    r"|you\s+(?:can|may|might|should|must|need|have)"
-    r"|würden?|könnten?|wenn|nicht|nie|habe|hatte|wurden?|folgt|so\s+aus|j['\u2019]ai|avais|aurais|pourrais|serait|pas|jamais|si|utilisé|appelé"
-    r"|podría|sería|nunca|usé|llamé|poderia|seria|usei|chamei|ho|potrei|sarebbe|mai|бы|если|не)\b"
+    r"|did|had|previous(?:ly)?|earlier|returned|asked|requested|results?|output|show\w*|explain\w*|suggest\w*"
+    r"|recommend\w*|give\s+you|you\s+(?:can|may|might|should|must|need|have)"
+    r"|würden?|könnten?|wenn|nicht|nie|habe|hatte|wurden?|folgt|so\s+aus|j['\u2019]ai|avais|aurais|pourrais|serait|pas|jamais"
+    r"|si|utilisé|appelé|podría|sería|nunca|usé|llamé|poderia|seria|usei|chamei|ho|potrei|sarebbe|mai|бы|если|не)\b"
     r"|(?:n['\u2019]t|['\u2019]d)\b|如果|可以|结果|不|場合|結果|ました|면"
 )
 # How a model says what it is about to do. What has no mark is a call behind such words, not behind any others.
 _ANNOUNCING = re.compile(
-    r"\b(?:I|we|me|my|let(?:['\u2019]?s|\s+us)|ich|wir|mich|je|nous|yo|voy|vamos|déjame|vou|vado|lasciami|ik|я)\b|[我私]|제가"
+    r"\b(?:I|we|me|let(?:['\u2019]?s|\s+us)|ich|wir|mich|je|nous|yo|voy|vamos|déjame|vou|vado|lasciami|ik|я)\b|[我私]|제가"
     r"|\A\W*(?:sure|ok(?:ay)?|certainly|of\s+course|now|next|first|second|third|then|finally|thought|trying|making"
     r"|calling|using|running|invoking|executing|checking|searching|looking|fetching|getting|requesting|retrieving)\b"
-    r"|\A\W*(?:the\s+)?(?:(?:tool|function)[\s_-]*)?(?:calls?|use|request|invocation|action|tool|function)\b\W*\Z"
+    r"|\A\W*(?:the\s+)?(?:(?:tool|function)[\s_-]*)?(?:calls?|use|request|invocation|action|tool|function|assistant)\b"
+    r"[\W\d]*\Z"
     r"|\bhere(?:['\u2019]s|\s+is|\s+are)\b.*\b(?:calls?|request|invocation)\b",
     re.IGNORECASE,
 )
