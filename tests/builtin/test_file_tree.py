@@ -86,6 +86,17 @@ async def test_files_are_listed_sorted_and_without_what_is_ignored(project: Path
     ]
 
 
+@pytest.mark.parametrize("with_ripgrep", [pytest.param(True, marks=NEEDS_RIPGREP), False])
+async def test_a_rule_is_read_as_git_reads_it(with_ripgrep: bool, tmp_path: Path) -> None:
+    rules = "*.{log,tmp}\n[[:digit:]]*.txt\n/.venv/\n"
+    names = ["a.log", "b.{log,tmp}", "1.txt", "x.txt", ".venv/x.txt", "deep/.venv/x.txt"]
+    make_tree(tmp_path, {".gitignore": rules, **dict.fromkeys(names, "needle")})
+    found = (await call(search_tool(tmp_path, with_ripgrep=with_ripgrep), pattern="needle")).details["matches"]
+    listed = (await call(list_files_tool(tmp_path))).details["files"]
+    assert [match["path"] for match in found] == ["a.log", "deep/.venv/x.txt", "x.txt"]
+    assert listed == [".gitignore", "a.log", "deep/.venv/x.txt", "x.txt"]
+
+
 @dataclass
 class Listing:
     arguments: dict[str, Any]

@@ -29,6 +29,16 @@ __all__ = ["Deadline", "FileTree", "TreeFile", "has_ripgrep", "require_extra"]
 _SKIPPED = frozenset({".git", "node_modules", "target"})
 _LARGEST_RULES = 1_000_000
 _RIPGREP_FAILED = 2
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+-]+")  # that no glob reads otherwise
+_CLASSES = {
+    "alpha": "A-Za-z",
+    "digit": "0-9",
+    "alnum": "A-Za-z0-9",
+    "upper": "A-Z",
+    "lower": "a-z",
+    "xdigit": "A-Fa-f0-9",
+}
+_CLASS = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]")
 _FOLDER_MARK = "ps_d"  # the group by which pathspec marks what is in a folder that matches
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -197,9 +207,10 @@ class FileTree:
     def _asked(self, folder: int, pattern: str, largest: int) -> Generator[TreeFile, None, bool]:
         """Yield what ripgrep names and the rules let pass; return whether it could read the pattern."""
         command = [
-            *("rg", "--no-config", "--hidden", "--null", "--sort=path", "--no-messages", "--no-require-git"),
-            *("--no-ignore-parent", "--no-ignore-global", "--no-ignore-exclude", "--no-ignore-dot"),
+            # Its own reading of .gitignore knows alternatives in braces, which git does not.
+            *("rg", "--no-config", "--no-ignore", "--hidden", "--null", "--sort=path", "--no-messages"),
             *(f"--glob=!**/{name}/" for name in sorted(_SKIPPED)),
+            *(f"--glob=!/{name}/" for name in self._ignored_folders(folder)),
             f"--max-depth={self._deepest}",
             *("--files-with-matches", "--text", f"--max-filesize={largest}", "--regexp", pattern, "./"),
         ]
@@ -225,6 +236,13 @@ class FileTree:
             timer.cancel()
             process.kill()
             process.communicate()
+
+    def _ignored_folders(self, folder: int) -> list[str]:
+        """Return the folders right here that are left out, as are the large ones, such as virtual environments."""
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        plain = [name for name in names if _PLAIN_NAME.fullmatch(name)]
+        return [name for name in plain if _is_ignored(self._rules[()], self._start, name, is_folder=True)]
 
     def _is_ignored_on_the_way(self, parts: Sequence[str]) -> bool:
         for depth, name in enumerate(parts):
@@ -266,7 +284,8 @@ def _read_rules(text: str) -> tuple[_Rule, ...]:
     rules: list[_Rule] = []
     for line in text.split("\n"):
         with suppress(ValueError, re.error):  # git passes over what is no pattern, too
-            for pattern in GitIgnoreSpec.from_lines([line.removesuffix("\r")]).patterns:
+            spelled = _CLASS.sub(lambda match: _CLASSES[match[1]], line.removesuffix("\r"))
+            for pattern in GitIgnoreSpec.from_lines([spelled]).patterns:
                 compiled = cast("re.Pattern[str] | None", pattern.regex)  # pyright: ignore[reportUnknownMemberType]
                 if pattern.include is not None and compiled is not None:
                     rules.append(_Rule(pattern.include, _for_itself(compiled)))
