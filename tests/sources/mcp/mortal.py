@@ -6,6 +6,7 @@ With a port it serves over HTTP, else on standard input and output.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,6 +29,12 @@ async def hang() -> None:
     await anyio.sleep_forever()
 
 
+@tool
+def bear() -> str:
+    """Start a program that outlives this one, and tell its id."""
+    return str(subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 60 & wait"], stdin=subprocess.DEVNULL).pid)
+
+
 def counted(count: Path) -> int:
     """Return which start this is."""
     start = len(count.read_text()) + 1 if count.exists() else 1
@@ -38,7 +45,7 @@ def counted(count: Path) -> int:
 async def main(start: int) -> None:
     """Serve."""
     born = tool_from_schema(f"start_{start}", "Be of this start.", {"type": "object"}, lambda _: f"start {start}")
-    registry = ToolRegistry([pid, hang, born])
+    registry = ToolRegistry([pid, hang, bear, born])
     if len(sys.argv) > 2:
         await serve_mcp_http(registry, port=int(sys.argv[2]))
     else:

@@ -210,7 +210,7 @@ async def test_a_server_that_has_a_hundred_calls_and_is_killed_in_mid_call_is_st
         async with mcp_tools(stdio(sys.executable, MORTAL, str(tmp_path / "starts"))) as tools:
             registry: ToolRegistry[object] = ToolRegistry()
             tools.keep_registered(registry)
-            assert registry.names == ("pid", "hang", "start_1")
+            assert registry.names == ("pid", "hang", "bear", "start_1")
             calls = [ToolCall(str(number), "pid", "{}") for number in range(100)]
             processes += {int(result.text) for result in await registry.execute_all(calls)}
             with anyio.move_on_after(0.2):
@@ -231,11 +231,55 @@ async def test_a_server_that_has_a_hundred_calls_and_is_killed_in_mid_call_is_st
             (result,) = results
             assert result.is_error
             assert "may have taken effect and was not repeated. It is connected again." in result.text
-            assert registry.names == ("pid", "hang", "start_2")
+            assert registry.names == ("pid", "hang", "bear", "start_2")
             assert (await registry.execute(ToolCall("2", "start_2", "{}"))).text == "start 2"
             processes.append(int((await call(tools, "pid")).text))
     assert processes[0] != processes[1]
     assert not any(map(is_running, processes))
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["that ends", "that is killed"])
+async def test_what_a_server_has_started_ends_with_it(is_killed: bool, tmp_path: Path) -> None:
+    with anyio.fail_after(60):
+        async with mcp_tools(stdio(sys.executable, MORTAL, str(tmp_path / "starts"))) as tools:
+            child = int((await call(tools, "bear")).text)
+            assert is_running(child)
+            if is_killed:
+                os.kill(int((await call(tools, "pid")).text), signal.SIGKILL)
+        while is_running(child):  # noqa: ASYNC110 - a process that is not ours tells nobody of its end
+            await anyio.sleep(0.01)
+
+
+SHOUTER = """
+import json, sys
+SERVER = {"name": "shouter", "version": "1"}
+ANSWERS = {
+    "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": SERVER},
+    "tools/list": {"tools": [{"name": "shout", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "hello"}]},
+}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("params", {}).get("arguments"):
+        sys.stdout.write("x" * 34_000_000)
+    elif "id" in asked:
+        answer = ANSWERS.get(asked["method"])
+        said = {"error": {"code": -32601, "message": "What?"}} if answer is None else {"result": answer}
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}) + chr(10))
+    sys.stdout.flush()
+"""
+
+
+async def test_a_line_that_does_not_end_is_no_answer_and_the_next_call_has_another_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with anyio.fail_after(60):
+        async with mcp_tools(stdio(sys.executable, "-c", SHOUTER)) as tools:
+            endless = await call(tools, "shout", '{"very": "loudly"}')
+            after = await call(tools, "shout")
+    assert "may have taken effect and was not repeated. It is connected again." in endless.text
+    assert after.text == "hello"
+    assert "a line has more than 33,554,432 bytes" in caplog.text
 
 
 async def test_a_server_over_http_that_is_restarted_is_connected_again(tmp_path: Path) -> None:

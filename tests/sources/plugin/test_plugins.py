@@ -224,6 +224,13 @@ async def test_a_program_that_can_not_be_started_is_an_error_with_the_remedy(tmp
     with pytest.raises(PluginError, match="a script needs a first line such as #!/usr/bin/env python3"):
         async with plugin_tools(script):
             pytest.fail("it has no tools")
+    script.write_text("#!/no/such/python\n", encoding="utf-8")
+    with pytest.raises(PluginError, match="names an interpreter that is not there"):
+        async with plugin_tools(script):
+            pytest.fail("it has no tools")
+    with pytest.raises(PluginError, match=r"there is no folder '.*nowhere' to start it in"):
+        async with plugin_tools(sys.executable, cwd=tmp_path / "nowhere"):
+            pytest.fail("it has no tools")
 
 
 async def test_a_slow_answer_is_not_taken_for_that_of_the_next_call(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
-import os
+import shutil
 import ssl
-import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
-import anyio.to_thread
+import anyio
 import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client import Transport
 from mcp.client.sse import sse_client
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
 
 from toolkit.errors import ConfigurationError
+from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
+from toolkit.tools.processes import start_process
 from toolkit.tools.secrecy import program_name, secrets_in_arguments, secrets_of, without_secrets
 
 __all__ = [
@@ -37,10 +41,12 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger("toolkit.sources.mcp")
-_TAIL_LINES = 20
-_TAIL_CHARS = 2_000
 _READ_TIMEOUT = 300.0
+_LONGEST_QUOTE = 200
 _TIMEOUT = 30.0
+
+
+_Received: TypeAlias = SessionMessage | Exception
 
 
 class McpServer(Protocol):
@@ -99,55 +105,64 @@ class StdioServer:
 
     @asynccontextmanager
     async def _open(self, words: deque[str]) -> AsyncGenerator[Any]:
-        parameters = StdioServerParameters(
-            command=self.command, args=list(self.arguments), env=dict(self.env), cwd=self.cwd
+        environment = {**get_default_environment(), **self.env}
+        command = shutil.which(self.command, path=environment.get("PATH")) or self.command
+        process = LineProcess(
+            self.name,
+            await start_process([command, *self.arguments], env=environment, cwd=self.cwd),
+            redact=self.redact,
+            logger=_LOG,
+            last_words=words,
         )
-        with _Listener(self, words) as listener:
-            try:
-                async with stdio_client(parameters, listener.file) as streams:
-                    listener.release()
-                    yield streams
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await listener.finish()
+        received, read = anyio.create_memory_object_stream[_Received]()
+        write, sent = anyio.create_memory_object_stream[SessionMessage]()
+        try:
+            async with anyio.create_task_group() as tasks, read, write, received, sent:
+                tasks.start_soon(process.log_errors)
+                tasks.start_soon(_receive_all, process, received)
+                tasks.start_soon(_send_all, process, sent, received)
+                yield read, write
+                tasks.cancel_scope.cancel()
+        finally:
+            await process.end()
 
     def redact(self, text: str) -> str:
         """Return `text` without the values of `env` and of options whose names tell of secrets."""
         return without_secrets(text, [*secrets_of(self.env), *secrets_in_arguments(self.arguments)])
 
 
-class _Listener:
-    """Reads what a program writes to its standard error, line by line, on a thread: no pipe may fill up."""
+async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:
+    """Hand on what a server writes until it ends; what is no message is handed on as an error."""
+    async with received:
+        try:
+            while (line := await process.read()) is not None:
+                try:
+                    message: _Received = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+                except ValueError as error:
+                    message = error
+                    quote = process.redact(line[:_LONGEST_QUOTE].decode("utf-8", "replace"))
+                    _LOG.warning("%s: what it wrote is no message and is ignored: %s", process.name, quote)
+                await received.send(message)
+        except LineTooLongError:
+            _LOG.warning(
+                "%s: a line has more than %s bytes: the connection is closed", process.name, f"{LONGEST_LINE:,}"
+            )
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return  # nobody listens anymore
 
-    def __init__(self, server: StdioServer, words: deque[str]) -> None:
-        self._server = server
-        self._words = words
 
-    def __enter__(self) -> _Listener:
-        reader, writer = os.pipe()
-        self.file: TextIO = os.fdopen(writer, "w")
-        self._thread = threading.Thread(target=self._listen, args=(reader,), name="mcp-stderr", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def release(self) -> None:
-        """Leave the program as the only one that writes."""
-        self.file.close()
-
-    async def finish(self) -> None:
-        """Wait until all is read; a child of the program's that holds on is not waited for."""
-        self.release()
-        await anyio.to_thread.run_sync(self._thread.join, 1.0)
-
-    def _listen(self, reader: int) -> None:
-        with os.fdopen(reader, "r", encoding="utf-8", errors="replace") as lines:
-            while line := lines.readline(_TAIL_CHARS):
-                if text := self._server.redact(line.rstrip()):
-                    self._words.append(text)
-                    _LOG.info("%s: %s", self._server.name, text)
+async def _send_all(
+    process: LineProcess,
+    sent: MemoryObjectReceiveStream[SessionMessage],
+    received: MemoryObjectSendStream[_Received],
+) -> None:
+    async with sent:
+        try:
+            async for message in sent:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await process.write(text.encode("utf-8", "replace") + b"\n")
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            received.close()  # who takes no requests will not answer any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from toolkit.errors import PluginError, ToolFailedError
-from toolkit.sources.plugin.process import LONGEST_LINE, LineTooLongError, PluginProcess
+from toolkit.sources.plugin.program import start_plugin
 from toolkit.sources.plugin.protocol import Description, encode, read_description, read_output
+from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.secrecy import Redact, redacted
 
@@ -57,7 +58,7 @@ class _Running:
 
     __slots__ = ("calls", "description", "outbox", "process", "scope")
 
-    def __init__(self, process: PluginProcess, scope: anyio.CancelScope) -> None:
+    def __init__(self, process: LineProcess, scope: anyio.CancelScope) -> None:
         self.process = process
         self.scope = scope
         self.calls: deque[_Call] = deque()
@@ -199,9 +200,7 @@ class PluginSession:
     async def _run(self, *, task_status: TaskStatus[_Running | PluginError]) -> None:
         """Run one process from its start to its end; what is wrong with it is told, never raised here."""
         try:
-            process = await PluginProcess.start(
-                self.name, self._command, env=self._env, cwd=self._cwd, redact=self._redact
-            )
+            process = await start_plugin(self.name, self._command, env=self._env, cwd=self._cwd, redact=self._redact)
         except PluginError as error:
             task_status.started(error)
             return

@@ -1,27 +1,21 @@
-"""A plugin's process: lines in and out, what it says on standard error, and its end with all that it started."""
+"""A process that is spoken to in lines: what it answers and what it logs, and its end with all that it started."""
 
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
-from toolkit.errors import PluginError
-from toolkit.tools.processes import ending_of, signal_group, start_process
+from toolkit.tools.processes import ending_of, signal_group
 from toolkit.tools.secrecy import Redact
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, Process
 
-__all__ = ["LineTooLongError", "PluginProcess"]
-
-_logger = logging.getLogger("toolkit.plugins")
+__all__ = ["LONGEST_LINE", "LineProcess", "LineTooLongError"]
 
 LONGEST_LINE = 32 * 1024 * 1024
 _LONGEST_LOG_LINE = 2_000
@@ -33,52 +27,39 @@ class LineTooLongError(Exception):
     """A line grew over `LONGEST_LINE` bytes."""
 
 
-class PluginProcess:
-    """A running plugin; made by `start`, ended by `end`.
+class LineProcess:
+    """A running process, begun in a group of its own by `start_process`, and ended by `end`.
 
-    Attributes:
-        name: What logs and errors call it.
-        last_words: The last lines that it wrote to standard error, without secrets.
+    Args:
+        name: What logs call it.
+        process: It has pipes to all three of its streams.
+        redact: What strikes secrets out of what it writes to standard error.
+        logger: Takes that.
+        last_words: Takes the last lines of it.
     """
 
-    def __init__(self, name: str, process: Process, redact: Redact) -> None:
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        *,
+        redact: Redact,
+        logger: logging.Logger,
+        last_words: deque[str] | None = None,
+    ) -> None:
+        self.last_words: deque[str] = deque(maxlen=_LINES_KEPT) if last_words is None else last_words
         self.name = name
-        self._redact = redact
-        self.last_words: deque[str] = deque(maxlen=_LINES_KEPT)
+        self.redact = redact
+        self._logger = logger
         self._process = process
         self._output = _Lines(process.stdout, LONGEST_LINE)
         self._errors = _Lines(process.stderr, _LONGEST_LOG_LINE)
-
-    @classmethod
-    async def start(
-        cls, name: str, command: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, redact: Redact
-    ) -> PluginProcess:
-        """Start a plugin in a process group of its own.
-
-        Raises:
-            PluginError: It can't be started; says what would help.
-        """
-        try:
-            process = await start_process(command, env={**os.environ, **(env or {})}, cwd=cwd)
-        except FileNotFoundError as error:
-            raise PluginError(f"plugin {name}: there is no program '{command[0]}'") from error
-        except PermissionError as error:
-            raise PluginError(
-                f"plugin {name}: '{command[0]}' is not executable: run `chmod +x` on it, or start it by its "
-                f"interpreter, as in plugin_tools('python3', ['{command[0]}'])"
-            ) from error
-        except OSError as error:
-            raise PluginError(
-                f"plugin {name}: '{command[0]}' can't be started ({error.strerror}): a script needs a first line such "
-                "as #!/usr/bin/env python3, or its interpreter in front"
-            ) from error
-        return cls(name, process, redact)
 
     async def write(self, line: bytes) -> None:
         """Write a line; returns when the pipe has taken it.
 
         Raises:
-            anyio.BrokenResourceError: The plugin reads no more.
+            anyio.BrokenResourceError: The process reads no more.
         """
         assert self._process.stdin is not None
         await self._process.stdin.send(line)
@@ -97,10 +78,10 @@ class PluginProcess:
     async def log_errors(self) -> None:
         """Log what it writes to standard error, and keep the last of it."""
         while (line := await self._errors.next()) is not None:
-            text = self._redact(line[:_LONGEST_LOG_LINE].decode("utf-8", "replace").rstrip())
+            text = self.redact(line[:_LONGEST_LOG_LINE].decode("utf-8", "replace").rstrip())
             if text:
                 self.last_words.append(text)
-                _logger.info("%s: %s", self.name, text)
+                self._logger.info("%s: %s", self.name, text)
 
     def describe_end(self) -> str:
         """Say how it ended, as far as is known, with its last words."""
@@ -130,7 +111,7 @@ class PluginProcess:
             # A pipe is closed when it has been read to its end. Who has left the group may still hold one.
             with anyio.move_on_after(_PATIENCE):
                 await self._output.drain()
-                await self._errors.drain()
+                await self.log_errors()
             await self._process.aclose()
 
 
