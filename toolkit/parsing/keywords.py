@@ -38,8 +38,9 @@ def _arguments(text: str) -> str:
         key = _KEY.match(part)
         if key is None:
             raise UnclearCallError("Each argument needs its name: write name=value.")
+        value = part[key.end() :].strip()
         # The line break ends a comment that the value may have behind it.
-        members.append(f"{json.dumps(key[1])}: {part[key.end() :]}\n")
+        members.append(f"{json.dumps(key[1])}: {value}" + ("\n" if "#" in value else ""))
     read = read_json("{" + ", ".join(members) + "}")
     if read is None:
         raise UnclearCallError("Each argument must be a literal value, and come once.")
