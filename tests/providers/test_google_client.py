@@ -168,6 +168,8 @@ SAID = [
         "content_filter",
         {"finishMessage": "No."},
     ),
+    Said("blocked", gemini_answer(finish="MODEL_ARMOR"), (), "content_filter"),
+    Said("paused", gemini_answer(HELLO, finish="CONTINUATION"), (TextBlock("Hello."),), "max_tokens"),
     Said("other", gemini_answer(HELLO, finish="OTHER"), (TextBlock("Hello."),), "end_turn", {"finishReason": "OTHER"}),
     Said(
         "thought and called",
@@ -350,6 +352,10 @@ FAILURES = [
         r"MALFORMED_FUNCTION_CALL: print\(",
         True,
     ),
+    Failure(
+        "answered nonsense", Answer(gemini_answer(finish="MALFORMED_RESPONSE")), BadResponseError, "try again", True
+    ),
+    Failure("no signature", Answer(gemini_answer(finish="MISSING_THOUGHT_SIGNATURE")), BadResponseError, "will end so"),
 ]
 
 

@@ -181,6 +181,12 @@ SAID = [
         "max_tokens",
     ),
     Said(
+        "steered",
+        response(said("He"), status="incomplete", incomplete_details={"reason": "steered"}),
+        (TextBlock("He"),),
+        "end_turn",
+    ),
+    Said(
         "filtered",
         response(status="incomplete", incomplete_details={"reason": "content_filter"}),
         (),
@@ -214,6 +220,7 @@ async def test_whatever_is_said_is_decoded(server: Server, said: Said) -> None:
     answer = await ask(server, Answer(said.body))
     assert answer.message.content == said.content
     assert answer.stop_reason == said.stop_reason
+    assert answer.metadata.get("incomplete_details") == said.body.get("incomplete_details")
 
 
 @pytest.mark.parametrize("said", SAID, ids=lambda said: said.name)

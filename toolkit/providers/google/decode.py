@@ -40,15 +40,19 @@ __all__ = ["StreamDecoder", "decode_answer", "decode_usage"]
 
 _STOP_REASONS: Mapping[str, StopReason] = {
     "MAX_TOKENS": "max_tokens",
+    "CONTINUATION": "max_tokens",
     **dict.fromkeys(
         (
             "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY",
-            "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
+            "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR",
         ),
         "content_filter",
     ),
 }  # fmt: skip
-_MISCALLED = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
+_UNUSABLE_NOW = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"}
+)
+_UNUSABLE = _UNUSABLE_NOW | {"MISSING_THOUGHT_SIGNATURE", "PUP_LIMITED_DISABLED"}
 _TOLD = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
 
 
@@ -159,12 +163,13 @@ class _Reply:
         self._end_speech()
         reason = as_text(self.candidate.get("finishReason"))
         told = {name: self.candidate[name] for name in _TOLD if self.candidate.get(name)}
-        if reason in _MISCALLED and not self._calls:
+        if reason in _UNUSABLE and not self._calls:
             said = as_text(told.get("finishMessage"))
+            advice = "try again" if reason in _UNUSABLE_NOW else "the same request will end so again"
             raise BadResponseError(
                 self._failures().provider,
-                f"the model made a call that can't be read ({reason}{': ' + said if said else ''}): try again",
-                is_retryable=True,
+                f"the model's answer can't be used ({reason}{': ' + said if said else ''}): {advice}",
+                is_retryable=reason in _UNUSABLE_NOW,
                 request_id=self._request_id,
             )
         if reason not in ("", "STOP", *_STOP_REASONS):

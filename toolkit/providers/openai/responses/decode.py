@@ -39,6 +39,7 @@ _TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"
 _REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 _ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _INCOMPLETE: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+_TOLD = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
 _UNFINISHED = ("queued", "in_progress", "cancelled")
 _CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
 _BETWEEN_SUMMARIES = "\n\n"
@@ -90,7 +91,7 @@ def decode_response(
                 content.append(_image(item))
             case _:
                 content.append(ReasoningBlock(encrypted=sealed(PROVIDER, item)))
-    told = {name: answer[name] for name in ("id", "service_tier", "prompt_cache_diagnostics") if answer.get(name)}
+    told = {name: answer[name] for name in _TOLD if answer.get(name)}
     message = AssistantMessage(content)
     return ChatResponse(
         message=message,
