@@ -7,6 +7,7 @@ import pytest
 
 from toolkit import (
     AssistantMessage,
+    ConfigurationError,
     LoopEvent,
     ToolCall,
     ToolContext,
@@ -22,6 +23,29 @@ from toolkit import (
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
+
+
+class App:
+    user: str = "ada"
+
+
+@tool_with_ctx
+def whoami(app: App) -> str:
+    """Tell who the user is."""
+    return app.user
+
+
+@tool_with_ctx
+def maybe(app: App | None) -> str:
+    """Tell who the user is, if there is one."""
+    return "nobody" if app is None else app.user
+
+
+async def test_a_context_that_was_left_out_is_told_by_its_type() -> None:
+    with pytest.raises(ConfigurationError, match=r"'whoami' needs a context of type App: pass it as ctx"):
+        whoami.invoke({})
+    assert whoami.invoke({}, App()) == "ada"
+    assert maybe.invoke({}) == "nobody"
 
 
 @tool_with_ctx

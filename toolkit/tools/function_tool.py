@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, update_wrapper
-from types import MethodType, UnionType
+from types import MethodType, NoneType, UnionType
 from typing import Any, Concatenate, Generic, Protocol, Self, TypeAlias, Union, cast, get_args, get_origin, overload
 
 import anyio
@@ -353,20 +353,36 @@ def _wants_envelope(schema: FunctionSchema) -> bool:
 def _compose_call(function: Callable[..., Any], schema: FunctionSchema, *, takes_envelope: bool | None) -> _Call:
     """Return what calls the function, with its context in front: None takes none."""
     bind = schema.bind
+    first = _envelope if takes_envelope else _state_for(function, schema.context_hint)
     if bind is None:
         if takes_envelope is None:
             return lambda arguments, _: function(**arguments)
-        if takes_envelope:
-            return lambda arguments, context: function(context, **arguments)
-        return lambda arguments, context: function(context.state, **arguments)
+        return lambda arguments, context: function(first(context), **arguments)
 
     def call(arguments: _Arguments, context: ToolContext[Any]) -> Any:
         positional, named = bind(arguments)
         if takes_envelope is None:
             return function(*positional, **named)
-        return function(context if takes_envelope else context.state, *positional, **named)
+        return function(first(context), *positional, **named)
 
     return call
+
+
+def _envelope(context: ToolContext[Any]) -> ToolContext[Any]:
+    return context
+
+
+def _state_for(function: Callable[..., Any], hint: Any) -> Callable[[ToolContext[Any]], Any]:
+    """Return what gives the application's object, or says that it was left out where the function needs one."""
+    is_needed = isinstance(hint, type) and hint not in (object, NoneType)
+
+    def state(context: ToolContext[Any]) -> Any:
+        if is_needed and context.state is None:
+            needed = hint.__qualname__
+            raise ConfigurationError(f"{_described(function)} needs a context of type {needed}: pass it as ctx")
+        return context.state
+
+    return state
 
 
 def _compose_execute(
