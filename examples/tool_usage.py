@@ -34,5 +34,5 @@ def show(told: ToolUsageEvent) -> None:
 
 usage = ToolUsage([web_search], agent_role="Researcher", fingerprint_context={"user": "ada"}, on_event=show)
 usage.use_tool('{"tool_name": "web_search", "arguments": {"query": "rust"}}')
-usage.use_tool("Again: {'tool_name': 'WebSearch', 'arguments': {'query': 'rust', 'limit': '5'}}")
+usage.use_tool("Let me search again: {'tool_name': 'WebSearch', 'arguments': {'query': 'rust', 'limit': '5'}}")
 usage.use_tool('Thought: Python, then.\nAction: web_search\nAction Input: {"query": "python", "limit": 1}')
