@@ -217,6 +217,10 @@ GLM = [
     error("glm", "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>"),
     error("glm", "<tool_call>get_weather<arg_key>city</arg_key></tool_call>"),
     error(
+        "glm", "<tool_call>add<arg_key>a</arg_key><arg_value>1<arg_key>b</arg_key><arg_value>2</arg_value></tool_call>"
+    ),
+    error("glm", "<tool_call>add<arg_key>a/arg_key><arg_value>1</arg_value></tool_call>"),
+    error(
         "glm",
         "<tool_call>add<arg_key>a</arg_key><arg_value>1</arg_value>"
         "<arg_key>a</arg_key><arg_value>2</arg_value></tool_call>",
@@ -383,6 +387,11 @@ QWEN = [
     error("qwen", "<function=get_weather>\n<parameter=city>a</parameter>\n<parameter=city>b</parameter></function>"),
     error("qwen", "<function=write_file>\n<parameter=text>a</parameter> b</parameter>\n</function>"),
     error("qwen", "<function=get_weather>\nParis\n</function>"),
+    error("qwen", "<function=search>\n<parameter=query>\na\n<parameter=limit>\n5\n</parameter>\n</function>"),
+    error(
+        "qwen",
+        "<function=search>\n<parameter=query>\na\n</function>\n<function=add>\n<parameter=a>1</parameter></function>",
+    ),
     error("qwen", "<function="),
     error("qwen", "<function=get_weather\n<parameter=city>Paris</parameter></function>"),
     no_call("qwen", "The `<function=name>` element holds `<parameter=key>` elements."),

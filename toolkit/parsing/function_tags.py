@@ -71,6 +71,8 @@ class FunctionTagsForm:
             if not (yield from source.past(_PARAMETER_END)):
                 raise UnclearCallError(f"The call is cut off: {_PARAMETER_END} is missing.")
             text = source.piece(start)[: -len(_PARAMETER_END)]
+            if _PARAMETER in text or _CLOSE in text:
+                raise UnclearCallError(f"A parameter has no end: {_PARAMETER_END} is missing.")
             values[parameter] = tools.value(name, parameter, _without_line_breaks(text))
             yield from source.spaces()
         if not (yield from source.accepts(_CLOSE)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError
@@ -15,6 +16,7 @@ __all__ = ["GlmForm"]
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _KEY, _KEY_END, _VALUE, _VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
 _LONGEST_NAME = 64
+_IN_TAG = re.compile(r"[^<>\n]")
 
 
 class GlmForm:
@@ -50,11 +52,13 @@ class GlmForm:
 def _arguments(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
     members: dict[str, str] = {}
     while (yield from source.accepts(_KEY)):
-        key = (yield from _until(source, _KEY_END)).strip()
+        key = (yield from source.word(_IN_TAG, _LONGEST_NAME)).strip()
+        if not key or not (yield from source.accepts(_KEY_END)):
+            raise UnclearCallError(f"A key is not complete: write {_KEY}NAME{_KEY_END}.")
         yield from source.spaces()
         if not (yield from source.accepts(_VALUE)):
             raise UnclearCallError(f"After {_KEY_END} there must be {_VALUE}.")
-        text = yield from _until(source, _VALUE_END)
+        text = yield from _value(source)
         if key in members:
             raise UnclearCallError(f"The parameter '{key[:64]}' is there twice.")
         members[key] = tools.value(name, key, text)
@@ -64,8 +68,10 @@ def _arguments(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
     return "{" + ", ".join([f"{json.dumps(key)}: {value}" for key, value in members.items()]) + "}"
 
 
-def _until(source: Source, tag: str) -> Waiting[str]:
+def _value(source: Source) -> Waiting[str]:
     start = source.length
-    if not (yield from source.past(tag)):
-        raise UnclearCallError(f"The call is cut off: {tag} is missing.")
-    return source.piece(start)[: -len(tag)]
+    is_whole = yield from source.past(_VALUE_END)
+    text = source.piece(start)
+    if not is_whole or _KEY in text or _VALUE in text:
+        raise UnclearCallError(f"A value has no end: {_VALUE_END} is missing.")
+    return text.removesuffix(_VALUE_END)
