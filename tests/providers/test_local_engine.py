@@ -34,6 +34,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.providers.local import LocalProvider
+from toolkit.testing.loopback import Answer, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
@@ -305,6 +306,15 @@ class Server:
         Thread(target=server.serve_forever, daemon=True).start()
         self.listening_address = "http://127.0.0.1:%d" % server.server_address[1]
 """
+IS_ELSEWHERE = """
+from types import SimpleNamespace
+
+def CommonParams():
+    return SimpleNamespace(model=SimpleNamespace())
+
+def Server(parameters):
+    return SimpleNamespace(listening_address={!r})
+"""
 HANGS = "import threading\nthreading.Event().wait()\n"
 
 
@@ -316,6 +326,17 @@ async def test_a_request_that_the_engine_fails_on_is_not_to_be_retried(replace_e
                 await provider.generate(STORY)
     assert caught.value.status == 500
     assert not caught.value.is_retryable
+
+
+async def test_each_request_has_a_connection_of_its_own(replace_engine: Callable[[str], None]) -> None:
+    answer = {"choices": [{"message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}]}
+    with serving(Answer(answer)) as server, anyio.fail_after(20):
+        replace_engine(IS_ELSEWHERE.format(server.root))
+        async with LocalProvider(calling="native") as provider:
+            for _ in range(2):
+                await provider.generate(STORY)
+    assert [headers["connection"] for headers in server.headers] == ["close", "close"]
+    assert len(server.connections) == 2
 
 
 async def test_an_engine_without_a_build_for_this_platform_says_so(replace_engine: Callable[[str], None]) -> None:

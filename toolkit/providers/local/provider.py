@@ -241,7 +241,12 @@ class LocalProvider:
                 weakref.finalize(self, engine.stop)
                 self._engine = engine
                 self._client = OpenAIProvider(
-                    self._model.stem, api_key=engine.key, base_url=f"{engine.url}/v1", name=_NAME
+                    self._model.stem,
+                    api_key=engine.key,
+                    base_url=f"{engine.url}/v1",
+                    # It hangs up after a stream without saying so, in the middle of the next request if that is quick.
+                    headers={"connection": "close"},
+                    name=_NAME,
                 )
             return self._client
 
