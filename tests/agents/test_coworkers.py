@@ -27,7 +27,15 @@ async def run(tools: ToolRegistry, name: str, **arguments: Any) -> ToolResult:
 
 
 @pytest.mark.parametrize(
-    "written", ["Senior Writer", "senior writer", ' "Senior  Writer" ', "[Senior Writer, editor]", "SENIOR WRITER"]
+    "written",
+    [
+        "Senior Writer",
+        "senior writer",
+        ' "Senior  Writer" ',
+        "[Senior Writer, editor]",
+        "SENIOR WRITER",
+        "['Senior Writer', 'editor']",
+    ],
 )
 async def test_a_coworker_is_found_however_a_model_writes_the_name(written: str) -> None:
     provider, tools = team("Written.")
@@ -68,5 +76,8 @@ async def test_a_team_has_somebody_and_nobody_twice() -> None:
     twin: SubAgent[object] = SubAgent(name=" writer", provider=ScriptedProvider([]), registry=ToolRegistry())
     with pytest.raises(ConfigurationError, match="at least one"):
         coworker_tools([])
+    nobody: Any = "Writer"
+    with pytest.raises(ConfigurationError, match="a coworker must be a SubAgent, not 'Writer'"):
+        coworker_tools([nobody])
     with pytest.raises(ConfigurationError, match="one name"):
         coworker_tools([writer, twin])

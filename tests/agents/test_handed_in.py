@@ -33,7 +33,10 @@ async def test_an_image_in_its_url_is_decoded() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["cat.png", "file:///etc/passwd", "data:text/plain;base64,QQ==", "data:image/png,x", "data:image/png;base64,?", ""],
+    [
+        *("cat.png", "file:///etc/passwd", "http://", "https:///x", "http://[x", "http://a b", ""),
+        *("data:text/plain;base64,QQ==", "data:image/png,x", "data:image/png;base64,?", "data:image/png;base64,"),
+    ],
 )
 async def test_what_is_no_image_is_refused_with_what_would_be_one(url: str) -> None:
     result = await run(ToolRegistry([add_image()]), "add_image", image_url=url)

@@ -4,6 +4,7 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel
 
 from toolkit import (
     Abort,
@@ -61,7 +62,7 @@ def call(name: str, **arguments: Any) -> ToolCall:
 
 
 def child(
-    *replies: ScriptedReply, config: ToolLoopConfig | None = None, **options: Any
+    *replies: ScriptedReply, config: ToolLoopConfig[Any] | None = None, **options: Any
 ) -> tuple[ScriptedProvider, Any]:
     provider, tools = ScriptedProvider(replies), ToolRegistry([look])
     return provider, sub_agent_tool("painter", "Knows colours.", provider, tools, "You look.", config, **options)
@@ -155,7 +156,11 @@ async def test_the_context_is_handed_on() -> None:
     assert [message.text for message in result.messages if isinstance(message, ToolResult)] == ["Ada"]
 
 
-ENDINGS: dict[str, tuple[ToolLoopConfig, list[ScriptedReply], str, bool]] = {
+class Colours(BaseModel):
+    names: list[str]
+
+
+ENDINGS: dict[str, tuple[ToolLoopConfig[Any], list[ScriptedReply], str, bool]] = {
     "a limit of turns, with words": (
         ToolLoopConfig(max_iterations=1),
         [AssistantMessage([*AssistantMessage("So far blue.").content, call("look", what="a")])],
@@ -197,6 +202,18 @@ ENDINGS: dict[str, tuple[ToolLoopConfig, list[ScriptedReply], str, bool]] = {
         [call("look", what="a")],
         "[Sub-agent 'painter' can't go on: look needs an approval that nobody can give here]",
         True,
+    ),
+    "an answer that is not of the type": (
+        ToolLoopConfig(output_type=Colours, max_output_retries=1),
+        ["Many.", "Some."],
+        "Some.\n\n[Sub-agent 'painter' failed: its answer is not of the type that was asked for]",
+        True,
+    ),
+    "an answer of the type": (
+        ToolLoopConfig(output_type=Colours),
+        [call("final_answer", answer={"names": ["red"]})],
+        '{"names":["red"]}',
+        False,
     ),
     "silence": (ToolLoopConfig(), [""], "(sub-agent 'painter' said nothing)", False),
     "a provider that fails": (
@@ -316,6 +333,31 @@ async def test_sub_agents_inside_of_sub_agents_have_to_be_allowed() -> None:
     tools.register(inner)
     await asked(outer)
     assert [definition.name for definition in provider.requests[0].tools or ()] == ["look"]
+
+
+async def test_a_task_may_be_called_a_prompt() -> None:
+    provider, agent = child("Blue.")
+    parent = ScriptedProvider([call("painter", prompt="Which?"), "Thanks."])
+    await tool_loop(parent, ToolRegistry([agent]), "Go.")
+    assert provider.requests[0].messages[-1] == UserMessage("Which?")
+    assert list(agent.definition.parameters["properties"]) == ["task"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"provider": None}, "must be an object with 'generate' and 'stream'"),
+        ({"registry": [look]}, "must be a ToolRegistry, not a list"),
+        ({"config": {}}, "must be a ToolLoopConfig or None, not a dict"),
+        ({"request": {}}, "request must be a ChatRequest or None, not a dict"),
+        ({"system_prompt": None}, "system_prompt must be text, not None"),
+    ],
+    ids=str,
+)
+def test_what_it_is_made_of_is_checked_where_it_is_made(wrong: dict[str, Any], says: str) -> None:
+    right: dict[str, Any] = {"provider": ScriptedProvider([]), "registry": ToolRegistry([look]), "description": ""}
+    with pytest.raises(ConfigurationError, match=says):
+        sub_agent_tool("painter", **{**right, **wrong})
 
 
 async def test_it_is_under_the_rules_of_any_tool() -> None:

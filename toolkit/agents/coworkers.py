@@ -16,6 +16,7 @@ from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx
 from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.settings import check_setting
 
 __all__ = ["coworker_tools"]
 
@@ -42,6 +43,8 @@ def coworker_tools(
         ConfigurationError: There is no coworker, or two have one name.
     """
     team = list(coworkers)
+    for coworker in team:
+        check_setting("a coworker", coworker, SubAgent)
     names = ", ".join(coworker.name for coworker in team)
     by_name = {_plain(coworker.name): coworker for coworker in team}
     if not team:
@@ -94,4 +97,4 @@ def _plain(name: str) -> str:
     name = name.strip()
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1].split(",", maxsplit=1)[0]
-    return " ".join(name.replace('"', "").split()).casefold()
+    return " ".join(name.replace('"', "").split()).strip("' ").casefold()

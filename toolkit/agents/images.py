@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -37,16 +37,16 @@ def add_image() -> FunctionTool[object, ..., Any]:
 
 
 def _image_at(url: str) -> ImageBlock:
-    parts = urlsplit(url)
-    if parts.scheme in ("http", "https") and parts.netloc:
+    scheme, _, rest = url.partition(":")
+    if scheme.lower() in ("http", "https") and re.fullmatch(r"//([^][/\s]|\[[\da-fA-F:.]+\])\S*", rest):
         return ImageBlock(url=url)
-    if parts.scheme != "data":
+    if scheme.lower() != "data":
         raise InvalidArgumentsError(
             f"image_url: '{url[:80]}' is no URL of an image. Give one that begins with https://, http:// or data:image."
         )
-    head, _, body = url.removeprefix("data:").partition(",")
-    media_type, _, encoding = head.partition(";")
-    if not media_type.startswith("image/") or encoding != "base64":
+    head, _, body = rest.partition(",")
+    media_type, *parameters = head.lower().split(";")
+    if not media_type.startswith("image/") or parameters[-1:] != ["base64"] or not body:
         raise InvalidArgumentsError("image_url: a data: URL of an image begins with data:image/png;base64, or alike.")
     try:
         return ImageBlock(base64.b64decode(body, validate=True), media_type=media_type)

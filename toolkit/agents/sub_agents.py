@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, cast
+from typing import Annotated, Any, Generic, cast
 from uuid import uuid4
 
+from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
 
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
 from toolkit.errors import ConfigurationError, MaxDepthExceededError, ToolCancelledError, ToolFailedError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.depth import current_frame
+from toolkit.loop.driver import check_parts
 from toolkit.loop.events import LoopDetected, LoopEvent
 from toolkit.loop.handle import Failed, ToolLoopHandle, Yielded
 from toolkit.loop.outcome import (
@@ -40,6 +42,7 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.output import ToolOutput, to_output, words_of
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.settings import check_settings
 
 __all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentEvent", "SubAgentRun", "sub_agent_tool"]
 
@@ -102,6 +105,8 @@ class SubAgent(Generic[Ctx]):
     allow_sub_agents: bool = False
 
     def __post_init__(self) -> None:
+        check_parts(self.provider, self.registry, "", self.config)
+        check_settings(self, {"name": (str,), "system_prompt": (str,), "request": (ChatRequest, None)})
         inner = self.registry.tagged(SUB_AGENT_TAG).names
         if inner and not self.allow_sub_agents:
             raise ConfigurationError(
@@ -170,7 +175,8 @@ class SubAgent(Generic[Ctx]):
     def _output(self, result: ToolLoopResult[Any], loop_id: str) -> ToolOutput:
         output = ToolOutput(result.text) if result.output is None else to_output(result.output)
         has_said = bool(output.text.strip())
-        notice, is_error = _judged(self.name, result)
+        wants_type = self.config is not None and self.config.output_type is not None
+        notice, is_error = _judged(self.name, result, wants_type=wants_type)
         parts = [output.text if has_said else "", f"[{notice}]" if notice else ""]
         text = "\n\n".join([part for part in parts if part])
         return ToolOutput(
@@ -226,7 +232,9 @@ def sub_agent_tool(
         allow_sub_agents=allow_sub_agents,
     )
 
-    async def run(context: ToolContext[Ctx], task: str) -> ToolOutput:
+    async def run(
+        context: ToolContext[Ctx], task: Annotated[str, Field(validation_alias=AliasChoices("task", "prompt"))]
+    ) -> ToolOutput:
         """Hand over a task.
 
         Args:
@@ -251,9 +259,11 @@ def _count(handle: ToolLoopHandle[Any, Any]) -> None:
     frame.spend(usage)
 
 
-def _judged(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:
+def _judged(name: str, result: ToolLoopResult[Any], *, wants_type: bool) -> tuple[str, bool]:
     """Return what the caller's model must know of an ending, if anything, and whether the task failed by it."""
     match result.reason:
+        case Complete() if wants_type and result.output is None:
+            return f"Sub-agent '{name}' failed: its answer is not of the type that was asked for", True
         case Complete() | ResultAsAnswer():
             return "", False
         case StopCondition(reason):
