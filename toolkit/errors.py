@@ -138,7 +138,8 @@ class MissingEnvError(ConfigurationError):
         self.tool = tool
         self.variable = variable
         what = f" ({description})" if description else ""
-        super().__init__(f"tool '{tool}' needs the environment variable {variable}{what}, which is not set")
+        who = f"tool '{tool}' needs the" if tool else "needed is the"
+        super().__init__(f"{who} environment variable {variable}{what}, which is not set")
 
 
 class ToolError(ToolkitError):

@@ -176,7 +176,7 @@ async def test_a_missing_variable_is_told_at_registration(monkeypatch: pytest.Mo
 
     @tool(env_vars=[key, level])
     async def deep_search() -> str:
-        return f"{key.read('deep_search')} {level.read('deep_search')}"
+        return f"{key.read('deep_search')} {level.read()}"
 
     monkeypatch.delenv("TOOLKIT_TEST_KEY", raising=False)
     with pytest.raises(
@@ -184,6 +184,8 @@ async def test_a_missing_variable_is_told_at_registration(monkeypatch: pytest.Mo
         match=r"'deep_search' needs .* TOOLKIT_TEST_KEY \(the key of the search service\), which is not",
     ):
         ToolRegistry([deep_search])
+    with pytest.raises(MissingEnvError, match=r"^needed is the environment variable TOOLKIT_TEST_KEY \("):
+        key.read()
     monkeypatch.setenv("TOOLKIT_TEST_KEY", "k")
     assert (await ToolRegistry([deep_search]).execute(ToolCall("1", "deep_search", ""))).text == "k 3"
 

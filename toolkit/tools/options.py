@@ -58,7 +58,15 @@ class ToolRetryConfig:
 
 @dataclass(frozen=True, slots=True)
 class EnvVar:
-    """An environment variable that a tool reads.
+    """An environment variable that a tool reads; that it is there is checked when the tool is registered.
+
+    ::
+
+        KEY = EnvVar("SEARCH_KEY", "the key of the search service")
+
+        @tool(env_vars=[KEY])
+        def search(query: str) -> str:
+            return ask(query, key=KEY.read())
 
     Args:
         name: The variable.
@@ -75,11 +83,11 @@ class EnvVar:
         check_setting("the description of an environment variable", self.description, str)
         check_setting(f"the default of the environment variable {self.name}", self.default, str, None)
 
-    def read(self, tool: str) -> str:
-        """Return its value.
+    def read(self, tool: str = "") -> str:
+        """Return its value as it is now, or the default.
 
         Raises:
-            MissingEnvError: It is not set and has no default; `tool` names who needs it.
+            MissingEnvError: It is not set and has no default; `tool` names who needs it, where that is known.
         """
         value = os.environ.get(self.name, self.default)
         if value is None:
