@@ -149,7 +149,7 @@ async def test_prism_finds_what_does_not_match(tmp_path: Path) -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_sample_of_githubs_operations_is_called_as_the_document_asks(tmp_path: Path) -> None:
     document, names = part_of(documents() / GITHUB, 60, tmp_path)
-    with anyio.fail_after(100):
+    with anyio.fail_after(300):
         verdict = await verdict_on(document, names)
     assert verdict == Verdict(120, [], [])
 

@@ -276,6 +276,36 @@ async def test_the_parts_of_a_multipart_form_have_their_types() -> None:
     ]
 
 
+async def test_files_are_found_in_what_a_form_is_made_of_and_have_the_type_that_is_said_there() -> None:
+    described = operation(
+        requestBody={
+            "content": {
+                "multipart/form-data": {
+                    "schema": {
+                        "allOf": [
+                            {"$ref": "#/components/schemas/Upload"},
+                            {"type": "object", "properties": {"note": {"type": "string"}}},
+                        ]
+                    }
+                }
+            }
+        }
+    )
+    upload = {"type": "object", "properties": {"picture": {"contentMediaType": "image/webp"}}, "required": ["picture"]}
+    recorder = Recorder()
+    source = document({"/": {"post": described}}, components={"schemas": {"Upload": upload}})
+    async with openapi_tools(source, transport=recorder) as tools:
+        await tools[0].ainvoke({"body": {"picture": {"content": "x"}, "note": "mine"}})
+        with pytest.raises(InvalidArgumentsError, match=r"body\.picture"):
+            await tools[0].ainvoke({"body": {"note": "mine"}})
+    assert recorder.requests[0][1].split(b"\r\n")[1:5] == [
+        b'Content-Disposition: form-data; name="picture"; filename="picture"',
+        b"Content-Type: image/webp",
+        b"",
+        b"x",
+    ]
+
+
 async def test_a_file_that_is_no_base64_is_told_to_the_model() -> None:
     described = operation(requestBody={"content": {"application/octet-stream": {}}})
     async with openapi_tools(document({"/": {"post": described}}), transport=Recorder()) as tools:

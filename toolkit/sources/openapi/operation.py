@@ -29,6 +29,7 @@ _IN_BRACES = re.compile(r"\{([^{}]+)\}")
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9]+")
 _NOT_IN_AN_ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]+")
 _FALLBACK = "application/octet-stream"
+_MAX_DEPTH = 5
 _SET_ELSEWHERE = {"accept", "content-type", "authorization"}
 _STYLES = {
     "path": ("simple", "label", "matrix"),
@@ -281,6 +282,7 @@ class _Arguments:
         is_form = kind in ("form", "multipart")
         encodings = _encodings(read.content[media_type].encoding or {}) if is_form else {}
         files = _files(schema, encodings) if is_form else frozenset[str]()
+        encodings = {**_said_by_schema(schema, files), **encodings}
         converted = self._converted_body(schema, kind, media_type, files)
         if read.description:
             said = converted.get("description")
@@ -298,12 +300,19 @@ class _Arguments:
             converted = self._schemas.convert(schema)
             is_text = converted.get("type") == "string"
             return converted if is_text else {"type": "string", "description": f"Text of the type {media_type}."}
-        if not files:
-            return dict(self._schemas.convert(schema))
+        return self._converted_form(schema, files) if files else dict(self._schemas.convert(schema))
+
+    def _converted_form(self, schema: Part, files: frozenset[str], depth: int = 0) -> dict[str, Any]:
         resolved = schema.resolved()
-        members: dict[str, Any] = resolved.value["properties"]
+        members = resolved.at("properties", {}).value
+        made_of = resolved.at("allOf", []).value
+        if not is_object(members) or not is_array(made_of) or depth > _MAX_DEPTH:
+            return dict(self._schemas.convert(schema))
         plain = {name: member for name, member in members.items() if name not in files}
-        converted = dict(self._schemas.convert(resolved.of({**resolved.value, "properties": plain})))
+        left = {key: value for key, value in resolved.value.items() if key != "allOf"}
+        converted = dict(self._schemas.convert(resolved.of({**left, "properties": plain})))
+        if made_of:
+            converted["allOf"] = [self._converted_form(resolved.of(one), files, depth + 1) for one in made_of]
         with_files = {
             name: self._file(resolved.of(member)) if name in files else converted["properties"].get(name)
             for name, member in members.items()
@@ -393,15 +402,33 @@ def _encodings(said: Mapping[str, v3_0.Encoding | v3_1.Encoding]) -> dict[str, E
 
 def _files(schema: Part, encodings: Mapping[str, Encoding]) -> frozenset[str]:
     """Return which of a form's properties are files."""
-    resolved = schema.resolved()
-    members = resolved.at("properties").value
     files: set[str] = set()
-    for name, member in (members if is_object(members) else {}).items():
+    for name, member in _form_members(schema):
         media_type = encodings[name].media_type if name in encodings else None
-        is_nothing_else = not member and media_type is not None and _kind(media_type) == "file"
-        if is_nothing_else or holds_file(resolved.of(member)):
+        is_nothing_else = not member.value and media_type is not None and _kind(media_type) == "file"
+        if is_nothing_else or holds_file(member):
             files.add(name)
     return frozenset(files)
+
+
+def _said_by_schema(schema: Part, files: frozenset[str]) -> dict[str, Encoding]:
+    """Return the media types of files that a form's schema names."""
+    return {
+        name: Encoding(media_type=said)
+        for name, member in _form_members(schema)
+        if name in files and isinstance(said := member.resolved().at("contentMediaType").value, str)
+    }
+
+
+def _form_members(schema: Part, depth: int = 0) -> Iterator[tuple[str, Part]]:
+    """Yield the properties of a form, those of the schemas that it is made of too."""
+    resolved = schema.resolved()
+    members = resolved.at("properties").value
+    yield from ((name, resolved.of(member)) for name, member in (members if is_object(members) else {}).items())
+    made_of = resolved.at("allOf").value
+    if is_array(made_of) and depth < _MAX_DEPTH:
+        for one in made_of:
+            yield from _form_members(resolved.of(one), depth + 1)
 
 
 def _preference(media_type: str) -> int:
