@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools
-from toolkit.parsing.source import Source, Waiting
+from toolkit.parsing.calls import KnownTools, UnclearCallError
+from toolkit.parsing.source import SPACES, Source, Waiting
 
 __all__ = [
     "Form",
     "Outcome",
     "Passage",
     "Surroundings",
+    "check_end",
     "is_over",
     "nothing_more",
     "partial",
@@ -91,6 +92,8 @@ _DECORATION = " \t\r*_"
 # What ends a turn. A result ends it, too: the model has made it up.
 END_OF_TURN = ("<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>", "</s>")
 RESULTS = ("<tool_response>", "[TOOL_RESULTS]", "Observation:", "Observation ")
+_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
+_LONGEST_KEY = 60
 _AFTER = "\r\n,;.{[<`~"
 
 
@@ -155,6 +158,22 @@ def stands_alone(source: Source) -> Waiting[bool]:
     character = yield from source.spaces(" \t*")
     source.back(there)
     return not character or character in _AFTER or character.isupper()
+
+
+def check_end(source: Source) -> Waiting[None]:
+    """Raise where what stands behind a call can only be the rest of it: a bracket, or a key.
+
+    Raises:
+        UnclearCallError: The call has ended too early.
+    """
+    there = source.length
+    if (yield from source.spaces(f"{SPACES},;")) in {'"', "'"}:
+        is_rest = _KEY.match((yield from source.peek(_LONGEST_KEY))) is not None
+    else:
+        is_rest = (yield from source.peek(1)) in {"}", "]", ":"}
+    source.back(there)
+    if is_rest:
+        raise UnclearCallError("The brackets of the call don't match: it ends before all that belongs to it.")
 
 
 def is_over(source: Source, before: Surroundings) -> Waiting[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from toolkit.parsing.calls import ARGUMENTS, CALL_KEYS, NAMES, KnownTools, UnclearCallError, UnknownToolError, calls_in
-from toolkit.parsing.forms import Outcome, Surroundings, is_over, nothing_more, stands_alone
+from toolkit.parsing.forms import Outcome, Surroundings, check_end, is_over, nothing_more, stands_alone
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["JsonForm"]
@@ -56,6 +56,11 @@ class JsonForm:
             if is_meant or (is_unknown and (yield from is_over(source, before))):
                 raise
             return nothing_more()
+        try:
+            yield from check_end(source)
+        except UnclearCallError:
+            yield from source.rest()
+            raise
         if not (yield from stands_alone(source)):
             return nothing_more()
         yield from _past_separator(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in, check_count
-from toolkit.parsing.forms import Outcome, Surroundings, partial, spoken_of
+from toolkit.parsing.forms import Outcome, Surroundings, check_end, partial, spoken_of
 from toolkit.parsing.keywords import NAME, read_call
 from toolkit.parsing.source import Source, Waiting
 
@@ -27,6 +27,7 @@ class LlamaForm:
             return spoken_of(source)
         try:
             calls = yield from _calls(source, tools)
+            yield from check_end(source)
         except UnclearCallError:
             yield from source.rest()
             raise

@@ -6,7 +6,7 @@ import re
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in, check_count, read_json, unreadable
-from toolkit.parsing.forms import Outcome, Surroundings, partial, spoken_of
+from toolkit.parsing.forms import Outcome, Surroundings, check_end, partial, spoken_of
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["MistralForm"]
@@ -29,6 +29,7 @@ class MistralForm:
             return spoken_of(source)
         try:
             calls = yield from _calls(source, tools)
+            yield from check_end(source)
         except UnclearCallError:
             yield from source.rest()
             raise

@@ -6,7 +6,7 @@ import re
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, unreadable
-from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, partial
+from toolkit.parsing.forms import Outcome, Surroundings, check_end, nothing_more, partial
 from toolkit.parsing.source import Source, Waiting
 from toolkit.tools.repair import repair_arguments
 
@@ -93,6 +93,7 @@ def _input(source: Source, *, takes_nothing: bool) -> Waiting[str]:
         following = yield from source.spaces(" \t`")
         if following not in _LINE_ENDS and (yield from source.peek(11)).casefold() != "observation":
             raise UnclearCallError("After the JSON object of Action Input the line must end.")
+        yield from check_end(source)
     else:
         text = yield from source.word(_IN_LINE, _LONGEST_TEXT)
         if not text.startswith(('"', "'", "null", "None")):
