@@ -15,6 +15,7 @@ from toolkit import (
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
+    TranscriptError,
     UserMessage,
     tool_loop,
     tool_loop_channel,
@@ -96,3 +97,15 @@ async def test_a_stop_condition_that_gives_no_decision_fails_the_loop_with_its_t
     assert isinstance(outcome, Failed)
     assert str(outcome.error) == "what stop_when gives must be a Continue or a Stop, not True"
     check_transcript(handle.messages)
+
+
+def test_a_script_is_a_list() -> None:
+    with pytest.raises(ConfigurationError, match=r"a list of replies, such as \['Hello\.'\], and not one text"):
+        ScriptedProvider("Hello.")
+
+
+async def test_a_transcript_that_can_not_be_repaired_is_not_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
+    wrong: Any = [{"role": "user", "content": "go"}]
+    with pytest.raises(TranscriptError, match="a dict is not a message"):
+        await tool_loop(ScriptedProvider([]), TOOLS, wrong)
+    assert caplog.records == []

@@ -699,8 +699,9 @@ def transcript_of(prompt: Prompt) -> list[Message]:
     try:
         validate_transcript(messages)
     except TranscriptError as error:
+        repaired = repair_transcript(messages)
         _logger.warning("the transcript handed in is not valid and was repaired: %s", error)
-        return repair_transcript(messages)
+        return repaired
     return messages
 
 

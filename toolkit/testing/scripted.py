@@ -35,6 +35,8 @@ class ScriptedProvider:
     """
 
     def __init__(self, replies: Iterable[ScriptedReply], *, repeats: bool = False) -> None:
+        if isinstance(replies, str):
+            raise ConfigurationError(f"a script is a list of replies, such as [{replies!r}], and not one text")
         self._replies = list(replies)
         self._repeats = repeats
         self._position = 0
