@@ -412,11 +412,12 @@ def _files(schema: Part, encodings: Mapping[str, Encoding]) -> frozenset[str]:
 
 
 def _said_by_schema(schema: Part, files: frozenset[str]) -> dict[str, Encoding]:
-    """Return the media types of files that a form's schema names."""
+    """Return the media types of files that a form's schema names; bytes of any kind are none."""
+    said = {name: member.resolved().at("contentMediaType").value for name, member in _form_members(schema)}
     return {
-        name: Encoding(media_type=said)
-        for name, member in _form_members(schema)
-        if name in files and isinstance(said := member.resolved().at("contentMediaType").value, str)
+        name: Encoding(media_type=media_type)
+        for name, media_type in said.items()
+        if name in files and isinstance(media_type, str) and media_type != _FALLBACK
     }
 
 
