@@ -7,14 +7,16 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
+from mcp.client.auth import OAuthTokenError
 
 from toolkit import ConfigurationError, McpError
 from toolkit.sources.mcp import (
@@ -108,6 +110,22 @@ async def test_events_of_what_is_no_server_are_refused() -> None:
     with answering(200, b"<html>", "text/html") as port:
         error = await refusal(sse(f"http://127.0.0.1:{port}/sse"))
     assert "could not connect" in str(error)
+
+
+class FailingSignIn(httpx2.Auth):
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        yield self.signed(request)
+
+    def signed(self, request: httpx2.Request) -> httpx2.Request:
+        raise OAuthTokenError("Token exchange failed (400): invalid_grant for s3cret-token")
+
+
+async def test_signing_in_that_fails_is_not_said_to_be_a_matter_of_the_network() -> None:
+    with answering(200, b"{}", "application/json") as port:
+        server = http(f"http://127.0.0.1:{port}/mcp", headers={"X-Token": "s3cret-token"}, auth=FailingSignIn())
+        error = await refusal(server)
+    assert type(error) is McpAuthError
+    assert "signing in failed (Token exchange failed (400): invalid_grant for ***); give the right auth=" in str(error)
 
 
 async def test_a_port_that_nobody_listens_on_is_said_to_be_closed() -> None:

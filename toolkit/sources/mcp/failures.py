@@ -9,6 +9,7 @@ from typing import cast
 import anyio
 import httpx2
 from mcp import MCPError
+from mcp.client.auth import OAuthFlowError
 from mcp.types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
@@ -157,6 +158,8 @@ def _of_status(status: int) -> tuple[type[McpError], str]:
 
 
 def _of_network(error: Exception) -> tuple[type[McpError], str]:
+    if isinstance(error, OAuthFlowError):
+        return McpAuthError, f"signing in failed ({_short(str(error))}); give the right auth= to http(...)"
     if _is_about_certificates(error):
         return McpError, (
             f"its certificate is not trusted ({_short(str(error))}); give http(...) a "
