@@ -1,11 +1,12 @@
 """LangChain's tools in a loop of ours, and ours as LangChain's."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import pytest
 
 from toolkit import (
+    ConfigurationError,
     ImageBlock,
     TextBlock,
     ToolCall,
@@ -22,7 +23,7 @@ pytest.importorskip("langchain_core", reason="langchain-core is not installed: u
 
 import anyio.lowlevel
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool, StructuredTool, ToolException, tool as langchain_tool
+from langchain_core.tools import BaseTool, InjectedToolArg, ToolException, tool as langchain_tool
 
 from toolkit.interop import from_langchain, to_langchain
 
@@ -99,6 +100,29 @@ def test_descriptions_of_parameters_come_over() -> None:
     assert definition.parameters["required"] == ["first"]
 
 
+@pytest.mark.anyio
+async def test_no_model_gives_what_langchain_injects() -> None:
+    @langchain_tool(return_direct=True)
+    def mine(what: str, user: Annotated[str, InjectedToolArg] = "me") -> str:
+        """Take it."""
+        return f"{what} of {user}"
+
+    tools = ToolRegistry(from_langchain([mine]))
+    result = await tools.execute(ToolCall("1", "mine", '{"what": "hat", "user": "root"}'))
+    assert result.is_error
+    assert "user: unknown" in result.text
+    provider = ScriptedProvider([ToolCall("1", "mine", '{"what": "hat"}')])
+    assert (await tool_loop(provider, tools, "Take the hat.")).text == "hat of me"
+
+
+def test_what_is_no_tool_is_named() -> None:
+    nothing: Any = "add"
+    with pytest.raises(ConfigurationError, match="a tool of LangChain must be a BaseTool, not 'add'"):
+        from_langchain([nothing])
+    with pytest.raises(ConfigurationError, match="the registry must be a ToolRegistry, not a list"):
+        to_langchain([nothing], None)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
 @tool_with_ctx
 def greet(context: ToolContext[str], name: str) -> ToolOutput:
     """Greet somebody."""
@@ -113,7 +137,7 @@ async def picture() -> list[TextBlock | ImageBlock]:
     return [TextBlock("look"), ImageBlock(b"hi")]
 
 
-def exported() -> dict[str, StructuredTool]:
+def exported() -> dict[str, BaseTool]:
     return {each.name: each for each in to_langchain(ToolRegistry[str]([greet, picture]), "Hello")}
 
 
@@ -127,6 +151,41 @@ def test_ours_are_called_as_langchain_calls_tools() -> None:
     message = tools["greet"].invoke(call("greet", name="Ada"))
     assert isinstance(message, ToolMessage)
     assert (message.content, message.status, message.artifact) == ("Hello Ada", "success", {"id": True})
+
+
+@pytest.mark.parametrize("way", ["invoke", "ainvoke", "invoke in a loop"])
+def test_ours_may_have_any_names_of_parameters(way: str) -> None:
+    @tool
+    async def joined(config: str, run_manager: str, callbacks: str, self_: str) -> str:
+        """Join them."""
+        return config + run_manager + callbacks + self_
+
+    (theirs,) = to_langchain(ToolRegistry([joined]), None)
+    arguments = call("joined", config="a", run_manager="b", callbacks="c", self_="d")
+
+    async def invoke_in_a_loop() -> Any:
+        return theirs.invoke(arguments)
+
+    match way:
+        case "invoke":
+            message = theirs.invoke(arguments)
+        case "ainvoke":
+            message = anyio.run(theirs.ainvoke, arguments)
+        case _:
+            message = anyio.run(invoke_in_a_loop)
+    assert (message.content, message.status) == ("abcd", "success")
+
+
+def test_an_answer_of_ours_is_returned_directly_there_and_a_definition_comes_back_as_it_was() -> None:
+    @tool(result_as_answer=True)
+    def answer(text: str) -> str:
+        """Answer."""
+        return text
+
+    ours = ToolRegistry([answer])
+    theirs = to_langchain(ours, None)
+    assert theirs[0].return_direct
+    assert ToolRegistry(from_langchain(theirs)).definitions() == ours.definitions()
 
 
 def test_an_error_of_ours_is_an_error_of_theirs() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from toolkit import (
     ApprovalRequest,
+    ConfigurationError,
     FileBlock,
     ImageBlock,
     TextBlock,
@@ -26,7 +27,14 @@ from toolkit.testing import ScriptedProvider
 os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")
 pytest.importorskip("agents", reason="openai-agents is not installed: uv pip install openai-agents")
 
-from agents import RunContextWrapper, function_tool
+from agents import (
+    RunContextWrapper,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrailData,
+    WebSearchTool,
+    function_tool,
+    tool_input_guardrail,
+)
 from agents.tool import ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext as AgentsContext
 
@@ -97,6 +105,40 @@ def test_what_they_raise_is_an_error_and_blocks_are_blocks() -> None:
     assert failed.is_error
     assert "crashed" in failed.text
     assert ask(registry(), "draw", "{}").content == (TextBlock("a cat"), ImageBlock(url="https://example.org/cat.png"))
+
+
+def test_a_tool_that_is_off_is_left_out_and_a_time_limit_holds() -> None:
+    @function_tool(is_enabled=False)
+    def off() -> str:
+        """Off."""
+        return "on"
+
+    @function_tool(timeout=0.05)
+    async def slow() -> str:
+        """Wait."""
+        await anyio.sleep_forever()
+        return "waited"
+
+    tools = ToolRegistry[Any](from_openai_agents([off, slow]))
+    assert tools.names == ("slow",)
+    assert ask(tools, "slow", "{}").text == "Tool 'slow' timed out after 0.05 s."
+
+
+def test_what_would_not_hold_here_is_refused() -> None:
+    @tool_input_guardrail
+    def guard(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        return ToolGuardrailFunctionOutput.reject_content("never")
+
+    @function_tool(tool_input_guardrails=[guard])
+    def guarded() -> str:
+        """Guarded."""
+        return "done"
+
+    with pytest.raises(ConfigurationError, match="the tool 'guarded' has guardrails, which would not run here"):
+        from_openai_agents([guarded])
+    hosted: Any = WebSearchTool()
+    with pytest.raises(ConfigurationError, match="a tool of the SDK must be a FunctionTool, not a WebSearchTool"):
+        from_openai_agents([hosted])
 
 
 @tool_with_ctx

@@ -4,9 +4,11 @@ import json
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from toolkit import (
+    ConfigurationError,
     ImageBlock,
     TextBlock,
     ToolCall,
@@ -85,6 +87,30 @@ async def test_retries_are_errors_and_returns_keep_their_parts() -> None:
 async def test_their_approval_is_ours() -> None:
     refused = await registry().execute(ToolCall("1", "retry", '{"why": "so"}'), None)
     assert "approval" in refused.text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_validator_of_arguments_is_asked(is_async: bool) -> None:
+    def check(context: RunContext[int], first: int, second: int = 1) -> None:
+        if first > context.deps:
+            raise ModelRetry(f"first is more than {context.deps}")
+
+    async def check_later(context: RunContext[int], first: int, second: int = 1) -> None:
+        await anyio.lowlevel.checkpoint()
+        check(context, first, second)
+
+    theirs: Tool[Any] = Tool(add, args_validator=check_later if is_async else check)
+    tools = ToolRegistry[Any](from_pydantic_ai([theirs]))
+    assert (await ask(tools, "add", 5, first=2)).text == "8"
+    refused = await ask(tools, "add", 5, first=6)
+    assert (refused.text, refused.is_error) == ("first is more than 5", True)
+
+
+def test_what_is_no_tool_is_named() -> None:
+    function: Any = add
+    with pytest.raises(ConfigurationError, match="a tool of Pydantic AI must be a Tool, not a function"):
+        from_pydantic_ai([function])
 
 
 @tool_with_ctx

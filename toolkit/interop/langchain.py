@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
-import anyio
+from anyio.from_thread import start_blocking_portal
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
@@ -29,6 +29,7 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.naming import legal_names
 from toolkit.tools.output import ToolOutput, to_output
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.settings import check_setting
 
 __all__ = ["from_langchain", "to_langchain"]
 
@@ -40,11 +41,13 @@ def from_langchain(tools: Iterable[BaseTool]) -> list[FunctionTool[object, ..., 
     a worker thread; LangChain's own async code needs asyncio.
     """
     found = list(tools)
+    for tool in found:
+        check_setting("a tool of LangChain", tool, BaseTool)
     names = legal_names([tool.name for tool in found])
     return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
 
 
-def to_langchain(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[StructuredTool]:
+def to_langchain(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[BaseTool]:
     """Return a registry's tools as LangChain's; each call runs by the registry's rules, permissions included.
 
     An error result becomes a message of status ``error``; what our tools keep in `details` is its artifact.
@@ -53,12 +56,18 @@ def to_langchain(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[StructuredTool]:
         registry: The tools; the definitions are those of now.
         ctx: What they get as their context.
     """
+    check_setting("the registry", registry, ToolRegistry)
     return [_exported(definition, registry, ctx) for definition in registry.definitions()]
 
 
 def _imported(tool: BaseTool, name: str) -> FunctionTool[object, ..., Any]:
     schema: Any = tool.tool_call_schema
-    parameters = cast("dict[str, Any]", schema) if isinstance(schema, dict) else schema.model_json_schema()
+    if isinstance(schema, dict):
+        parameters = {**cast("dict[str, Any]", schema)}
+    else:
+        # What LangChain injects is no part of the schema, and no model may give it.
+        parameters = {"additionalProperties": False, **schema.model_json_schema()}
+    parameters.pop("description", None)  # the tool's own once more
 
     def call_of(context: ToolContext[object], arguments: dict[str, Any]) -> Any:
         return {"type": "tool_call", "id": context.call_id or uuid4().hex, "name": tool.name, "args": arguments}
@@ -69,7 +78,8 @@ def _imported(tool: BaseTool, name: str) -> FunctionTool[object, ..., Any]:
     async def arun(context: ToolContext[object], arguments: dict[str, Any]) -> ToolOutput:
         return _output_of(await tool.ainvoke(call_of(context, arguments)))
 
-    return tool_from_schema_with_ctx(name, tool.description, parameters, arun if _is_async(tool) else run)
+    handler = arun if _is_async(tool) else run
+    return tool_from_schema_with_ctx(name, tool.description, parameters, handler, result_as_answer=tool.return_direct)
 
 
 def _is_async(tool: BaseTool) -> bool:
@@ -113,28 +123,35 @@ def _media(kind: str, data: bytes, media_type: str | None) -> ContentBlock:
     return FileBlock(data, media_type=media_type or "application/octet-stream")
 
 
-def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> StructuredTool:
-    async def arun(**arguments: Any) -> tuple[Any, Any]:
+class _Exported(BaseTool):
+    """One of our tools, any of whose parameters may have a name that LangChain gives a meaning to in functions."""
+
+    execute: Callable[[dict[str, Any]], Awaitable[tuple[Any, Any]]]
+
+    async def _arun(self, /, **arguments: Any) -> tuple[Any, Any]:
+        return await self.execute(arguments)
+
+    def _run(self, /, **arguments: Any) -> tuple[Any, Any]:
+        with start_blocking_portal() as portal:  # in a thread of its own: an event loop may be running in this one
+            return portal.call(self.execute, arguments)
+
+
+def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> BaseTool:
+    async def execute(arguments: dict[str, Any]) -> tuple[Any, Any]:
         call = ToolCall(uuid4().hex, definition.name, json.dumps(arguments, default=str))
         result = await registry.execute(call, ctx)
         if result.is_error:
             raise ToolException(result.text)
         return _content_of(result), result.details
 
-    def run(**arguments: Any) -> tuple[Any, Any]:
-        async def wait() -> tuple[Any, Any]:
-            return await arun(**arguments)
-
-        return anyio.run(wait)
-
-    return StructuredTool(
+    return _Exported(
         name=definition.name,
         description=definition.description,
         args_schema=dict(definition.parameters),
-        func=run,
-        coroutine=arun,
+        return_direct=registry.registrations[definition.name].options.result_as_answer,
         response_format="content_and_artifact",
         handle_tool_error=True,
+        execute=execute,
     )
 
 

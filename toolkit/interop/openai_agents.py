@@ -13,6 +13,7 @@ from agents.tool_context import ToolContext as AgentsContext
 from pydantic import BaseModel
 
 from toolkit.chat import ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolDefinition, ToolResult
+from toolkit.errors import ConfigurationError
 from toolkit.interop.blocks import output_of
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
@@ -21,6 +22,7 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.naming import legal_names
 from toolkit.tools.output import ToolOutput, to_output
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.settings import check_setting
 
 __all__ = ["from_openai_agents", "to_openai_agents"]
 
@@ -29,9 +31,21 @@ def from_openai_agents(tools: Iterable[AgentsTool]) -> list[FunctionTool[Any, ..
     """Return the SDK's function tools as tools of ours.
 
     The SDK puts errors of its functions into words, which come as ordinary results: an error that it raises is an error
-    result. A tool that needs approval there needs it here. Its functions see our context as theirs, and need asyncio.
+    result. A tool that needs approval there needs it here, its time limit holds, and one that is switched off is left
+    out. Its functions see our context as theirs, and need asyncio.
+
+    Raises:
+        ConfigurationError: One is no function tool, or has guardrails: those only the SDK's own runner runs.
     """
-    found = list(tools)
+    found: list[AgentsTool] = []
+    for tool in tools:
+        check_setting("a tool of the SDK", tool, AgentsTool)
+        if tool.tool_input_guardrails or tool.tool_output_guardrails:
+            raise ConfigurationError(
+                f"the tool '{tool.name}' has guardrails, which would not run here: take them off, and use permissions"
+            )
+        if tool.is_enabled is not False:
+            found.append(tool)
     names = legal_names([tool.name for tool in found])
     return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
 
@@ -45,6 +59,7 @@ def to_openai_agents(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[AgentsTool]:
         registry: The tools; the definitions are those of now.
         ctx: What they get as their context.
     """
+    check_setting("the registry", registry, ToolRegistry)
     return [_exported(definition, registry, ctx) for definition in registry.definitions()]
 
 
@@ -58,7 +73,12 @@ def _imported(tool: AgentsTool, name: str) -> FunctionTool[Any, ..., Any]:
         return output_of(await tool.on_invoke_tool(theirs, text), _block_of)
 
     return tool_from_schema_with_ctx(
-        name, tool.description, tool.params_json_schema, run, requires_approval=tool.needs_approval is not False
+        name,
+        tool.description,
+        tool.params_json_schema,
+        run,
+        requires_approval=tool.needs_approval is not False,
+        timeout=tool.timeout_seconds,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -33,6 +34,7 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.naming import legal_names
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.settings import check_setting
 
 __all__ = ["from_pydantic_ai", "to_pydantic_ai"]
 
@@ -41,9 +43,12 @@ def from_pydantic_ai(tools: Iterable[Tool[Any]]) -> list[FunctionTool[Any, ..., 
     """Return Pydantic AI's tools as tools of ours; those that need approval there need it here.
 
     A tool that takes a ``RunContext`` gets one with our context as its ``deps``, the call's id and name, no history and
-    a model that answers nothing. `ModelRetry` and `ToolFailed` are error results.
+    a model that answers nothing. `ModelRetry` and `ToolFailed` are error results. What a tool has as ``prepare`` is not
+    asked: it decides by a request, and here the registry's scope does.
     """
     found = list(tools)
+    for tool in found:
+        check_setting("a tool of Pydantic AI", tool, Tool)
     names = legal_names([tool.name for tool in found])
     return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
 
@@ -57,6 +62,7 @@ def to_pydantic_ai(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[Tool[Any]]:
         registry: The tools; the definitions are those of now.
         ctx: What they get as their context.
     """
+    check_setting("the registry", registry, ToolRegistry)
     return [_exported(definition, registry, ctx) for definition in registry.definitions()]
 
 
@@ -73,6 +79,10 @@ def _imported(tool: Tool[Any], name: str) -> FunctionTool[Any, ..., Any]:
         schema = tool.function_schema
         try:
             valid = schema.validator.validate_python(arguments)
+            if tool.args_validator is not None:
+                judged = tool.args_validator(theirs, **valid)
+                if inspect.isawaitable(judged):
+                    await judged
             return _output_of(await schema.call(valid, theirs))
         except ValidationError as error:
             raise InvalidArgumentsError(str(error)) from error
