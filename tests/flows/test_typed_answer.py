@@ -11,6 +11,7 @@ from toolkit import (
     Complete,
     ConfigurationError,
     ResultAsAnswer,
+    SchemaError,
     ToolCall,
     ToolLoopConfig,
     ToolRegistry,
@@ -91,6 +92,12 @@ async def test_the_provider_can_be_asked_to_hold_to_the_type() -> None:
 async def test_any_type_can_be_asked_for(kind: Any, text: str, expected: object) -> None:
     result = await tool_loop(ScriptedProvider([answer(text)]), TOOLS, "?", config=ToolLoopConfig(output_type=kind))
     assert result.output == expected
+
+
+async def test_what_is_no_type_that_json_can_carry_is_refused() -> None:
+    wrong: Any = 3
+    with pytest.raises(SchemaError, match=r"^output_type: JSON can't carry its type 3: take a dataclass"):
+        await tool_loop(ScriptedProvider([]), ToolRegistry(), "go", config=ToolLoopConfig(output_type=wrong))
 
 
 async def test_a_tool_of_the_same_name_is_refused() -> None:

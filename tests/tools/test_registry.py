@@ -1,5 +1,7 @@
 """Many tools under names, and the scopes made of them."""
 
+from typing import Any
+
 import pytest
 
 from toolkit import (
@@ -10,6 +12,9 @@ from toolkit import (
     MissingEnvError,
     Permissions,
     ToolCall,
+    ToolContext,
+    ToolDefinition,
+    ToolOutput,
     ToolRegistry,
     UnknownToolNameError,
     deny,
@@ -17,6 +22,8 @@ from toolkit import (
 )
 
 pytestmark = pytest.mark.anyio
+
+NONE: Any = None
 
 
 @tool(tags={"read"})
@@ -96,6 +103,26 @@ async def test_an_illegal_name_is_refused(name: str) -> None:
 async def test_what_is_no_tool_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="int is neither a tool nor a function"):
         ToolRegistry().register(7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        ({"name": "by_hand"}, "the definition of a tool must be a ToolDefinition, not a dict"),
+        (ToolDefinition(name="by_hand", description="", parameters=NONE), "parameters of tool 'by_hand' must be a map"),
+    ],
+    ids=["a dict", "no parameters"],
+)
+async def test_a_tool_made_by_hand_is_told_what_its_definition_lacks(definition: Any, message: str) -> None:
+    class ByHand:
+        def __init__(self) -> None:
+            self.definition = definition
+
+        async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
+            return ToolOutput("")
+
+    with pytest.raises(ConfigurationError, match=message):
+        ToolRegistry([ByHand()])
 
 
 @pytest.mark.parametrize("method", ["only", "without"])

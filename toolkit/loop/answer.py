@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, cast
 
 from toolkit.chat import ResponseFormat
-from toolkit.errors import ConfigurationError, InvalidArgumentsError
+from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
 from toolkit.loop.outcome import Out
 from toolkit.schema import MalformedJsonError
 from toolkit.tools.decorators import tool_from_function
@@ -29,15 +29,17 @@ class TypedAnswer(Generic[Out]):
             return answer
 
         final_answer.__annotations__ = {"answer": output_type}
-        self.registration: Registration[Any] = Registration(
-            tool_from_function(
+        try:
+            tool = tool_from_function(
                 final_answer,
                 name=ANSWER_TOOL,
                 description="Give the final answer. Call this once, when you have it, and nothing else with it.",
                 result_as_answer=True,
                 run_in_thread=False,
             )
-        )
+        except SchemaError as error:
+            raise SchemaError("output_type", error.reason) from error
+        self.registration: Registration[Any] = Registration(tool)
 
     def beside(self, names: Any) -> None:
         """Check that no other tool has the answer's name.

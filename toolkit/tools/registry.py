@@ -412,8 +412,13 @@ def as_tool(value: Any) -> Tool[Any]:
         if isinstance(method, FunctionTool):
             # What a class method over a tool gives from Python 3.13 on.
             return cast("Tool[Any]", value.__func__.__get__(value.__self__, type(value.__self__)))
-    if isinstance(value, FunctionTool) or (hasattr(value, "definition") and hasattr(value, "execute")):
+    if isinstance(value, FunctionTool):
         return cast("Tool[Any]", value)
+    if hasattr(value, "definition") and hasattr(value, "execute"):
+        tool = cast("Tool[Any]", value)
+        check_setting("the definition of a tool", tool.definition, ToolDefinition)
+        check_setting(f"the parameters of tool '{tool.definition.name}'", tool.definition.parameters, Mapping)
+        return tool
     if callable(value):
         return cast("Tool[Any]", tool_from_function(value))
     raise ConfigurationError(
