@@ -332,6 +332,25 @@ async def test_a_tool_runs_no_more_often_at_once_than_it_allows() -> None:
     assert most == 2
 
 
+async def test_a_registry_may_allow_more_runs_at_once_than_the_tool_does() -> None:
+    running = most = 0
+
+    @tool(concurrency=1)
+    async def work(n: int) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.wait_all_tasks_blocked()
+        running -= 1
+        return ""
+
+    calls = [call("work", f'{{"n": {n}}}', str(n)) for n in range(6)]
+    tools = ToolRegistry([work])
+    for scope, allowed in ((tools, 1), (tools.configured("work", concurrency=3), 3)):
+        await scope.execute_all(calls)
+        assert most == allowed
+
+
 async def test_calls_that_need_the_same_never_overlap() -> None:
     running: dict[str, int] = {}
     overlaps: list[str] = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeAlias
 
 import anyio
 from anyio.lowlevel import RunVar
@@ -12,35 +13,37 @@ from toolkit.tools.output import to_output
 
 __all__ = ["keyed_lock", "limiter"]
 
-_limiters: RunVar[dict[int, tuple[object, anyio.CapacityLimiter]]] = RunVar("toolkit_limiters")
-_locks: RunVar[dict[tuple[int, object], tuple[anyio.Lock, list[None]]]] = RunVar("toolkit_locks")
+_Gate: TypeAlias = anyio.Lock | anyio.CapacityLimiter
+
+_gates: RunVar[dict[object, tuple[_Gate, list[None]]]] = RunVar("toolkit_gates")
 
 
-def limiter(tool: object, concurrency: int) -> anyio.CapacityLimiter:
+def limiter(tool: object, concurrency: int) -> AbstractAsyncContextManager[None]:
     """Return what lets so many calls of a tool run at once on this event loop."""
-    limiters = _limiters.get(None)
-    if limiters is None:
-        _limiters.set(limiters := {})
-    # The tool is kept beside its limiter, so that its id is not given to another.
-    return limiters.setdefault(id(tool), (tool, anyio.CapacityLimiter(concurrency)))[1]
+    return _through((id(tool), "limiter", concurrency), lambda: anyio.CapacityLimiter(concurrency))
 
 
-@asynccontextmanager
-async def keyed_lock(tool: object, key: object) -> AsyncGenerator[None]:
-    """Hold the lock that the calls of a tool with the same key share; it is forgotten when nobody needs it."""
-    locks = _locks.get(None)
-    if locks is None:
-        _locks.set(locks := {})
+def keyed_lock(tool: object, key: object) -> AbstractAsyncContextManager[None]:
+    """Return what lets calls of a tool with the same key run one after the other."""
     try:
         hash(key)
     except TypeError:
         key = to_output(key).text  # a list of paths, say
-    lock, users = locks.setdefault((id(tool), key), (anyio.Lock(), []))
+    return _through((id(tool), "lock", key), anyio.Lock)
+
+
+@asynccontextmanager
+async def _through(name: object, make: Callable[[], _Gate]) -> AsyncGenerator[None]:
+    """Hold the gate of this name, which is forgotten when nobody needs it; until then its tool is there, and its id."""
+    gates = _gates.get(None)
+    if gates is None:
+        _gates.set(gates := {})
+    gate, users = gates.setdefault(name, (make(), []))
     users.append(None)
     try:
-        async with lock:
+        async with gate:
             yield
     finally:
         users.pop()
         if not users:
-            locks.pop((id(tool), key), None)
+            gates.pop(name, None)
