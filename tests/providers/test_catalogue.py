@@ -89,8 +89,10 @@ def test_a_wrong_name_says_what_is_near(wrong: Wrong) -> None:
         ({"base_url": "example.com"}, "base_url is not an address"),
         ({"base_url": 80}, "base_url must be text, not 80"),
         ({"api_key": SecretStr("sk-very-secret")}, "api_key must be text, not a SecretStr"),
+        ({"headers": {"x-token": b"sk-very-secret"}}, "the header 'x-token' must be text, not a bytes"),
+        ({"headers": {"x-token": "sk-very-secret\n"}}, "the header 'x-token' has letters that no header can hold"),
     ],
-    ids=["no time", "time as text", "no address", "address as number", "wrapped key"],
+    ids=["no time", "time as text", "no address", "address as number", "wrapped key", "bytes", "two lines"],
 )
 def test_a_wrong_setting_is_named_when_the_provider_is_made(name: str, settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError) as caught:

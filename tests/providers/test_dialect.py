@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, strategies as st
 from toolkit import (
     AssistantMessage,
     AudioBlock,
+    ChatRequest,
     ConfigurationError,
     ContentBlock,
     FileBlock,
@@ -23,6 +25,7 @@ from toolkit import (
     ToolResult,
     UserMessage,
 )
+from toolkit.providers import provider_for
 from toolkit.providers.dialect import (
     Dialect,
     arguments_object,
@@ -31,6 +34,7 @@ from toolkit.providers.dialect import (
     checked_choice,
     result_text,
     split_system,
+    stop_texts,
     strict_format,
 )
 
@@ -172,6 +176,23 @@ def test_a_choice_is_checked_against_the_tools() -> None:
     for choice in ("required", "add"):
         with pytest.raises(ConfigurationError, match="no tools"):
             checked_choice(choice, ())
+
+
+@pytest.mark.parametrize(
+    ("stop", "texts"),
+    [((), None), ("", None), ("END", ["END"]), (("a", "b"), ["a", "b"]), (["a", ""], ["a"])],
+    ids=["none", "empty", "one", "two", "one of them empty"],
+)
+def test_one_stop_text_may_stand_alone(stop: Sequence[str], texts: list[str] | None) -> None:
+    assert stop_texts(stop) == texts
+
+
+@pytest.mark.parametrize("provider", ["openai:m", "openai-responses:m", "anthropic:m", "google:m"])
+@pytest.mark.anyio
+async def test_what_is_no_message_is_refused(provider: str) -> None:
+    messages: Any = [{"role": "user", "content": "Hi"}]
+    with pytest.raises(ConfigurationError, match=r"as in \[UserMessage\('Hi'\)\], not a dict"):
+        await provider_for(provider, api_key="key").generate(ChatRequest(messages=messages))
 
 
 @dataclass(frozen=True)

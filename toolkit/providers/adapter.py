@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent
 from toolkit.errors import ConfigurationError
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_url, split_login, without_credentials
+from toolkit.providers.connection import (
+    Answer,
+    ClientOfLoop,
+    Exchange,
+    checked_headers,
+    checked_url,
+    split_login,
+    without_credentials,
+)
+from toolkit.providers.failures import secrets_of
 from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 __all__ = ["Adapter", "Decoder"]
@@ -44,21 +53,31 @@ class Adapter(ABC):
         name: What errors call the provider.
         base_url: Where requests go.
         timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the client.
+        headers: Sent with each request.
         clients: What holds the connections.
 
     Raises:
-        ConfigurationError: There is no model, `base_url` is not an address, or `timeout` no time.
+        ConfigurationError: There is no model, `base_url` is not an address, `timeout` no time, or a header no text.
     """
 
     def __init__(
-        self, model: str, *, name: str, base_url: str, timeout: Duration | None, clients: ClientOfLoop[Any]
+        self,
+        model: str,
+        *,
+        name: str,
+        base_url: str,
+        timeout: Duration | None,
+        headers: Mapping[str, str] | None,
+        clients: ClientOfLoop[Any],
     ) -> None:
         check_setting("model", model, str)
         if not model.strip():
             raise ConfigurationError("model is empty: name one, as the server knows it")
         self.model = model
         self.name = name
-        self._base_url, self._login = split_login(checked_url(base_url))
+        self._base_url, login, secrets = split_login(checked_url(base_url))
+        self._headers: Mapping[str, str] = {**login, **checked_headers(headers)}
+        self._secrets = (*secrets, *secrets_of(headers))
         self._timeout = to_seconds(timeout, "timeout")
         self._clients = clients
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Generic, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -31,8 +31,8 @@ __all__ = [
     "EventStream",
     "Exchange",
     "Send",
+    "checked_headers",
     "checked_key",
-    "Login",
     "checked_url",
     "is_loopback",
     "is_of",
@@ -298,28 +298,33 @@ def checked_key(key: str, provider: str) -> str:
     return key
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
-    """The user and password of a URL, apart from it: HTTP clients log the URL of each request.
+def split_login(url: str) -> tuple[str, dict[str, str], tuple[str, ...]]:
+    """Return the URL without user and password, the headers that say them, and what of that is secret.
 
-    Args:
-        headers: What says them to the server.
-        secrets: What no error may show.
+    HTTP clients log the URL of each request.
     """
-
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-
-
-def split_login(url: str) -> tuple[str, Login]:
-    """Return the URL without user and password, and those."""
     parts = urlsplit(url)
     if parts.username is None:
-        return url, Login()
+        return url, {}, ()
     password = unquote(parts.password or "")
     token = b64encode(f"{unquote(parts.username)}:{password}".encode()).decode()
     plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    return plain, Login({"Authorization": f"Basic {token}"}, (token, password))
+    return plain, {"Authorization": f"Basic {token}"}, (token, password)
+
+
+def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return the headers where a request can carry them.
+
+    Raises:
+        ConfigurationError: It can't; no value is shown, since it may be a secret.
+    """
+    check_setting("headers", headers, Mapping, None)
+    for name, value in (headers or {}).items():
+        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a number or bytes, say
+            raise ConfigurationError(f"the header '{name}' must be text, not a {type(value).__name__}")
+        if not value.isascii() or not value.isprintable():
+            raise ConfigurationError(f"the header '{name}' has letters that no header can hold")
+    return headers or {}
 
 
 def is_of(url: str, *domains: str) -> bool:

@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic_core import from_json
 
 from toolkit.chat import (
+    AssistantMessage,
     ContentBlock,
     FileBlock,
     ImageBlock,
@@ -34,10 +35,12 @@ from toolkit.chat import (
     ToolCall,
     ToolDefinition,
     ToolResult,
+    UserMessage,
 )
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import openai_strict
 from toolkit.schema.nodes import subschemas
+from toolkit.tools.settings import shown
 
 __all__ = [
     "Choice",
@@ -47,6 +50,7 @@ __all__ = [
     "arguments_text",
     "as_user_text",
     "checked_choice",
+    "checked_message",
     "error_text",
     "extra_without",
     "file_text",
@@ -54,6 +58,7 @@ __all__ = [
     "sealed",
     "source_of",
     "split_system",
+    "stop_texts",
     "strict_format",
     "unsealed",
     "url_of",
@@ -211,6 +216,26 @@ def split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
 def as_user_text(message: SystemMessage) -> str:
     """Return a system message in the middle as text of the user, marked as what it is."""
     return f"<system>\n{message.content}\n</system>"
+
+
+def checked_message(message: Message) -> Message:
+    """Return the message.
+
+    Raises:
+        ConfigurationError: It is none of ours.
+    """
+    if not isinstance(message, SystemMessage | UserMessage | AssistantMessage | ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance] - a mapping, as SDKs take it
+        raise ConfigurationError(
+            "messages must be SystemMessage, UserMessage, AssistantMessage or ToolResult, "
+            f"as in [UserMessage('Hi')], not {shown(message)}"
+        )
+    return message
+
+
+def stop_texts(stop: Sequence[str]) -> list[str] | None:
+    """Return the texts at which to stop, also of a single one that stands alone; None where there are none."""
+    texts = [stop] if isinstance(stop, str) else list(stop)
+    return [text for text in texts if text] or None
 
 
 def checked_choice(choice: str, tools: Sequence[ToolDefinition]) -> Choice:

@@ -116,4 +116,4 @@ def _plain(value: object) -> Any:
         return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(value, tuple | set | frozenset):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    raise TypeError(f"a {type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is no type of JSON")

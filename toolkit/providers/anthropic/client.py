@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import httpx2
 from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, RequestOptions
@@ -25,8 +25,8 @@ from toolkit.providers.connection import (
     is_of,
     without_credentials,
 )
-from toolkit.providers.failures import Failures, secrets_of
-from toolkit.tools.settings import Duration
+from toolkit.providers.failures import Failures
+from toolkit.tools.settings import Duration, check_setting
 
 __all__ = ["AnthropicProvider"]
 
@@ -93,10 +93,12 @@ class AnthropicProvider(Adapter):
             name=name,
             base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL,
             timeout=timeout,
+            headers=headers,
             clients=ClientOfLoop(self._make_client, close=AsyncAnthropic.close, is_closed=AsyncAnthropic.is_closed),
         )
+        check_setting("max_tokens", max_tokens, int, least=1)
+        check_setting("cache", cache, *get_args(CacheTime), None)
         self._api_key = checked_key(api_key or _key_for(self._base_url, name), name)
-        self._headers = headers
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=AnthropicError)
         self._encoder = MessagesEncoder(
             model=model,
@@ -158,7 +160,7 @@ class AnthropicProvider(Adapter):
         return AsyncAnthropic(
             api_key=self._api_key,
             base_url=self._base_url,
-            default_headers={**self._login.headers, **(self._headers or {})},
+            default_headers=self._headers,
         )
 
     async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:
@@ -184,7 +186,7 @@ class AnthropicProvider(Adapter):
             key_advice="check the key: api_key or the environment variable ANTHROPIC_API_KEY",
             protocol="a message of Anthropic's format",
             url_advice="check base_url, which must not end in /v1",
-            secrets=(self._api_key, *self._login.secrets, *secrets_of(self._headers)),
+            secrets=(self._api_key, *self._secrets),
         )
 
 

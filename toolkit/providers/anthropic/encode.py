@@ -41,9 +41,11 @@ from toolkit.providers.dialect import (
     arguments_object,
     as_user_text,
     checked_choice,
+    checked_message,
     file_text,
     source_of,
     split_system,
+    stop_texts,
     unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
@@ -112,7 +114,7 @@ class MessagesEncoder:
             "max_tokens": request.max_tokens,
             "system": [{"type": "text", "text": system, **self._mark}] if system.strip() else None,
             "temperature": request.temperature,
-            "stop_sequences": list(request.stop) or None,
+            "stop_sequences": stop_texts(request.stop),
             "stream": streams or None,
             "tool_choice": _tool_choice(request),
         }
@@ -185,7 +187,7 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
 
 
 def _spoken(message: Message) -> tuple[bytes, bytes]:
-    role = b"assistant" if isinstance(message, AssistantMessage) else USER
+    role = b"assistant" if isinstance(checked_message(message), AssistantMessage) else USER
     return role, to_bytes(encode_message(message), f"the {message.role} message")[1:-1]
 
 

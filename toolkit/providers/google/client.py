@@ -25,7 +25,7 @@ from toolkit.chat import ChatRequest, ChatResponse
 from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.providers.adapter import Adapter, Decoder
 from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
-from toolkit.providers.failures import Failures, secrets_of
+from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import StreamDecoder, decode_answer
 from toolkit.providers.google.encode import DIALECT, GenerateEncoder
 from toolkit.tools.settings import Duration
@@ -100,13 +100,13 @@ class GoogleProvider(Adapter):
             name=name,
             base_url=base_url or default_url,
             timeout=timeout,
+            headers=headers,
             clients=ClientOfLoop(
                 _make_client, close=httpx2.AsyncClient.aclose, is_closed=lambda client: client.is_closed
             ),
         )
         key = api_key if self._is_vertex else api_key or _key_for(self._base_url, name)
         self._api_key = None if key is None else checked_key(key, name)
-        self._headers = headers
         self._given_client = http_client
         self._encoder = GenerateEncoder(model=model, defaults=options or {})
         try:
@@ -119,7 +119,7 @@ class GoogleProvider(Adapter):
                 http_options=HttpOptions(
                     base_url=self._base_url if base_url else None,
                     api_version=api_version,
-                    headers={**self._login.headers, **(headers or {})},
+                    headers=dict(self._headers),
                     httpx_client=httpx2.Client(transport=_Stop()),  # else the SDK makes one that nobody uses
                     httpx_async_client=httpx2.AsyncClient(transport=_Stop()),
                 ),
@@ -196,7 +196,7 @@ class GoogleProvider(Adapter):
             ),
             protocol="an answer of Gemini's",
             url_advice="check base_url, which must not end in a version",
-            secrets=(self._api_key or "", *self._login.secrets, *secrets_of(self._headers)),
+            secrets=(self._api_key or "", *self._secrets),
         )
 
 

@@ -41,10 +41,12 @@ from toolkit.providers.dialect import (
     arguments_object,
     as_user_text,
     checked_choice,
+    checked_message,
     file_text,
     result_text,
     source_of,
     split_system,
+    stop_texts,
     unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
@@ -115,7 +117,7 @@ class GenerateEncoder:
             "temperature": request.temperature,
             "max_output_tokens": request.max_tokens,
             "seed": request.seed,
-            "stop_sequences": list(request.stop) or None,
+            "stop_sequences": stop_texts(request.stop),
             "tool_config": _tool_config(request),
             "thinking_config": self._thinking(request.reasoning_effort),
         }
@@ -160,7 +162,7 @@ class GenerateEncoder:
         return joined_turns
 
     def _keep(self, message: Message) -> _Kept:
-        encoded = encode_message(message, wants_signatures=self._wants_signatures)
+        encoded = encode_message(checked_message(message), wants_signatures=self._wants_signatures)
         subject = f"the {message.role} message"
         role = b"model" if isinstance(message, AssistantMessage) else USER
         return role, to_bytes(encoded.parts, subject)[1:-1], to_bytes(encoded.attachments, subject)[1:-1]

@@ -13,7 +13,7 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, OpenAIError, Requ
 from toolkit.errors import ProviderAuthError
 from toolkit.providers.adapter import Adapter
 from toolkit.providers.connection import ClientOfLoop, Exchange, checked_key, is_loopback, is_of, without_credentials
-from toolkit.providers.failures import Failures, secrets_of
+from toolkit.providers.failures import Failures
 from toolkit.tools.settings import Duration
 
 __all__ = ["ApiKey", "OpenAIClient"]
@@ -51,21 +51,27 @@ class OpenAIClient(Adapter):
             name=name,
             base_url=base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL,
             timeout=timeout,
+            headers=headers,
             clients=ClientOfLoop(self._make_client, close=AsyncOpenAI.close, is_closed=AsyncOpenAI.is_closed),
         )
         key = api_key or _key_for(self._base_url, name)
         self._api_key = key if callable(key) else checked_key(key, name)
-        self._headers = headers
         self._is_own = is_of(self._base_url, *_OWN_HOSTS)
         self._given_client = client
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=OpenAIError)
 
     def _make_client(self) -> AsyncOpenAI:
         return AsyncOpenAI(
-            api_key=self._api_key,
+            api_key=self._api_key if isinstance(self._api_key, str) else self._asked_key,
             base_url=self._base_url,
-            default_headers={**self._login.headers, **(self._headers or {})},
+            default_headers=self._headers,
         )
+
+    async def _asked_key(self) -> str:
+        given = await cast("Callable[[], Awaitable[str]]", self._api_key)()
+        if not given:
+            raise ProviderAuthError(self.name, "the function that was passed as api_key gave no key")
+        return checked_key(given, self.name)
 
     def _client(self) -> AsyncOpenAI:
         return self._given_client or self._clients.get()
@@ -101,7 +107,7 @@ class OpenAIClient(Adapter):
             key_advice="check the key: api_key or the environment variable OPENAI_API_KEY",
             protocol=self._protocol,
             url_advice="check base_url, which mostly ends in /v1",
-            secrets=(key, *self._login.secrets, *secrets_of(self._headers)),
+            secrets=(key, *self._secrets),
         )
 
 

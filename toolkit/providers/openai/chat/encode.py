@@ -38,10 +38,12 @@ from toolkit.providers.dialect import (
     Dialect,
     arguments_text,
     checked_choice,
+    checked_message,
     extra_without,
     file_text,
     result_text,
     source_of,
+    stop_texts,
     strict_format,
     unsealed,
 )
@@ -144,7 +146,7 @@ class ChatEncoder:
             "temperature": request.temperature,
             self._max_tokens_field: request.max_tokens,
             "seed": request.seed,
-            "stop": list(request.stop) or None,
+            "stop": stop_texts(request.stop),
             "reasoning_effort": request.reasoning_effort,
         }
         body |= {name: value for name, value in settings.items() if value is not None}
@@ -180,7 +182,9 @@ class ChatEncoder:
         return wire
 
     def _keep(self, message: Message) -> _Kept:
-        encoded = encode_message(message, reasoning_field=self._reasoning_field, sends_extra=not self._is_openai)
+        encoded = encode_message(
+            checked_message(message), reasoning_field=self._reasoning_field, sends_extra=not self._is_openai
+        )
         wire = to_bytes(encoded.wire, f"the {message.role} message")
         return (wire, to_bytes(encoded.attachments, "a result")[1:-1]) if encoded.attachments else (wire,)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from openai import AsyncOpenAI
 
@@ -13,7 +13,7 @@ from toolkit.providers.connection import Answer, Exchange
 from toolkit.providers.openai.chat.decode import StreamDecoder, decode_completion
 from toolkit.providers.openai.chat.encode import ChatEncoder
 from toolkit.providers.openai.client import ApiKey, OpenAIClient
-from toolkit.tools.settings import Duration
+from toolkit.tools.settings import Duration, check_setting
 
 __all__ = ["MaxTokensField", "OpenAIProvider"]
 
@@ -71,6 +71,7 @@ class OpenAIProvider(OpenAIClient):
         super().__init__(
             model, api_key=api_key, base_url=base_url, timeout=timeout, headers=headers, name=name, client=client
         )
+        check_setting("max_tokens_field", max_tokens_field, *get_args(MaxTokensField), None)
         if reasoning_field is None and not self._is_own:
             reasoning_field = "reasoning_content"
         self._encoder = ChatEncoder(

@@ -38,6 +38,7 @@ from toolkit.providers.dialect import (
     Dialect,
     arguments_text,
     checked_choice,
+    checked_message,
     error_text,
     extra_without,
     file_text,
@@ -113,7 +114,7 @@ class ResponsesEncoder:
         return assembled(body, members)
 
     def _items_of(self, message: Message) -> bytes:
-        items = encode_message(message, sends_open_reasoning=not self._is_openai)
+        items = encode_message(checked_message(message), sends_open_reasoning=not self._is_openai)
         return to_bytes(items, f"the {message.role} message")[1:-1]
 
 
