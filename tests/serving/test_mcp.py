@@ -35,7 +35,7 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
-from toolkit.serving.mcp import mcp_server, serve_mcp_http
+from toolkit.serving.mcp import mcp_app, mcp_server, serve_mcp_http
 from toolkit.sources.mcp import Elicitation, McpAuthError, http, mcp_tools, stdio
 from toolkit.testing import ScriptedProvider
 
@@ -340,15 +340,26 @@ async def test_a_token_is_needed_where_one_is_set_and_shown_nowhere(caplog: pyte
     assert "s3cret" not in caplog.text
 
 
-@on_asyncio
-async def test_a_client_of_an_older_revision_is_told_that_tools_may_change() -> None:
-    greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
-    hello: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting}
+async def test_an_application_serves_a_client_of_an_older_revision_on_either_event_loop() -> None:
+    app = mcp_app(made(), App("ada"), bearer="s3cret-token")
     headers = {"accept": "application/json, text/event-stream", "authorization": "bearer s3cret-token"}
+    greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    adding = {"name": "add", "arguments": {"a": 17, "b": 25}}
     with anyio.fail_after(20):
-        async with served_over_http(bearer="s3cret-token") as url, httpx2.AsyncClient() as client:
-            answer = await client.post(url, json=hello, headers=headers)
-    assert '"tools":{"listChanged":true}' in answer.text
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:8000") as client,
+        ):
+
+            async def ask(**message: object) -> httpx2.Response:
+                return await client.post("/mcp", json={"jsonrpc": "2.0", **message}, headers=headers)
+
+            greeted = await ask(id=1, method="initialize", params=greeting)
+            headers["mcp-session-id"] = greeted.headers["mcp-session-id"]
+            await ask(method="notifications/initialized")
+            added = await ask(id=2, method="tools/call", params=adding)
+    assert '"tools":{"listChanged":true}' in greeted.text
+    assert '"text":"42"' in added.text
 
 
 @on_asyncio
