@@ -1,4 +1,4 @@
-"""What the views of a loop, its parts and other generics are to a type checker: checked by pyright and mypy, never run."""
+"""What the views of a loop, its parts and other generics are to checkers: checked by pyright and mypy, never run."""
 
 from collections.abc import AsyncIterator
 from typing import Any, assert_type
