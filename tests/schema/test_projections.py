@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,10 @@ def wrapped(member: Any, *, required: bool = True) -> dict[str, Any]:
         "required": ["x"] if required else [],
         "additionalProperties": False,
     }
+
+
+def wrapped_all(members: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
 
 
 @dataclass(kw_only=True)
@@ -163,6 +168,17 @@ def test_openai_strict_takes_a_root_that_is_a_reference() -> None:
     projected = openai_strict(nested)
     assert projected["type"] == "object"
     assert projected["properties"] == projected["$defs"]["Node"]["properties"]
+
+
+@pytest.mark.parametrize("project", [openai_strict, anthropic_strict])
+def test_references_that_multiply_are_given_up(project: Callable[..., object]) -> None:
+    def twice(name: str) -> dict[str, Any]:
+        return {side: {"$ref": f"#/$defs/{name}", "description": side} for side in ("left", "right")}
+
+    levels: dict[str, Any] = {f"L{level}": wrapped_all(twice(f"L{level + 1}")) for level in range(9)}
+    schema = {**wrapped_all(twice("L0")), "$defs": {**levels, "L9": wrapped_all({"x": {"type": "integer"}})}}
+    with pytest.raises(SchemaError, match=r"more than (10 levels|5000 properties)"):
+        project(schema)
 
 
 ANTHROPIC = [

@@ -34,7 +34,7 @@ _STRICT_REFUSED = {
     "allOf": "'allOf'",
     "prefixItems": "tuples (lists with a type for each place); use an object with named fields",
 }
-_OPENAI_MAX_PROPERTIES = 5000
+_MOST_PROPERTIES = 5000
 _OPENAI_MAX_DEPTH = 10
 _OPENAI_MAX_ENUM = 1000
 
@@ -91,6 +91,7 @@ class _Strict(ABC):
     def __init__(self, schema: Mapping[str, Any], subject: str) -> None:
         self.nodes = Nodes(schema)
         self.subject = subject
+        self.properties = 0
 
     def refuse(self, path: str, what: str) -> SchemaError:
         where = f"at '{path}'" if path else "at its root"
@@ -145,6 +146,9 @@ class _Strict(ABC):
         if node.get("additionalProperties") not in (False, None) or ("properties" not in node and path):
             raise self.refuse(path, "an object with names that are not known beforehand")
         properties: Node = node.get("properties", {})
+        self.properties += len(properties)
+        if self.properties > _MOST_PROPERTIES:
+            raise self.refuse("", f"more than {_MOST_PROPERTIES} properties")
         kept["properties"] = {
             name: self.node(member, f"{path}.{name}" if path else name, depth + 1, inside)
             for name, member in properties.items()
@@ -162,7 +166,6 @@ class _OpenAI(_Strict):
 
     def __init__(self, schema: Mapping[str, Any], subject: str) -> None:
         super().__init__(schema, subject)
-        self.properties = 0
         self.enum_values = 0
 
     def project(self) -> dict[str, Any]:
@@ -171,8 +174,6 @@ class _OpenAI(_Strict):
             raise self.refuse("", "something other than one object")
         self.nodes = Nodes({"type": "object", **root})
         projected = super().project()
-        if self.properties > _OPENAI_MAX_PROPERTIES:
-            raise self.refuse("", f"{self.properties} properties; {_OPENAI_MAX_PROPERTIES} are allowed")
         if self.enum_values > _OPENAI_MAX_ENUM:
             raise self.refuse("", f"{self.enum_values} enum values; {_OPENAI_MAX_ENUM} are allowed")
         return projected
@@ -188,7 +189,6 @@ class _OpenAI(_Strict):
         super().object(kept, node, path, depth, inside)
         properties: Node = node.get("properties", {})
         required: list[str] = node.get("required", [])
-        self.properties += len(properties)
         for name, member in properties.items():
             if name not in required and "null" not in self.nodes.types(member):
                 kept["properties"][name] = _nullable(kept["properties"][name])
