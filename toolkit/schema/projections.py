@@ -44,6 +44,7 @@ _GEMINI_KEYWORDS = frozenset(
         "minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties",
     }
 )  # fmt: skip
+_GEMINI_MOST_REFERENCES = 2000
 _GEMINI_SHARED = ("type", "properties", "required", "items")
 _GEMINI_FORMATS = frozenset({"date-time", "enum", "int32", "int64", "float", "double"})
 _IN_WORDS = {
@@ -324,6 +325,7 @@ def gemini(parameters: Mapping[str, Any]) -> dict[str, Any]:
 class _Gemini:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.nodes = Nodes(parameters)
+        self.followed = 0
 
     def node(self, node: object, inside: tuple[str, ...]) -> dict[str, Any]:
         if not is_object(node):
@@ -331,9 +333,12 @@ class _Gemini:
         node = _plain_unions(node)
         reference = node.get("$ref")
         if isinstance(reference, str):
+            name = reference.rsplit("/", maxsplit=1)[-1]
             if reference in inside:
-                name = reference.rsplit("/", maxsplit=1)[-1]
                 return {"type": "object", "description": f"Another {name}, with the same fields."}
+            self.followed += 1
+            if self.followed > _GEMINI_MOST_REFERENCES:  # of each other they may be without number
+                return {"type": "object", "description": f"A {name}."}
             beside = {key: value for key, value in node.items() if key != "$ref"}
             return self.node(_merged(self.nodes.target(reference), beside), (*inside, reference))
         for part in node.pop("allOf", ()):
