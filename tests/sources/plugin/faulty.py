@@ -25,7 +25,7 @@ def text(content: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": content}], "error": False, **more}
 
 
-def describe() -> None:
+def describe() -> None:  # noqa: C901
     match MODE:
         case "silent at first":
             time.sleep(60)
@@ -35,6 +35,10 @@ def describe() -> None:
             say({"title": "echo"})
         case "twice":
             say({"tools": [ECHO, ECHO]})
+        case "wrong schema":
+            say({**ECHO, "parameters": {"properties": {"text": {"type": "txt"}}}})
+        case "nested without end":
+            print("[" * 100_000, flush=True)
         case "wrong extension":
             say({**ECHO, "extensions": ["telepathy"]})
         case "ends at once":
@@ -46,7 +50,7 @@ def describe() -> None:
             say({"tools": [ECHO, {**ECHO, "name": "shout it!"}]})
         case "concurrent":
             say({**ECHO, "extensions": ["concurrent", "updates", "cancel"]})
-        case "updates":
+        case "updates" | "nested":
             say({**ECHO, "extensions": ["updates"]})
         case _:
             say(ECHO)
@@ -63,6 +67,10 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
         case "garbage":
             print("{]", "[1, 2]", sep="\n", flush=True)
             say(text(said))
+        case "nested":
+            nested = "[" * 600 + "]" * 600
+            print('{"type": "update", "content": [{"x": ' + nested + '}], "details": ' + nested + "}", flush=True)
+            print('{"content": [{"x": ' + nested + '}], "details": ' + nested + "}", flush=True)
         case "no content":
             say({"result": said})
         case "two lines":

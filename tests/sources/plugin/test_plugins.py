@@ -192,6 +192,8 @@ DESCRIPTIONS = {
     "wrong": r"wrong at name: Field required\. It wrote: \{\"title\": \"echo\"\}",
     "twice": r"two tools have the name 'echo'",
     "wrong extension": r"wrong at extensions\.\d: Input should be 'concurrent', 'updates' or 'cancel'",
+    "wrong schema": r"of its tool 'echo' is wrong: its parameters are no JSON Schema, at \$\.properties\.text\.type",
+    "nested without end": r"did not describe itself within [\d.]+ s\. It wrote: \[\[\[",
     "ends at once": r"did not describe itself and ended with exit code 3\. Its last words: no config found",
 }
 
@@ -328,6 +330,16 @@ async def test_an_answer_without_content_is_an_error_that_shows_it() -> None:
         result = await say(tools)
     assert result.is_error
     assert 'something else than \'content\': {"result": "hello"}' in result.text
+
+
+async def test_what_is_nested_too_deeply_is_no_answer_and_ends_nothing() -> None:
+    async with faulty("nested") as tools:
+        (plugin,) = plugins_running()
+        results = [await say(tools), await say(tools)]
+        assert plugins_running() == [plugin]
+    too_deeply = "The plugin faulty.py answered with something that is nested too deeply."
+    for result in results:  # later Pythons go deeper
+        assert result.text == too_deeply if result.is_error else result.text.startswith('{"x": [[[')
 
 
 async def test_a_flood_of_errors_is_logged_in_bounded_memory(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -256,7 +257,7 @@ class PluginSession:
                     said += self._redact(line.decode("utf-8", "replace")) + "\n"
                     try:
                         value: object = json.loads(said)
-                    except ValueError:
+                    except (ValueError, RecursionError):
                         continue
                     running.description = read_description(self.name, value)
                     return None
@@ -289,7 +290,8 @@ class PluginSession:
         if call is None:
             _logger.warning("%s: an answer to no call is dropped", self.name)
         elif message.get("type") == "update":
-            self._update(call, message)
+            with suppress(RecursionError):  # what is nested so deeply can't be shown
+                self._update(call, message)
         else:
             self._answer(running, call, message)
 
@@ -314,12 +316,15 @@ class PluginSession:
         if call.is_given_up:
             _logger.warning("%s: a late answer is dropped: nobody waits for call %s", self.name, call.call_id)
             return
-        output = read_output(message)
-        if output is not None:
-            call.output = redacted(output, self._redact)
-        else:
-            quote = self._redact(json.dumps(message, ensure_ascii=False))[:_LONGEST_QUOTE]
-            call.failure = f"The plugin {self.name} answered with something else than 'content': {quote}"
+        try:
+            output = read_output(message)
+            if output is not None:
+                call.output = redacted(output, self._redact)
+            else:
+                quote = self._redact(json.dumps(message, ensure_ascii=False))[:_LONGEST_QUOTE]
+                call.failure = f"The plugin {self.name} answered with something else than 'content': {quote}"
+        except RecursionError:
+            call.failure = f"The plugin {self.name} answered with something that is nested too deeply."
         call.answered.set()
 
     def _close(self, running: _Running) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from typing_extensions import Unpack
 
-from toolkit.errors import PluginError
+from toolkit.errors import PluginError, SchemaError
 from toolkit.sources.plugin.protocol import Description, PluginToolDefinition
 from toolkit.sources.plugin.session import PluginSession
 from toolkit.tools.context import ToolContext
@@ -78,7 +78,12 @@ class PluginTools:
             report = home.back(context.report_update)
             return await home.call(partial(session.call, definition.name, arguments, context.call_id, report))
 
-        return tool_from_schema_with_ctx(name, definition.description, definition.parameters, call, **self._options)
+        try:
+            return tool_from_schema_with_ctx(name, definition.description, definition.parameters, call, **self._options)
+        except SchemaError as error:
+            raise PluginError(
+                f"plugin {session.name}: what it says of its tool '{definition.name}' is wrong: {error.reason}"
+            ) from error
 
 
 def plugin_tools(
