@@ -70,7 +70,7 @@ def server() -> Iterator[Server]:
 async def ask(server: Server, *answers: Answer | Hang, request: ChatRequest = REQUEST, **options: Any) -> ChatResponse:
     if answers:
         server.answers[:] = answers
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with OpenAIProvider("test-1", base_url=server.url, api_key=SECRET, **options) as provider:
             return await provider.generate(request)
 
@@ -78,7 +78,7 @@ async def ask(server: Server, *answers: Answer | Hang, request: ChatRequest = RE
 async def listen(server: Server, *answers: Answer | Hang, request: ChatRequest = REQUEST) -> list[StreamEvent]:
     if answers:
         server.answers[:] = answers
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         provider = OpenAIProvider("test-1", base_url=server.url, api_key=SECRET)
         async with provider, aclosing(provider.stream(request)) as stream:
             return [event async for event in stream]
@@ -590,9 +590,9 @@ async def test_cancelling_closes_the_connection(server: Server, silence: str, st
     hang = SILENT[silence]()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(listen if streams else ask, server, hang))
-        assert await anyio.to_thread.run_sync(hang.has_come.wait, 5)
+        assert await anyio.to_thread.run_sync(hang.has_come.wait, 30)
         tasks.cancel_scope.cancel()
-    assert await anyio.to_thread.run_sync(hang.has_left.wait, 5)
+    assert await anyio.to_thread.run_sync(hang.has_left.wait, 30)
 
 
 async def test_leaving_a_stream_early_closes_the_connection(server: Server) -> None:
@@ -603,7 +603,7 @@ async def test_leaving_a_stream_early_closes_the_connection(server: Server) -> N
             async for event in stream:
                 assert event == TextDelta("He")
                 break
-        assert await anyio.to_thread.run_sync(hang.has_left.wait, 5)
+        assert await anyio.to_thread.run_sync(hang.has_left.wait, 30)
 
 
 async def test_requests_may_run_side_by_side(server: Server) -> None:
