@@ -321,3 +321,14 @@ def test_a_mended_reply_has_ids_of_its_own_and_is_mended_the_same_each_time(
     assert all(new)
     assert mend_call_ids(asks(*ids), used, iteration) == mended
     assert mend_call_ids(mended, used, iteration) is mended
+
+
+def test_what_could_not_be_loaded_again_is_not_saved() -> None:
+    wrong: Any = [UserMessage("hi"), {"role": "assistant", "content": "hello"}]
+    with pytest.raises(TranscriptError, match="message 1: a dict is not a message"):
+        dump_messages(wrong)
+
+
+def test_blocks_in_a_list_are_saved_as_well() -> None:
+    blocks: Any = [TextBlock("hi")]
+    assert load_messages(dump_messages([UserMessage(blocks)])) == [UserMessage(tuple(blocks))]

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from toolkit.chat.content import AssistantContent, ContentBlock, TextBlock, ToolCall
+from toolkit.errors import TranscriptError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -138,9 +139,18 @@ def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> 
 
     The `details` of results are left out: they are the application's own objects. A lone surrogate, which no
     encoding of JSON can carry, becomes a question mark.
+
+    Raises:
+        TranscriptError: Something in it is no message, so that it could not be loaded again.
     """
+    for index, message in enumerate(messages):
+        if not isinstance(cast("object", message), get_args(Message)):
+            raise TranscriptError(
+                index, f"a {type(message).__name__} is not a message; build messages from toolkit.chat"
+            )
+    # No warnings: a list of blocks, for which a tuple is meant, is said as well.
     plain: list[dict[str, Any]] = _adapter().dump_python(
-        list(messages), mode="json", exclude={"__all__": {"details"}}, exclude_defaults=False
+        list(messages), mode="json", exclude={"__all__": {"details"}}, exclude_defaults=False, warnings="none"
     )
     text = json.dumps(plain, ensure_ascii=False, indent=indent, separators=None if indent else (",", ":"))
     return text.encode("utf-8", "replace").decode()
