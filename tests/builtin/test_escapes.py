@@ -142,6 +142,26 @@ async def test_links_that_stay_inside_are_followed(place: Place) -> None:
         assert "inside" in await text_of(read_file_tool(place.root), path=f"{name}/a.txt")
 
 
+@pytest.mark.parametrize("tool", ["read_file", "search", "list_files"])
+async def test_a_link_in_the_place_of_a_folder_above_the_root_leads_nowhere(tool: str, tmp_path: Path) -> None:
+    for folder in ("above/root", "other/root"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "other/root/secret.txt").write_text(SECRET)
+    tools = {each.definition.name: each for each in coding_tools(tmp_path / "above/root", "readonly")}
+    arguments = {"read_file": {"path": "secret.txt"}, "search": {"pattern": "secret"}, "list_files": {}}[tool]
+    (tmp_path / "above").rename(tmp_path / "moved")
+    (tmp_path / "above").symlink_to("other")
+    said = await error_of(tools[tool], **arguments)
+    assert "a link has taken the place of a folder above it" in said
+    (tmp_path / "above").unlink()
+    (tmp_path / "moved").rename(tmp_path / "above")
+    assert SECRET not in (await call(tools[tool], **arguments)).text
+
+
+async def test_the_root_may_be_that_of_the_system() -> None:
+    assert "root:" in await text_of(read_file_tool("/"), path="/etc/passwd")
+
+
 async def test_what_is_swapped_between_check_and_use_does_not_lead_out(place: Place) -> None:
     """One thread swaps a folder for a link to the outside and back, as fast as it can."""
     way = place.root / "way"

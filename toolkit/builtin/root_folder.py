@@ -27,6 +27,8 @@ _MOST_LINKS = 40
 DEEPEST = 256
 """How many folders deep anything is walked: each that is open on the way takes a descriptor of the process."""
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+# What is only passed through need not be readable, where the platform can say so.
+_PASSED = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER
 _FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 # One change at a time in this process, so that two edits of one file never lose each other.
@@ -172,8 +174,7 @@ class RootFolder:
             yield
 
     def _walk(self, path: str, stack: ExitStack) -> Found:
-        way = _Way(stack)
-        way.enter(str(self.path))
+        way = _Way(stack, self._open())
         parts = self._parts_of(path)
         links = 0
         while parts:
@@ -207,6 +208,22 @@ class RootFolder:
                 return way.found(name, status)
         return way.here()
 
+    def _open(self) -> int:
+        """Return a descriptor of the folder itself, which no link above it leads away from."""
+        *above, name = self.path.parts
+        with ExitStack() as stack:
+            folder: int | None = None
+            try:
+                for passed in above:
+                    folder = os.open(passed, _PASSED, dir_fd=folder)
+                    stack.callback(os.close, folder)
+                return os.open(name, _FOLDER, dir_fd=folder)
+            except OSError as error:
+                raise ToolFailedError(
+                    "The working folder is not there any more, or a link has taken the place of a folder above it. "
+                    "Nothing can be read or written; tell the user."
+                ) from error
+
     def _parts_of(self, path: str, shown: str | None = None) -> list[str]:
         """Return the names on the way from the root, the last one first."""
         if "\0" in path:
@@ -232,17 +249,16 @@ class RootFolder:
 class _Way:
     """The folders that are open on the way to a path, the root first, and their names without the root's."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self.folders: list[int] = []
+    def __init__(self, stack: ExitStack, root: int) -> None:
+        self.folders = [root]
         self.names: list[str] = []
         stack.callback(self._close, 0)
 
     def enter(self, name: str) -> None:
         if len(self.names) == DEEPEST:
             raise _too_deep()
-        self.folders.append(os.open(name, _FOLDER, dir_fd=self.folders[-1] if self.folders else None))
-        if len(self.folders) > 1:
-            self.names.append(name)
+        self.folders.append(os.open(name, _FOLDER, dir_fd=self.folders[-1]))
+        self.names.append(name)
 
     def leave(self) -> None:
         self._close(len(self.folders) - 1)
