@@ -85,14 +85,17 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+# Steps and decisions are not frozen: to make one costs half as much in a turn, and so do their classes in the import.
+
+
+@dataclass(slots=True)
 class Compact:
     """Shorten `messages`, or feed them back as they are."""
 
     messages: Sequence[Message]
 
 
-@dataclass(slots=True)  # not frozen: a step is made in each turn, and that costs half
+@dataclass(slots=True)
 class CallModel:
     """Ask the model; without tools for the answer that follows the last allowed turn."""
 
@@ -116,7 +119,7 @@ class RunTools:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finished:
     """The loop is over, or waits for a decision (`AwaitingApproval`)."""
 
@@ -126,7 +129,7 @@ class Finished:
 Step: TypeAlias = Compact | CallModel | AskApproval | RunTools | Finished
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunCall:
     """The call may run.
 
@@ -137,19 +140,19 @@ class RunCall:
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Refuse:
     """The call won't run; this is its result."""
 
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Postpone:
     """Somebody will decide later."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EndRun:
     """The loop ends here, by the word of an approver."""
 
