@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any, Literal, TypeAlias
+
+from toolkit.dataclass import dataclass
 
 __all__ = [
     "AssistantContent",

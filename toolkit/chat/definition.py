@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from toolkit.dataclass import dataclass
 from toolkit.schema import openai_strict as strict_parameters
 
 __all__ = ["ToolDefinition", "openai_strict"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from toolkit.chat.content import AssistantContent, ContentBlock, TextBlock, ToolCall
+from toolkit.dataclass import dataclass
 from toolkit.errors import TranscriptError
 
 if TYPE_CHECKING:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 from toolkit.chat.content import ToolCall
 from toolkit.chat.definition import ToolDefinition
 from toolkit.chat.messages import AssistantMessage, Message
+from toolkit.dataclass import dataclass
 
 __all__ = ["ChatRequest", "ChatResponse", "ResponseFormat", "StopReason", "Usage"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from toolkit.chat.content import ReasoningBlock, TextBlock, ToolCall
 from toolkit.chat.request import ChatResponse
+from toolkit.dataclass import dataclass
 
 __all__ = ["ArgumentsDelta", "ReasoningDelta", "ResponseDone", "StreamEvent", "TextDelta", "events_of"]
 

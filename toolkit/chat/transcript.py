@@ -8,10 +8,11 @@ results are true is for whoever ran the tools to see to: what is mended here nev
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from toolkit.chat.content import ToolCall
 from toolkit.chat.messages import AssistantMessage, Message, SystemMessage, ToolResult, UserMessage
+from toolkit.dataclass import dataclass
 from toolkit.errors import TranscriptError
 
 __all__ = ["mend_call_ids", "repair_transcript", "validate_transcript"]

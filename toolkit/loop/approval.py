@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from toolkit.dataclass import dataclass
 from toolkit.tools.execution import Ready
 
 __all__ = ["PendingApproval", "pending_approval"]

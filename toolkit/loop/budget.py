@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from toolkit.chat import Usage
+from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import UsageLimit
 from toolkit.tools.settings import check_setting
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, Literal, TypeAlias
 
 from toolkit.chat import Message
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.loop.budget import UsageLimits
 from toolkit.loop.detection import LoopDetectionConfig

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol, Self, TypeGuard, TypeVar, cast, runtime_checkable
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import MaxDepthExceededError
 
 if TYPE_CHECKING:

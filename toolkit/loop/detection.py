@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from toolkit.chat import ToolCall, ToolResult
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.loop.events import LoopDetected, LoopDetectionAction
 from toolkit.tools.settings import Kind, check_settings

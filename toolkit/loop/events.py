@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from toolkit.chat import ArgumentsDelta, ChatResponse, ReasoningDelta, TextDelta
+from toolkit.dataclass import dataclass
 from toolkit.errors import ProviderError
 from toolkit.tools.events import (
     ToolCallRefused,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Generic, TypeAlias, cast, overload
 
 import anyio
@@ -20,6 +20,7 @@ from toolkit.chat import (
     Usage,
     text_of,
 )
+from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError, MaxDepthExceededError
 from toolkit.loop.approval import PendingApproval
 from toolkit.loop.config import ToolLoopConfig

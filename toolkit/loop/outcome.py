@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
 from toolkit.chat import ChatResponse, Message, ToolCall, Usage
+from toolkit.dataclass import dataclass
 from toolkit.loop.events import LoopDetected
 
 __all__ = [

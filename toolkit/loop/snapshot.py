@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticSerializationError
 
 from toolkit.chat import ResponseFormat
+from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.loop.outcome import Snapshot
 from toolkit.loop.state import FrozenState

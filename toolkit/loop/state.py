@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any, Literal, TypeAlias, cast
 
 from toolkit.chat import (
@@ -46,6 +46,7 @@ from toolkit.chat import (
     mend_call_ids,
     validate_transcript,
 )
+from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError, TranscriptError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.detection import LoopDetector, warning_text

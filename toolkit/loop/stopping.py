@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from toolkit.chat import ChatResponse, ToolResult, Usage
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.tools.settings import FUNCTION, check_setting
 

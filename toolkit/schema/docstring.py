@@ -12,9 +12,11 @@ import inspect
 import re
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import Any, Literal, TypeAlias
+
+from toolkit.dataclass import dataclass
 
 __all__ = ["DocumentedParameter", "Documentation", "read_docstring"]
 

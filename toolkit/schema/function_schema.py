@@ -16,11 +16,12 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import typing_extensions
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import SchemaError
 from toolkit.schema.arguments import ArgumentsParser
 from toolkit.schema.signature import NOTHING, CallableKind, Signature, read_signature

@@ -8,10 +8,10 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
+from toolkit.dataclass import dataclass
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 
 __all__ = ["Problem", "example_line", "explain", "value_at"]

@@ -11,11 +11,12 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 import typing_extensions
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import SchemaError
 
 __all__ = ["CallableKind", "Parameter", "Signature", "read_signature"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any, TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
+from toolkit.dataclass import dataclass
 from toolkit.tools.settings import check_setting
 
 __all__ = ["Abort", "Approval", "ApprovalHook", "ApprovalRequest", "Approve", "Defer", "Deny", "Modify", "to_approval"]

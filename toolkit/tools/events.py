@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from toolkit.chat import ToolResult
+from toolkit.dataclass import dataclass
 from toolkit.tools.output import ToolOutput
 
 __all__ = [

@@ -13,13 +13,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     InvalidArgumentsError,
     ToolCancelledError,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial, update_wrapper
 from types import MethodType, NoneType, UnionType
 from typing import Any, Concatenate, Generic, Protocol, Self, TypeAlias, Union, cast, get_args, get_origin, overload
@@ -18,6 +17,7 @@ import anyio
 from typing_extensions import ParamSpec, TypeVar
 
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolDefinition
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.tools.backend import is_in_event_loop

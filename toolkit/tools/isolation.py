@@ -19,7 +19,6 @@ import struct
 import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
-from dataclasses import dataclass
 from queue import SimpleQueue
 from types import ModuleType
 from typing import Any, BinaryIO, NoReturn
@@ -29,6 +28,7 @@ from anyio.abc import Process
 from anyio.lowlevel import RunVar
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
 from toolkit.schema import function_schema
 from toolkit.tools.backend import at_loop_end

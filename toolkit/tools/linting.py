@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import combinations
 from typing import Any, cast
 
+from toolkit.dataclass import dataclass
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Registration
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from typing_extensions import TypedDict
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MissingEnvError
 from toolkit.tools.settings import FUNCTION, Duration, Kind, check_backoff, check_setting, check_settings, to_seconds
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, MappingView
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from functools import cache, partial
 from gc import get_referents, is_tracked
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from pydantic_core import PydanticSerializationError, to_json
 
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, text_of
+from toolkit.dataclass import dataclass
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from fnmatch import translate
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.tools.settings import check_setting
 

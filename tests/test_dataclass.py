@@ -1,0 +1,75 @@
+"""The dataclasses that are made in less time are what the standard library makes."""
+
+import copy
+import dataclasses
+import pickle
+from collections.abc import Hashable
+from dataclasses import KW_ONLY, FrozenInstanceError, field, replace
+from math import nan
+from typing import Any
+
+import pytest
+
+from toolkit.chat import TextBlock, ToolCall, ToolResult
+from toolkit.dataclass import dataclass
+
+
+def made_by(make: Any, *, frozen: bool) -> Any:
+    @make(frozen=frozen, slots=True)
+    class Point:
+        """A place."""
+
+        x: int
+        y: Any = None
+        _: KW_ONLY
+        note: str = field(default="", compare=False)
+        secret: str = field(default="", repr=False)
+
+    return Point
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_it_compares_hashes_and_shows_itself_as_usual(frozen: bool) -> None:
+    ours, theirs = made_by(dataclass, frozen=frozen), made_by(dataclasses.dataclass, frozen=frozen)
+    for kind in (ours, theirs):
+        assert kind(1, "a") == kind(1, "a", note="other")
+        assert kind(1) != kind(2)
+        assert kind(1) != kind(1, secret="s")
+        assert kind(nan) == kind(nan)
+        assert replace(kind(1), x=2) == kind(2)
+        assert copy.deepcopy(kind(1, ["a"])) == kind(1, ["a"])
+        assert isinstance(kind(1), Hashable) is frozen
+    assert ours(1) != theirs(1)
+    assert repr(ours(1, "a", note="n", secret="s")) == repr(theirs(1, "a", note="n", secret="s"))
+    if frozen:
+        assert hash(ours(1, "a")) == hash(theirs(1, "a"))
+        with pytest.raises(FrozenInstanceError):
+            ours(1).x = 2
+
+
+def test_one_that_holds_itself_can_be_shown() -> None:
+    point = made_by(dataclass, frozen=False)(1, [])
+    point.y.append(point)
+    assert "..." in repr(point)
+
+
+def test_what_a_class_says_of_itself_stands() -> None:
+    @dataclass(frozen=True)
+    class Named:
+        name: str
+
+        def __repr__(self) -> str:
+            return self.name
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 7
+
+    assert (repr(Named("a")), Named("a") == Named("b"), hash(Named("a"))) == ("a", True, 7)
+
+
+@pytest.mark.parametrize("value", [TextBlock("a"), ToolCall("1", "f", "{}"), ToolResult("1", "a", details=[1])])
+def test_ours_are_pickled(value: object) -> None:
+    assert pickle.loads(pickle.dumps(value)) == value
