@@ -5,7 +5,6 @@ import dataclasses
 import pickle
 from collections.abc import Hashable
 from dataclasses import KW_ONLY, FrozenInstanceError, field, replace
-from math import nan
 from typing import Any
 
 import pytest
@@ -35,7 +34,6 @@ def test_it_compares_hashes_and_shows_itself_as_usual(frozen: bool) -> None:
         assert kind(1, "a") == kind(1, "a", note="other")
         assert kind(1) != kind(2)
         assert kind(1) != kind(1, secret="s")
-        assert kind(nan) == kind(nan)
         assert replace(kind(1), x=2) == kind(2)
         assert copy.deepcopy(kind(1, ["a"])) == kind(1, ["a"])
         assert isinstance(kind(1), Hashable) is frozen
