@@ -649,17 +649,17 @@ class Driver(Generic[Ctx, Out]):
                 self.state.steered(steered)
                 return
         ready = self._ready
-        await run_unit(self._run_call, [ready[call.id] for call in step.calls], step.limit, self._listener)
-
-    async def _run_call(self, ready: Ready[Ctx]) -> None:
-        """Run one call under the frame that loops inside it inherit, telling the machine that it started and ended."""
-        state, frame = self.state, self._frame
-        state.tool_started(ready.call.id)
-        token = current_frame.set(frame)
+        token = current_frame.set(self._frame)  # which loops inside the calls inherit
         try:
-            await run(ready, self._ctx, self._policy, depth=frame.depth, keep=state.tool_returned)
+            await run_unit(self._run_call, [ready[call.id] for call in step.calls], step.limit, self._listener)
         finally:
             current_frame.reset(token)
+
+    async def _run_call(self, ready: Ready[Ctx]) -> None:
+        """Run one call, telling the machine that it started and ended."""
+        state = self.state
+        state.tool_started(ready.call.id)
+        await run(ready, self._ctx, self._policy, depth=self._frame.depth, keep=state.tool_returned)
 
     async def _compact(self, step: Compact) -> None:
         compaction = self._config.compaction

@@ -231,13 +231,10 @@ class _AsyncioGathering:
 
     def _start_some(self) -> None:
         while len(self._running) < self._limit and (call := next(self._waiting, None)) is not None:
-            self._begin(call)
-
-    def _begin(self, call: _Call) -> None:
-        task = _start(self._guarded(call))
-        if not task.done():
-            self._running.add(task)
-            task.add_done_callback(self._ended, context=self._context)
+            task = _start(self._guarded(call))
+            if not task.done():
+                self._running.add(task)
+                task.add_done_callback(self._ended, context=self._context)
 
     async def _guarded(self, call: _Call) -> None:
         try:
