@@ -17,7 +17,7 @@ from typing_extensions import Unpack
 
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
 from toolkit.errors import ConfigurationError, MaxDepthExceededError, ToolCancelledError, ToolFailedError
-from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame
 from toolkit.loop.driver import check_parts
 from toolkit.loop.events import LoopDetected, LoopEvent
@@ -48,8 +48,6 @@ __all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentEvent", "SubAgentRun", "sub_age
 
 SUB_AGENT_TAG = "sub_agent"
 """Every tool that runs a loop has this tag."""
-
-_DEFAULTS: ToolLoopConfig[Any] = ToolLoopConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ class SubAgent(Generic[Ctx]):
         return replace(request, messages=[*prompt, *request.messages, UserMessage(task)])
 
     def _config(self, context: ToolContext[Ctx], loop_id: str) -> ToolLoopConfig[Any]:
-        config = self.config or _DEFAULTS
+        config = self.config or DEFAULT_CONFIG
         if not context.is_observed:
             return config
         own = config.on_event

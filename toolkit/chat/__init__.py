@@ -24,7 +24,7 @@ from toolkit.chat.messages import (
 from toolkit.chat.provider import Provider
 from toolkit.chat.request import ChatRequest, ChatResponse, ResponseFormat, StopReason, Usage
 from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta
-from toolkit.chat.transcript import mend_call_ids, repair_transcript, validate_transcript
+from toolkit.chat.transcript import call_ids_of, mend_call_ids, repair_transcript, validate_transcript
 
 __all__ = [
     "ArgumentsDelta",
@@ -52,6 +52,7 @@ __all__ = [
     "ToolResult",
     "Usage",
     "UserMessage",
+    "call_ids_of",
     "dump_messages",
     "load_messages",
     "mend_call_ids",

@@ -15,7 +15,7 @@ from toolkit.chat.messages import AssistantMessage, Message, SystemMessage, Tool
 from toolkit.dataclass import dataclass
 from toolkit.errors import TranscriptError
 
-__all__ = ["mend_call_ids", "repair_transcript", "validate_transcript"]
+__all__ = ["call_ids_of", "mend_call_ids", "repair_transcript", "validate_transcript"]
 
 _UNKNOWN = (
     "The result of this call was lost: it is not known whether it ran, and it may have taken effect. "
@@ -24,6 +24,11 @@ _UNKNOWN = (
 
 # Typed as what may really come: a caller's list can hold anything.
 _OTHERS: tuple[type[object], ...] = (SystemMessage, UserMessage, ToolResult)
+
+
+def call_ids_of(messages: Iterable[Message]) -> set[str]:
+    """Return the ids of all calls in these messages."""
+    return {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}
 
 
 def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = False) -> None:

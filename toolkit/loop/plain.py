@@ -11,19 +11,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolkit.chat import AssistantMessage, ChatRequest, ChatResponse, Message, Provider, ToolCall, Usage
+from toolkit.chat import ChatRequest, ChatResponse, Message, Provider, ToolCall, Usage, call_ids_of
 from toolkit.errors import LoopError, ProviderError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.depth import current_frame, enter_depth, nested_context
 from toolkit.loop.driver import Driver, Prompt, transcript_of
-from toolkit.loop.outcome import Complete, MaxIterations, Out, ResultAsAnswer, TerminationReason, ToolLoopResult
+from toolkit.loop.outcome import MaxIterations, Out, ResultAsAnswer, TerminationReason, ToolLoopResult
+from toolkit.loop.state import COMPLETE, CUT_REASONS
 from toolkit.tools.execution import Refused, prepare, run
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["run_plain"]
-
-_COMPLETE = Complete()
-_CUT = ("content_filter", "refusal")
 
 
 async def run_plain(
@@ -38,7 +36,7 @@ async def run_plain(
         return await Driver(provider, registry, prompt, ctx, config).run()
     inner_ctx, policy, most = nested_context(ctx, frame), config.policy, config.max_iterations
     messages = transcript_of(prompt)
-    call_ids = {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}
+    call_ids = call_ids_of(messages)
     spent: list[Usage] = []
     frame.spend = spent.append
     tools = registry.definitions()
@@ -63,9 +61,9 @@ async def run_plain(
         if not calls:
             messages.append(response.message)
             spent.append(response.usage)
-            return _result(_COMPLETE, response.text, response, messages, spent, rounds)
+            return _result(COMPLETE, response.text, response, messages, spent, rounds)
         call = calls[0]
-        if len(calls) > 1 or not call.id or call.id in call_ids or response.stop_reason in _CUT:
+        if len(calls) > 1 or not call.id or call.id in call_ids or response.stop_reason in CUT_REASONS:
             break
         prepared = prepare(call, registry.registrations, policy, registry.permissions)
         if isinstance(prepared, Refused):
@@ -104,7 +102,7 @@ def _result(
         response=response,
         messages=messages,
         usage=Usage.total(spent),
-        iterations=rounds + (reason is _COMPLETE),
+        iterations=rounds + (reason is COMPLETE),
         tool_rounds=rounds,
         reason=reason,
     )

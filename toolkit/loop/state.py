@@ -43,6 +43,7 @@ from toolkit.chat import (
     ToolResult,
     Usage,
     UserMessage,
+    call_ids_of,
     mend_call_ids,
     validate_transcript,
 )
@@ -67,6 +68,8 @@ from toolkit.loop.stopping import Continue, Stop, StopContext
 from toolkit.tools.settings import check_setting
 
 __all__ = [
+    "COMPLETE",
+    "CUT_REASONS",
     "AskApproval",
     "CallModel",
     "Command",
@@ -172,6 +175,11 @@ class InjectMessages:
 
 Command: TypeAlias = Continue | InjectMessages | Stop
 """What the caller wants of the next turn."""
+
+CUT_REASONS = ("content_filter", "refusal")
+"""Why a provider stops a reply whose calls must not run."""
+
+COMPLETE = Complete()
 
 _Phase: TypeAlias = Literal["ready", "compacting", "asking", "deciding", "running", "finished", "failed"]
 CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
@@ -283,8 +291,7 @@ class LoopState:
         self._is_last = False
         self._tool_calls_executed = 0
         self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
-        self._call_ids: set[str] = set()
-        self._learn_ids(messages)
+        self._call_ids = call_ids_of(messages)
 
     # what may be asked at any time
 
@@ -347,7 +354,7 @@ class LoopState:
                 return self.next_step()
             if isinstance(command, InjectMessages):
                 self.messages.extend(command.messages)
-                self._learn_ids(command.messages)
+                self._call_ids |= call_ids_of(command.messages)
         if self._incoming:
             self.messages.extend(self._incoming)
             self._incoming = []
@@ -413,13 +420,13 @@ class LoopState:
                 return None
             check_setting("what stop_when gives", decision, Continue, Stop)
         if not calls:
-            self._end(MaxIterations(self._config.max_iterations) if self._is_last else _COMPLETE)
+            self._end(MaxIterations(self._config.max_iterations) if self._is_last else COMPLETE)
             return None
         if self._is_last:
             self._end(MaxIterations(self._config.max_iterations))
             return None
         self._phase = "deciding"
-        if response.stop_reason in ("content_filter", "refusal"):
+        if response.stop_reason in CUT_REASONS:
             self._answer_open("the reply was stopped by the provider's content filter")
             self._close_turn()
             return None
@@ -719,7 +726,7 @@ class LoopState:
             TranscriptError: They are no valid transcript anymore.
         """
         validate_transcript(self.messages, allow_pending=not self.is_at_boundary)
-        self._learn_ids(self.messages)
+        self._call_ids |= call_ids_of(self.messages)
 
     def timed_out(self, limit: float) -> None:
         """End the loop: its time is up."""
@@ -759,17 +766,11 @@ class LoopState:
             self._keep(entry, result)
             self.closed.append((result, has_started))
 
-    def _learn_ids(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            if isinstance(message, AssistantMessage):
-                self._call_ids.update([call.id for call in message.tool_calls])
-
     def _require(self, phase: _Phase, feed: str) -> None:
         if self._phase != phase:
             raise LoopUsageError(f"{feed} does not fit here: the loop is {self._phase}, not {phase}")
 
 
-_COMPLETE = Complete()
 _WHY: dict[type[Any], str] = {
     StopCondition: "the run was stopped",
     MaxIterations: "no more tool turns are allowed",

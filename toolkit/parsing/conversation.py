@@ -18,6 +18,7 @@ from toolkit.chat import (
     ToolDefinition,
     ToolResult,
     UserMessage,
+    call_ids_of,
 )
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.attempts import ParsingLimits
@@ -171,9 +172,7 @@ def answer(
     content: list[AssistantContent] = [block for block in response.message.content if not isinstance(block, TextBlock)]
     text = ""
     calls: list[ToolCall] = []
-    used = {
-        call.id for message in request.messages if isinstance(message, AssistantMessage) for call in message.tool_calls
-    }
+    used = call_ids_of(request.messages)
     number = len(used)
     for part in parts:
         if isinstance(part, ToolCall) and not _is_unwanted(part, request, tools):
