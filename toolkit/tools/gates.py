@@ -38,7 +38,9 @@ async def _through(name: object, make: Callable[[], _Gate]) -> AsyncGenerator[No
     gates = _gates.get(None)
     if gates is None:
         _gates.set(gates := {})
-    gate, users = gates.setdefault(name, (make(), []))
+    if name not in gates:
+        gates[name] = (make(), [])
+    gate, users = gates[name]
     users.append(None)
     try:
         async with gate:
