@@ -14,8 +14,9 @@ from toolkit import (
     ProviderTimeoutError,
     RateLimitedError,
 )
-from toolkit.providers.connection import is_loopback, without_credentials
+from toolkit.providers.connection import is_loopback
 from toolkit.providers.failures import Failures, retry_after_of, secrets_of
+from toolkit.tools.secrecy import without_credentials
 
 SECRET = "sk-very-secret-0123456789"
 FAILURES = Failures(

@@ -16,9 +16,9 @@ from toolkit.providers.connection import (
     checked_headers,
     checked_url,
     split_login,
-    without_credentials,
 )
 from toolkit.providers.failures import secrets_of
+from toolkit.tools.secrecy import without_credentials
 from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 __all__ = ["Adapter", "Decoder"]

@@ -37,7 +37,6 @@ __all__ = [
     "is_loopback",
     "is_of",
     "split_login",
-    "without_credentials",
 ]
 
 ClientT = TypeVar("ClientT")
@@ -342,9 +341,3 @@ def is_loopback(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def without_credentials(url: str) -> str:
-    """Return the URL as errors may show it: no user, password, query or fragment."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))

@@ -23,6 +23,7 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.providers.json_values import as_items, as_text
+from toolkit.tools.secrecy import without_secrets
 
 __all__ = ["Failures", "request_id_of", "retry_after_of", "secrets_of"]
 
@@ -210,10 +211,7 @@ class Failures:
         return _short(self._without_secrets(text))
 
     def _without_secrets(self, text: str) -> str:
-        for secret in map(str.strip, self.secrets):
-            if len(secret) >= _SHORTEST_SECRET:
-                text = text.replace(secret, "[key]")
-        return text
+        return without_secrets(text, map(str.strip, self.secrets), shown="[key]", shortest=_SHORTEST_SECRET)
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:

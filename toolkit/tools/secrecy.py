@@ -7,18 +7,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from toolkit.chat import TextBlock
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tools.output import ToolOutput
 
-__all__ = ["Redact", "program_name", "redacted", "secrets_in_arguments", "secrets_of", "without_secrets"]
+__all__ = [
+    "Redact",
+    "program_name",
+    "redacted",
+    "secrets_in_arguments",
+    "secrets_of",
+    "without_credentials",
+    "without_secrets",
+]
 
 Redact = Callable[[str], str]
 """Returns a text without secrets."""
 
 _TELLS = re.compile(r"auth|key|token|secret|cookie|session|password|credential", re.IGNORECASE)
-_SHORTEST = 4
 _SETTINGS = frozenset({"true", "false", "none", "null", "default", "auto", "basic", "bearer", "disabled", "enabled"})
 _PROGRAM = re.compile(r"[\w@./][\w@./-]*")
 _RUNNER = re.compile(
@@ -46,12 +54,25 @@ def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with each secret struck out; those under four characters would be found in everything."""
+def without_secrets(text: str, secrets: Iterable[str], *, shown: str = "***", shortest: int = 4) -> str:
+    """Return a text with each secret struck out.
+
+    Args:
+        text: It may hold secrets.
+        secrets: What to strike out.
+        shown: What stands in their place.
+        shortest: Shorter ones than that many characters would be found in everything, and are left.
+    """
     for secret in sorted(set(secrets), key=len, reverse=True):
-        if len(secret) >= _SHORTEST:
-            text = text.replace(secret, "***")
+        if len(secret) >= shortest:
+            text = text.replace(secret, shown)
     return text
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL as errors may show it: no user, password, query or fragment."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
 def redacted(output: ToolOutput, redact: Redact) -> ToolOutput:

@@ -23,9 +23,9 @@ from toolkit.providers.connection import (
     checked_key,
     is_loopback,
     is_of,
-    without_credentials,
 )
 from toolkit.providers.failures import Failures
+from toolkit.tools.secrecy import without_credentials
 from toolkit.tools.settings import Duration, check_setting
 
 __all__ = ["AnthropicProvider"]

@@ -24,10 +24,11 @@ from pydantic_core import from_json
 from toolkit.chat import ChatRequest, ChatResponse
 from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.providers.adapter import Adapter, Decoder
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_key, is_loopback, without_credentials
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_key, is_loopback
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import StreamDecoder, decode_answer
 from toolkit.providers.google.encode import DIALECT, GenerateEncoder
+from toolkit.tools.secrecy import without_credentials
 from toolkit.tools.settings import Duration
 
 __all__ = ["GoogleProvider"]

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -27,7 +27,7 @@ from mcp.types import jsonrpc_message_adapter
 from toolkit.errors import ConfigurationError
 from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.tools.processes import start_process
-from toolkit.tools.secrecy import program_name, secrets_in_arguments, secrets_of, without_secrets
+from toolkit.tools.secrecy import program_name, secrets_in_arguments, secrets_of, without_credentials, without_secrets
 
 __all__ = [
     "HttpFault",
@@ -217,7 +217,7 @@ class HttpServer:
         """Return `text` without the headers that tell of secrets, and without the user and query of the URL."""
         parts = urlsplit(self.url)
         secrets = [*secrets_of(self.headers), parts.query, parts.password or ""]
-        return without_secrets(text.replace(self.url, _place(self.url)), secrets)
+        return without_secrets(text.replace(self.url, without_credentials(self.url)), secrets)
 
 
 class _NotingClient(httpx2.AsyncClient):
@@ -332,8 +332,3 @@ def sse(
         is_sse=True,
         name=made.name,
     )
-
-
-def _place(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

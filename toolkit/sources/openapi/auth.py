@@ -24,7 +24,8 @@ from pydantic_core import from_json
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
 from toolkit.schema.nodes import is_object
 from toolkit.sources.openapi.document import Document
-from toolkit.sources.openapi.urls import is_url, without_secrets
+from toolkit.sources.openapi.urls import is_url
+from toolkit.tools.secrecy import without_credentials, without_secrets
 
 __all__ = ["ApiKey", "Auth", "Basic", "Bearer", "OAuth2ClientCredentials", "Secrets", "Signature", "Signer", "signers"]
 
@@ -132,9 +133,7 @@ class Secrets:
 
     def without(self, text: str) -> str:
         """Return a text with every secret blotted out."""
-        for secret in sorted(self._known, key=len, reverse=True):
-            text = text.replace(secret, _BLOT)
-        return text
+        return without_secrets(text, self._known, shown=_BLOT)
 
 
 class Signer:
@@ -217,7 +216,7 @@ class Signer:
             return self._token
 
     async def _renew(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> None:
-        where = without_secrets(self._token_url)
+        where = without_credentials(self._token_url)
         self._secrets.add(credentials.client_secret)
         form = {"grant_type": "client_credentials"}
         if credentials.scopes:

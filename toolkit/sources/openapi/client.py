@@ -16,8 +16,9 @@ from toolkit.sources.openapi.auth import Secrets, Signature, Signer
 from toolkit.sources.openapi.operation import Endpoint
 from toolkit.sources.openapi.response import Limits, output_of
 from toolkit.sources.openapi.serialization import Wire, wire_of
-from toolkit.sources.openapi.urls import DiscreetUrl, origin_of, without_secrets
+from toolkit.sources.openapi.urls import DiscreetUrl, origin_of
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.secrecy import without_credentials
 
 __all__ = ["Caller"]
 
@@ -80,7 +81,7 @@ class Caller:
         wire = wire_of(endpoint, arguments)
         url = _url(endpoint.base_url, wire)
         is_read = endpoint.operation.is_read
-        shown = f"{endpoint.operation.method} {without_secrets(url)}"
+        shown = f"{endpoint.operation.method} {without_credentials(url)}"
         try:
             with anyio.fail_after(self._timeout):
                 async with self._borrowed() as client:
@@ -102,7 +103,7 @@ class Caller:
                 signer.forget(response.request)
             response = await self._sent(client, endpoint, wire, url, signers)
         try:
-            shown = without_secrets(url) + (f"?{wire.query}" if wire.query else "")
+            shown = without_credentials(url) + (f"?{wire.query}" if wire.query else "")
             method = endpoint.operation.method
             return await output_of(response, method=method, url=shown, limits=self._limits, secrets=self._secrets)
         finally:

@@ -24,7 +24,8 @@ from referencing.jsonschema import DRAFT202012
 
 from toolkit.errors import OpenApiError
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.sources.openapi.urls import DiscreetUrl, is_url, origin_of, without_secrets
+from toolkit.sources.openapi.urls import DiscreetUrl, is_url, origin_of
+from toolkit.tools.secrecy import without_credentials
 
 __all__ = ["Document", "Part", "read_document"]
 
@@ -118,7 +119,7 @@ def read_document(source: Mapping[str, Any] | str | Path, *, timeout: float) -> 
     if isinstance(source, Mapping):
         name, uri, contents = "the document", "", _mapping(source)
     elif isinstance(source, str) and is_url(source):
-        name, uri = without_secrets(source), urldefrag(source)[0]
+        name, uri = without_credentials(source), urldefrag(source)[0]
         text, uri = _fetched(uri, timeout)
         contents = _parsed(text, name)
     elif isinstance(source, str) and _is_text(source):
@@ -199,7 +200,7 @@ def _retriever(base: str, timeout: float) -> Callable[[str], Any]:
 
 
 def _opened(uri: str, base: str, timeout: float) -> Any:
-    shown = without_secrets(uri)
+    shown = without_credentials(uri)
     if base.startswith("file:") and uri.startswith("file:"):
         path, folder = _path_of(uri).resolve(), _path_of(base).parent
         if not path.is_relative_to(folder):
@@ -228,7 +229,7 @@ def _text_of(path: Path) -> str:
 
 def _fetched(url: str, timeout: float) -> tuple[str, str]:
     """Return the text at a URL, and the URL that it came from in the end."""
-    name = without_secrets(url)
+    name = without_credentials(url)
     content = bytearray()
     try:
         request = httpx2.Request("GET", url)

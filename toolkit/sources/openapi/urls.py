@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import httpx2
 
-__all__ = ["DiscreetUrl", "is_url", "origin_of", "without_secrets"]
+from toolkit.tools.secrecy import without_credentials
+
+__all__ = ["DiscreetUrl", "is_url", "origin_of"]
 
 
 def is_url(text: str) -> bool:
     """Whether a text is a URL that can be fetched."""
     return text.startswith(("http://", "https://"))
-
-
-def without_secrets(url: str) -> str:
-    """Return a URL as errors may show it: no user, password, query or fragment."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:
@@ -30,7 +26,7 @@ class DiscreetUrl(httpx2.URL):
     """A URL that is used as it is and shown without its secrets: HTTP clients write URLs into logs."""
 
     def __str__(self) -> str:
-        return without_secrets(super().__str__())
+        return without_credentials(super().__str__())
 
     def __repr__(self) -> str:
         return f"URL({str(self)!r})"
