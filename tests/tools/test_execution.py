@@ -18,6 +18,7 @@ from toolkit import (
     Deny,
     MemoryCache,
     Modify,
+    Tool,
     ToolCall,
     ToolCallRefused,
     ToolCallRepaired,
@@ -315,40 +316,37 @@ async def test_a_timeout_is_an_error_and_tells_whether_a_thread_still_runs() -> 
 # what must not run together
 
 
-async def test_a_tool_runs_no_more_often_at_once_than_it_allows() -> None:
-    running = most = 0
+def crowded(concurrency: int) -> tuple[Tool[object], list[int]]:
+    """Return a tool that so many may run at once, and where it notes at each start how many do."""
+    running = 0
+    seen: list[int] = []
 
-    @tool(concurrency=2)
+    @tool(concurrency=concurrency)
     async def work(n: int) -> str:
-        nonlocal running, most
+        nonlocal running
         running += 1
-        most = max(most, running)
+        seen.append(running)
         await anyio.wait_all_tasks_blocked()
         running -= 1
         return ""
 
+    return work, seen
+
+
+async def test_a_tool_runs_no_more_often_at_once_than_it_allows() -> None:
+    work, seen = crowded(2)
     calls = [call("work", f'{{"n": {n}}}', str(n)) for n in range(10)]
     await ToolRegistry([work]).execute_all(calls)
-    assert most == 2
+    assert max(seen) == 2
 
 
 async def test_a_registry_may_allow_more_runs_at_once_than_the_tool_does() -> None:
-    running = most = 0
-
-    @tool(concurrency=1)
-    async def work(n: int) -> str:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await anyio.wait_all_tasks_blocked()
-        running -= 1
-        return ""
-
+    work, seen = crowded(1)
     calls = [call("work", f'{{"n": {n}}}', str(n)) for n in range(6)]
     tools = ToolRegistry([work])
     for scope, allowed in ((tools, 1), (tools.configured("work", concurrency=3), 3)):
         await scope.execute_all(calls)
-        assert most == allowed
+        assert max(seen) == allowed
 
 
 async def test_calls_that_need_the_same_never_overlap() -> None:

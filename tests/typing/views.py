@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any, assert_type
 
+from tests.typing.contexts import Admin, App, for_app, plain
 from toolkit import (
     Completed,
     Failed,
@@ -15,35 +16,14 @@ from toolkit import (
     ToolLoopResult,
     ToolRegistry,
     Yielded,
-    tool,
     tool_from_schema,
     tool_from_schema_with_ctx,
     tool_loop_channel,
     tool_loop_stream,
-    tool_with_ctx,
 )
 from toolkit.agents import sub_agent_tool
 from toolkit.parsing import ToolUsage
 from toolkit.testing import ScriptedProvider
-
-
-class App:
-    user: str = "ada"
-
-
-class Admin(App):
-    rights: int = 7
-
-
-@tool
-def plain(a: int) -> int:
-    return a
-
-
-@tool_with_ctx
-def for_app(app: App, a: int) -> str:
-    return app.user * a
-
 
 simple = ToolRegistry([plain])
 registry = ToolRegistry[App]([plain, for_app])
