@@ -12,7 +12,7 @@
     result = await tool_loop(provider, ToolRegistry([add]), "What is 17 + 25?")
 
 To read the code, follow one call: ``tools/decorators`` -> ``schema/function_schema`` -> ``tools/function_tool`` ->
-``tools/registry`` -> ``tools/execution`` -> ``loop/state`` -> ``loop/driver`` -> ``loop/plain`` -> ``loop/run`` ->
+``tools/registry`` -> ``tools/prepare`` -> ``tools/run`` -> ``loop/state`` -> ``loop/driver`` -> ``loop/run`` ->
 ``chat/provider`` -> ``providers/``. The public thing of each is the input of the next.
 """
 

@@ -104,7 +104,6 @@ FEEDS: dict[str, tuple[Feed, set[str]]] = {
     "refuse with another's result": (lambda state: state.approval_decided("b", Refuse(result("a"))), set()),
     "postpone a call": (lambda state: state.approval_decided("b", Postpone()), {"deciding", "awaiting"}),
     "end by approval": (lambda state: state.approval_decided("b", EndRun("no")), {"deciding", "awaiting"}),
-    "approve all": (lambda state: state.all_approved(), {"deciding"}),
     "decide on no call": (lambda state: state.approval_decided("z", RunCall()), set()),
     "start a call": (lambda state: state.tool_started("b"), {"running"}),
     "start it twice": (lambda state: state.tool_started("a"), set()),

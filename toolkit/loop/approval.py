@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolkit.dataclass import dataclass
-from toolkit.tools.execution import Ready
+from toolkit.tools.prepare import Ready
 
 __all__ = ["PendingApproval", "pending_approval"]
 

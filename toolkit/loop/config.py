@@ -19,7 +19,7 @@ from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
 from toolkit.tools.approval import ApprovalHook
 from toolkit.tools.caching import Cache
-from toolkit.tools.execution import AfterToolExecution, BeforeToolExecution, ExecutionPolicy
+from toolkit.tools.policy import AfterToolExecution, BeforeToolExecution, ExecutionPolicy
 from toolkit.tools.results import ResultStore
 from toolkit.tools.settings import FUNCTION, Kind, check_backoff, check_setting, check_settings, shown, to_seconds
 
@@ -166,8 +166,6 @@ class ToolLoopConfig(Generic[Out]):
 
     Attributes:
         policy: What of this holds for every call; made here, once for all runs.
-        is_plain: Whether nobody watches, guards, limits or steers such a loop (see `toolkit.loop.plain`); worked out
-            here, once for all runs.
     """
 
     max_iterations: int = 10
@@ -202,7 +200,6 @@ class ToolLoopConfig(Generic[Out]):
     output_mode: Literal["tool", "native"] = "tool"
     max_output_retries: int = 2
     policy: ExecutionPolicy = field(init=False, repr=False, compare=False)
-    is_plain: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_settings(self, _KINDS, _LEAST)
@@ -231,12 +228,6 @@ class ToolLoopConfig(Generic[Out]):
             sync_workers=self.sync_workers,
         )
         object.__setattr__(self, "policy", policy)
-        watches = (self.on_event, self.before_tool_execution_update, self.after_tool_execution_update)
-        guards = (self.before_tool_execution, self.on_tool_call, self.usage_limits, self.loop_detection)
-        others = (*watches, *guards, self.steering, self.stop_when, self.timeout, self.compaction, self.output_type)
-        ends_plainly = self.max_iterations > 0 and self.on_max_iterations == "stop"
-        is_plain = ends_plainly and not self.stream and all(other is None for other in others)
-        object.__setattr__(self, "is_plain", is_plain)
 
 
 _KINDS: dict[str, tuple[Kind, ...]] = {

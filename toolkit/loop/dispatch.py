@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from toolkit.tools.backend import gather
-from toolkit.tools.execution import Ready
 from toolkit.tools.handler import Ctx
+from toolkit.tools.prepare import Ready
 
 if TYPE_CHECKING:
     from toolkit.loop.listener import Listener

@@ -12,7 +12,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeGuard, assert_never
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, assert_never
 
 import anyio
 
@@ -68,21 +68,12 @@ from toolkit.loop.state import (
     RunCall,
     RunTools,
 )
+from toolkit.tools.authorize import Aborted, Deferred, Verdict, authorize, decided
 from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
-from toolkit.tools.execution import (
-    Aborted,
-    Deferred,
-    Ready,
-    Refused,
-    Verdict,
-    authorize,
-    decided,
-    error_result,
-    prepare,
-    run,
-)
 from toolkit.tools.handler import Ctx, Registration
+from toolkit.tools.prepare import Ready, Refused, error_result, prepare
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.run import run
 from toolkit.tools.settings import check_setting, shown
 
 __all__ = ["Driver", "Prompt", "check_parts", "transcript_of"]
@@ -196,15 +187,10 @@ class Driver(Generic[Ctx, Out]):
         if saved is not None:
             self._take_up(saved)
 
-    async def run(self, first: ChatResponse | ProviderError | LoopError | None = None) -> ToolLoopResult[Out]:
-        """Drive the loop to its end and return what it leaves.
-
-        `first` is what came of the first request, where somebody has made it already.
-        """
+    async def run(self) -> ToolLoopResult[Out]:
+        """Drive the loop to its end and return what it leaves."""
         state, timeout = self.state, self._config.timeout
         try:
-            if first is not None:
-                await self._take_first(first)
             if timeout is None:
                 await self._turns()
             else:
@@ -220,15 +206,6 @@ class Driver(Generic[Ctx, Out]):
             if self._listener is not None:
                 await self.tell_end()
         return self.result()
-
-    async def _take_first(self, first: ChatResponse | ProviderError | LoopError) -> None:
-        step = self.state.next_step()
-        assert isinstance(step, CallModel), "a request was made for it"
-        if isinstance(first, LoopError):
-            raise first
-        response = first if isinstance(first, ChatResponse) else await self._answered(self._request_for(step), first)
-        if response is not None:
-            self._take_reply(response)
 
     async def _turns(self) -> None:
         while not self.state.is_finished:
@@ -415,16 +392,10 @@ class Driver(Generic[Ctx, Out]):
         if response is not None:
             self._take_reply(response)
 
-    async def _answered(self, request: ChatRequest, failure: ProviderError | None = None) -> ChatResponse | None:
-        """Make a request, as often as it may be, and return the answer; None where a limit has ended the loop.
-
-        With `failure` it has been made once and failed so.
-        """
+    async def _answered(self, request: ChatRequest) -> ChatResponse | None:
+        """Make a request, as often as it may be, and return the answer; None where a limit has ended the loop."""
         attempt = 0
         while True:
-            if failure is not None:
-                await anyio.sleep(self._retry_delay(failure, attempt))
-                attempt += 1
             if not self._reserve(request):
                 return None
             response: ChatResponse | None = None
@@ -432,9 +403,11 @@ class Driver(Generic[Ctx, Out]):
                 response = await self._provider.generate(request)
                 return response
             except ProviderError as error:
-                failure = error
+                delay = self._retry_delay(error, attempt)
             finally:
                 self._settle(request, response)
+            await anyio.sleep(delay)
+            attempt += 1
 
     async def model_events(self, step: CallModel) -> AsyncGenerator[LoopEvent]:
         """Ask the model, telling all that happens; the machine is fed when this ends."""
@@ -580,10 +553,6 @@ class Driver(Generic[Ctx, Out]):
     async def _decide(self, calls: Sequence[Ready[Ctx] | Refused]) -> None:
         """Ask the guards about each call, in call order."""
         policy, state, permissions = self._policy, self.state, self._registry.permissions
-        if self._goes_without_saying(calls):
-            self._ready = {ready.call.id: ready for ready in calls}
-            state.all_approved()
-            return
         self._ready = {}
         for prepared in calls:
             if self._listener is not None:
@@ -599,16 +568,6 @@ class Driver(Generic[Ctx, Out]):
                 await self._apply(verdict)
                 if state.is_finished:
                     return
-
-    def _goes_without_saying(self, calls: Sequence[Ready[Ctx] | Refused]) -> TypeGuard[Sequence[Ready[Ctx]]]:
-        """Whether each of the calls may run, and nobody is to be asked or told."""
-        policy = self._policy
-        if self._listener is not None or self._budget is not None or policy.before or policy.approve:
-            return False
-        for call in calls:
-            if isinstance(call, Refused) or call.asks is not None or call.registration.options.sequential:
-                return False
-        return True
 
     async def _apply(self, verdict: Verdict[Ctx]) -> None:
         """Feed the machine what was decided on a call."""

@@ -11,7 +11,6 @@ from toolkit.errors import LoopUsageError, ToolCancelledError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.driver import Driver, Prompt, check_parts
 from toolkit.loop.outcome import Out, ToolLoopResult
-from toolkit.loop.plain import run_plain
 from toolkit.tools.backend import is_in_event_loop, loop_waker
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
@@ -70,8 +69,6 @@ async def tool_loop(
     if config is None:
         config = DEFAULT_CONFIG
     try:
-        if config.is_plain:
-            return await run_plain(provider, registry, prompt, ctx, config)
         return await Driver(provider, registry, prompt, ctx, config).run()
     except (AttributeError, TypeError):
         check_parts(provider, registry, prompt, config)  # not before: it would be a tenth of a run

@@ -488,23 +488,6 @@ class LoopState:
         if not self._undecided:
             self._after_decision()
 
-    def all_approved(self) -> None:
-        """Take it that every call of the turn may run, none of them alone.
-
-        One feed for what most turns need; to decide on each call takes four times as long.
-        """
-        if self._phase != "deciding" or self._undecided != len(self._calls):
-            raise LoopUsageError("all_approved does not fit here: no turn awaits its first decision")
-        entries = tuple(self._open.values())
-        for entry in entries:
-            entry.status = "approved"
-        self._undecided = 0
-        self._phase = "running"
-        if self._config.execution.unit_size:
-            self._plan_units()
-        else:
-            self._units.append(entries)
-
     def _after_decision(self) -> None:
         self.reason = None
         self._phase = "running"
@@ -667,11 +650,6 @@ class LoopState:
         return state
 
     # what comes from outside
-
-    def take_over(self, rounds: int, spent: list[Usage]) -> None:
-        """Take it that so many turns of one call each are behind the transcript, and count on in `spent`."""
-        self.iterations = self.tool_rounds = self._tool_calls_executed = rounds
-        self._spent = spent
 
     def spent(self, usage: Usage) -> None:
         """Count what a loop inside a tool has used."""

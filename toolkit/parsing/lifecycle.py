@@ -20,6 +20,7 @@ from toolkit.parsing.attempts import ParsingLimits
 from toolkit.parsing.reply import TextFormat, read_reply
 from toolkit.parsing.wording import wording_of
 from toolkit.tools.approval import ApprovalHook
+from toolkit.tools.authorize import Aborted, Deferred, authorize
 from toolkit.tools.backend import is_in_event_loop, loop_waker
 from toolkit.tools.caching import Cache
 from toolkit.tools.context import ToolContext
@@ -32,23 +33,15 @@ from toolkit.tools.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
-from toolkit.tools.execution import (
-    Aborted,
-    Deferred,
-    ExecutionPolicy,
-    Ready,
-    Refused,
-    authorize,
-    error_result,
-    prepare,
-    run,
-)
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Tool
 from toolkit.tools.options import ToolOptions
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.policy import ExecutionPolicy
+from toolkit.tools.prepare import Ready, Refused, error_result, prepare
 from toolkit.tools.registry import Registrable, ToolRegistry, as_tool
 from toolkit.tools.repair import nearest_names, repair_name
+from toolkit.tools.run import run
 from toolkit.tools.workers import when_abandoned
 
 __all__ = ["ToolCalling", "ToolUsage", "ToolUsageEvent", "to_structured_tools"]

@@ -298,9 +298,6 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         takes_envelope = _wants_envelope(schema) if self._takes_context else None
         call = _compose_call(bound, schema, takes_envelope=takes_envelope)
         execute = _compose_execute(call, schema, self.options, function)
-        is_simple = schema.bind is None and not self._takes_context and self.options.isolation is None
-        if schema.kind == "coroutine" and is_simple:
-            vars(execute)["bare"] = bound  # see `Registration`
         vars(execute)["may_report"] = bool(takes_envelope) or schema.kind in ("generator", "async_generator")
         self._finished = _Finished(schema, call, execute)
         self._localns = None

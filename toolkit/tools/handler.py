@@ -51,7 +51,6 @@ class Registration(Generic[Ctx_contra]):
 
     __slots__ = (
         "arguments",
-        "bare",
         "counter",
         "definition",
         "execute",
@@ -106,11 +105,6 @@ class Registration(Generic[Ctx_contra]):
         self.options = options
         self.max_output_chars: int | None = options.max_output_chars
         self.is_guarded: bool = _is_guarded(options)
-        # The coroutine function that `execute` awaits, where it needs no context and nothing guards it: without a
-        # context to make and a coroutine round it, a call takes a sixth less time.
-        self.bare: Callable[..., Awaitable[object]] | None = (
-            None if self.is_guarded else getattr(self.execute, "bare", None)
-        )
 
 
 def _is_guarded(options: ToolOptions) -> bool:

@@ -12,26 +12,19 @@ from typing_extensions import TypeVar, Unpack
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
 from toolkit.tools.approval import ApprovalHook
+from toolkit.tools.authorize import Aborted, Deferred, authorize
 from toolkit.tools.backend import gather
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.events import Observer
-from toolkit.tools.execution import (
-    Aborted,
-    Deferred,
-    ExecutionPolicy,
-    Ready,
-    Refused,
-    authorize,
-    error_result,
-    prepare,
-    run,
-)
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.linting import Finding, lint
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptionKeywords, made_options
 from toolkit.tools.permissions import Permissions
+from toolkit.tools.policy import ExecutionPolicy
+from toolkit.tools.prepare import Refused, error_result, prepare
+from toolkit.tools.run import run
 from toolkit.tools.settings import FUNCTION, check_setting, shown
 
 __all__ = ["Registrable", "ToolRegistry"]
@@ -205,10 +198,6 @@ class ToolRegistry(Generic[Ctx]):
         The same rules hold as in a loop: repair, validation, permissions, limits. What asks for approval is denied
         unless `approve` is given, which is then asked about every call. `observer` takes its events.
         """
-        if approve is None and observer is None:
-            prepared = prepare(call, self._registrations, _NOTHING_CONFIGURED, self.permissions)
-            if isinstance(prepared, Ready) and prepared.asks is None:  # nobody is to be asked: a tenth less time
-                return await run(prepared, ctx, _NOTHING_CONFIGURED)
         return await self._execute(call, ctx, ExecutionPolicy(approve=approve, observer=observer))
 
     @overload

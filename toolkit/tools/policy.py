@@ -1,0 +1,58 @@
+"""What the caller of a run wants for every call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
+from typing import Any, Literal, TypeAlias
+
+from toolkit.dataclass import dataclass
+from toolkit.tools.approval import ApprovalHook
+from toolkit.tools.caching import Cache
+from toolkit.tools.events import Observer
+from toolkit.tools.results import ResultStore
+
+__all__ = ["AfterToolExecution", "BeforeToolExecution", "ExecutionPolicy"]
+
+BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool]]
+"""Given tool name, call id and arguments; False skips the call. Raising skips it too."""
+
+AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
+"""Given tool name, call id and whether it failed. Raising changes nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ExecutionPolicy:
+    """What the caller wants for every call; made once per run.
+
+    Args:
+        tool_timeout: Seconds for one run of a tool that has no timeout of its own.
+        max_output_chars: The longest text that the model reads.
+        name_repair: Whether a near miss of a tool's name is taken as that name.
+        argument_repair: Whether malformed arguments are mended.
+        keep_output: Which part of a longer text that is.
+        results: Where the whole of a longer text is kept, for `read_result`.
+        cache: Where outputs are kept; None keeps none.
+        before: Asked before each call.
+        after: Told after each call.
+        approve: Asked about each call, after `before`.
+        hook_timeout: Seconds that an async hook may take.
+        observer: Takes the events.
+        metadata: For `ToolContext.metadata`.
+        sync_workers: How many worker threads may run at once.
+    """
+
+    tool_timeout: float | None = None
+    max_output_chars: int | None = 32_000
+    name_repair: bool = True
+    argument_repair: bool = True
+    keep_output: Literal["head", "tail", "both"] = "both"
+    results: ResultStore | None = None
+    cache: Cache | None = None
+    before: BeforeToolExecution | None = None
+    after: AfterToolExecution | None = None
+    approve: ApprovalHook | None = None
+    hook_timeout: float = 60.0
+    observer: Observer | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sync_workers: int = 40

@@ -1,0 +1,134 @@
+"""The first stage of a call: find the tool, read the arguments, apply the rules; nobody is asked and nothing runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic
+
+from toolkit.chat import ToolCall, ToolResult
+from toolkit.dataclass import dataclass
+from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolNotFoundError
+from toolkit.schema import MalformedJsonError, decode_strings
+from toolkit.tools.events import ToolCallRepaired
+from toolkit.tools.handler import Ctx, Registration
+from toolkit.tools.output import encodable
+from toolkit.tools.policy import ExecutionPolicy
+
+if TYPE_CHECKING:
+    from toolkit.tools.permissions import Permissions
+
+__all__ = ["Ready", "Refused", "error_result", "permit", "prepare"]
+
+
+@dataclass(slots=True)
+class Ready(Generic[Ctx]):
+    """A call that may run.
+
+    Args:
+        call: As it is taken, its name repaired.
+        registration: The tool.
+        arguments: Validated.
+        original: As the model wrote it.
+        asks: Why somebody must agree first; None when nobody must.
+        repairs: What was mended.
+        is_modified: Whether an approver has given other arguments.
+    """
+
+    call: ToolCall
+    registration: Registration[Ctx]
+    arguments: dict[str, Any]
+    original: ToolCall
+    asks: str | None = None
+    repairs: tuple[ToolCallRepaired, ...] = ()
+    is_modified: bool = False
+
+
+@dataclass(slots=True)
+class Refused:
+    """A call that will not run, with the result that says why."""
+
+    call: ToolCall
+    result: ToolResult
+    repairs: tuple[ToolCallRepaired, ...] = ()
+
+
+def error_result(call: ToolCall, message: str) -> ToolResult:
+    """Return the error result of `call`."""
+    return ToolResult(call.id, encodable(message), tool_name=call.name, is_error=True)
+
+
+def prepare(
+    call: ToolCall,
+    registrations: Mapping[str, Registration[Ctx]],
+    policy: ExecutionPolicy,
+    permissions: Permissions | None = None,
+) -> Ready[Ctx] | Refused:
+    """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs."""
+    registration = registrations.get(call.name)
+    repairs: tuple[ToolCallRepaired, ...] = ()
+    original = call
+    if registration is None:
+        from toolkit.tools.repair import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend`
+
+        name = repair_name(call.name, registrations) if policy.name_repair else None
+        if name is None:
+            unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
+            return Refused(call, error_result(call, unknown.message))
+        repairs = (ToolCallRepaired(call_id=call.id, tool_name=name, kind="name", before=call.name, after=name),)
+        registration = registrations[name]
+        call = ToolCall(call.id, name, call.arguments, extra=call.extra)
+    try:
+        arguments = registration.parse_json(call.arguments)
+    except InvalidArgumentsError as error:
+        allowed = registration.options.argument_repair
+        if not (policy.argument_repair if allowed is None else allowed):
+            return Refused(call, error_result(call, error.message), repairs)
+        try:
+            arguments, more = _mend(call, registration, error)
+        except InvalidArgumentsError as final:
+            return Refused(call, error_result(call, final.message), repairs)
+        repairs += more
+    ready = Ready(call, registration, arguments, original, repairs=repairs)
+    if registration.options.requires_approval:
+        ready.asks = f"Tool '{call.name}' needs approval."
+    return ready if permissions is None else permit(ready, permissions)
+
+
+def _mend(
+    call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
+) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
+    """Read arguments that were refused once, or raise what the model should be told."""
+    from toolkit.tools.repair import repair_arguments  # noqa: PLC0415 - a twentieth of the import, and rarely needed
+
+    text = call.arguments
+    repairs: tuple[ToolCallRepaired, ...] = ()
+    if isinstance(error, MalformedJsonError):
+        mended = repair_arguments(text)
+        if mended is None:
+            raise error
+        repairs = (ToolCallRepaired(call_id=call.id, tool_name=call.name, kind="text", before=text, after=mended),)
+        text = mended
+        try:
+            return registration.parse_json(text), repairs
+        except MalformedJsonError:
+            raise error from None
+        except InvalidArgumentsError as still_wrong:
+            error = still_wrong
+    decoded = decode_strings(registration.arguments, json.loads(text or "{}"))
+    if decoded is None:
+        raise error
+    after = json.dumps(decoded, ensure_ascii=False)
+    repair = ToolCallRepaired(call_id=call.id, tool_name=call.name, kind="values", before=text, after=after)
+    return registration.arguments.parse(decoded), (*repairs, repair)
+
+
+def permit(ready: Ready[Ctx], permissions: Permissions) -> Ready[Ctx] | Refused:
+    """Apply the rules to the arguments: refuse the call, note why somebody must agree, or leave it as it is."""
+    plain: dict[str, Any] = json.loads(ready.registration.arguments.dump_json(ready.arguments))
+    decision = permissions.decide(ready.call.name, plain)
+    if decision.action == "deny":
+        return Refused(ready.call, error_result(ready.call, ToolDeniedError(decision.reason).message), ready.repairs)
+    if decision.action == "ask":
+        ready.asks = decision.reason
+    return ready

@@ -1,0 +1,244 @@
+"""The last stages of a call: run it, then finish it: its output becomes the result that the model reads.
+
+Whatever a tool raises becomes an error result here and nowhere else; only the cancellation of the caller, and what is
+no `Exception`, pass out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any, Literal, cast
+
+import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
+from toolkit.errors import ToolError, ToolUsageLimitExceededError
+from toolkit.tools.authorize import answer_of
+from toolkit.tools.backend import (
+    AsyncioCancelledError,
+    CancellationMark,
+    cancellation_mark,
+    is_own_cancellation,
+)
+from toolkit.tools.caching import Cache, cache_key
+from toolkit.tools.context import ToolContext
+from toolkit.tools.events import ToolExecutionEnd, ToolExecutionStart
+from toolkit.tools.gates import keyed_lock, limiter
+from toolkit.tools.handler import Ctx, Registration
+from toolkit.tools.limits import limit_text
+from toolkit.tools.output import ToolOutput, dump_output, encodable, load_output, to_output, words_of
+from toolkit.tools.policy import ExecutionPolicy
+from toolkit.tools.prepare import Ready
+from toolkit.tools.retry import run_with_retry
+
+__all__ = ["describe_error", "run"]
+
+_logger = logging.getLogger("toolkit.tools")
+
+
+def describe_error(error: BaseException) -> str:
+    """Return what a model reads of an error: a `ToolError` as written, another as ``Type: message``; never empty."""
+    if isinstance(error, ToolError):
+        return encodable(error.message)
+    name = type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return f"{name}: " + "; ".join(describe_error(inner) for inner in group.exceptions)
+    text = words_of(error)
+    return f"{name}: {text}" if text and text != name else f"{name} (it gave no message)"
+
+
+async def run(
+    ready: Ready[Ctx],
+    state: Ctx,
+    policy: ExecutionPolicy,
+    *,
+    depth: int = 0,
+    keep: Callable[[str, ToolResult], None] | None = None,
+) -> ToolResult:
+    """Run a call that may run, and give its result; all that a tool raises becomes an error result.
+
+    `keep` is given the call's id and its result the moment that is there: telling of it waits for others, and a
+    cancellation that comes meanwhile must not undo what has been done.
+    """
+    call, registration, observer = ready.call, ready.registration, policy.observer
+    context = ToolContext(
+        state,
+        call_id=call.id,
+        tool_name=call.name,
+        depth=depth,
+        metadata=policy.metadata,
+        sync_workers=policy.sync_workers,
+        observer=observer,
+    )
+    began = 0.0
+    if observer is not None:
+        began = time.perf_counter()
+        await observer.emit(ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=ready.arguments))
+    mark = cancellation_mark()
+    is_cached = False
+    try:
+        if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
+            output, is_cached = await _guarded(ready, context, policy)
+        else:
+            output = await registration.execute(ready.arguments, context)
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
+        output = _failure(call.name, error)
+    except AsyncioCancelledError as error:
+        output = await _cancelled(call.name, error, mark, context)
+    context.close()
+    whole, limited = _results(ready, output, policy)
+    if keep is not None:
+        keep(call.id, limited)
+    if observer is not None or policy.after is not None:
+        await _tell_end(call, whole, policy, began=began, is_cached=is_cached)
+    return limited
+
+
+async def _cancelled(
+    name: str, error: AsyncioCancelledError, mark: CancellationMark, context: ToolContext[Any] | None = None
+) -> ToolOutput:
+    """Tell a cancellation that the tool raised by itself from one that the caller was given, which goes on."""
+    if is_own_cancellation(mark):
+        return _failure(name, error)
+    if context is not None:
+        context.abandon()
+    # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
+    await checkpoint_if_cancelled()
+    raise error
+
+
+def _results(ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy) -> tuple[ToolResult, ToolResult]:
+    """Return the result of a call: the whole of it, and as far as the model may read it."""
+    call, registration = ready.call, ready.registration
+    if type(output) is not ToolOutput or output.is_error:
+        output = _with_reason(to_output(output))
+    result = ToolResult(
+        call.id,
+        output.content,
+        tool_name=call.name,
+        is_error=output.is_error,
+        result_as_answer=(output.result_as_answer or registration.options.result_as_answer) and not output.is_error,
+        child_loop_id=output.child_loop_id,
+        details=output.details,
+    )
+    return result, _limited(result, registration, policy)
+
+
+def _with_reason(output: ToolOutput) -> ToolOutput:
+    """Return an output that, if it is an error, says something."""
+    if not output.is_error or output.text.strip():
+        return output
+    reason = "The tool failed and gave no reason."
+    blocks = () if isinstance(output.content, str) else output.content
+    return replace(output, content=(TextBlock(reason), *blocks) if blocks else reason)
+
+
+def _failure(name: str, error: BaseException) -> ToolOutput:
+    if not isinstance(error, ToolError):
+        _logger.debug("tool %s raised", name, exc_info=error)
+    return ToolOutput.error(describe_error(error))
+
+
+async def _tell_end(
+    call: ToolCall, result: ToolResult, policy: ExecutionPolicy, *, began: float, is_cached: bool
+) -> None:
+    if policy.observer is not None:
+        await policy.observer.emit(
+            ToolExecutionEnd(
+                call_id=call.id,
+                tool_name=call.name,
+                result=result,
+                duration=time.perf_counter() - began,
+                is_cached=is_cached,
+            )
+        )
+    if policy.after is None:
+        return
+    try:
+        await answer_of(policy.after(call.name, call.id, result.is_error), policy.hook_timeout)
+    except Exception:
+        _logger.exception("after_tool_execution raised for %s; the result stands", call.name)
+
+
+def _limited(result: ToolResult, registration: Registration[Any], policy: ExecutionPolicy) -> ToolResult:
+    """Return the result with its text cut to what the model may read."""
+    most = registration.max_output_chars or policy.max_output_chars
+    if most is None or (len(result.content) <= most and isinstance(result.content, str)):
+        return result
+    keep = registration.options.keep_output or policy.keep_output
+    if isinstance(result.content, str):
+        return replace(result, content=_cut(result.content, most, keep, policy))
+    if len(result.text) <= most:
+        return result
+    blocks: list[ContentBlock] = []
+    for block in result.content:
+        if isinstance(block, TextBlock):
+            # What is left goes to the texts in their order; the last ones may keep a single character.
+            left = max(1, most)
+            most -= len(block.text)
+            blocks.append(TextBlock(_cut(block.text, left, keep, policy)) if len(block.text) > left else block)
+        else:
+            blocks.append(block)
+    return replace(result, content=tuple(blocks))
+
+
+def _cut(text: str, most: int, keep: Literal["head", "tail", "both"], policy: ExecutionPolicy) -> str:
+    reference = None if policy.results is None else policy.results.put(text)
+    return limit_text(text, most, keep, reference=reference)
+
+
+# what only some tools ask for
+
+
+async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
+    """Run under cache, usage limit, locks, retry and timeout; say whether the output came from the cache."""
+    registration, arguments = ready.registration, ready.arguments
+    options = registration.options
+    key = None
+    if policy.cache is not None and options.should_cache is not False:
+        key = cache_key(registration.name, registration.arguments.dump_json(arguments))
+        kept = await _kept(policy.cache, key)
+        if kept is not None:
+            return kept, True
+    if not registration.counter.claim():
+        raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
+    timeout = options.timeout or policy.tool_timeout
+    if options.lock is None and options.concurrency is None:
+        output = await run_with_retry(registration, arguments, context, timeout)
+    else:
+        async with AsyncExitStack() as gates:
+            if options.lock is not None:
+                await gates.enter_async_context(keyed_lock(registration.tool, options.lock(arguments)))
+            if options.concurrency is not None:
+                await gates.enter_async_context(limiter(registration.tool, options.concurrency))
+            output = await run_with_retry(registration, arguments, context, timeout)
+    if key is not None and policy.cache is not None:
+        try:
+            if _is_cacheable(output, arguments, options.should_cache):
+                # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
+                with anyio.move_on_after(policy.hook_timeout, shield=True):
+                    await policy.cache.set(key, dump_output(output))
+        except Exception:
+            _logger.exception("the output of %s could not be cached; it stands", registration.name)
+    return output, False
+
+
+async def _kept(cache: Cache, key: str) -> ToolOutput | None:
+    try:
+        kept = await cache.get(key)
+        return None if kept is None else load_output(kept)
+    except Exception:
+        _logger.exception("a cache failed, which counts as a miss")
+        return None
+
+
+def _is_cacheable(output: ToolOutput, arguments: dict[str, Any], should_cache: Any) -> bool:
+    if output.is_error or not output.content or output.is_nothing:
+        return False
+    return bool(should_cache(arguments, output)) if callable(should_cache) else True
