@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -14,6 +14,7 @@ from toolkit import (
     Abort,
     AssistantMessage,
     Cache,
+    ConfigurationError,
     Defer,
     Deny,
     MemoryCache,
@@ -154,8 +155,15 @@ async def test_a_near_miss_of_a_name_is_taken_unless_that_is_off_and_never_outsi
 
     registry = ToolRegistry([get_weather, other])
     assert (await registry.execute(call("getWeather"))).text == "sunny"
-    assert (await registry.execute(call("get_wether"))).text == "sunny"
-    assert (await registry.without(["get_weather"]).execute(call("get_wether"))).is_error
+    assert (await registry.execute(call("getWeather"), name_repair=False)).is_error
+    (refused,) = await registry.execute_all([call("getWeather")], name_repair=False)
+    assert refused.is_error
+    wrong = await registry.execute(call("get_wether"))
+    assert wrong.text.startswith("Unknown tool: get_wether. Did you mean get_weather")
+    assert (await registry.execute(call("get_wether"), name_repair="similar")).text == "sunny"
+    assert (await registry.without(["get_weather"]).execute(call("get_wether"), name_repair="similar")).is_error
+    with pytest.raises(ConfigurationError, match="name_repair must be True or False or 'similar'"):
+        await registry.execute(call("getWeather"), name_repair=cast("Any", "always"))
     result = await tool_loop(
         ScriptedProvider([call("getWeather"), "ok"]), registry, "go", config=ToolLoopConfig(name_repair=False)
     )

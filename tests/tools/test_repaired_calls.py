@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,44 @@ async def test_an_approver_sees_the_repaired_call_and_the_original_and_events_te
         ("name", "delete_file", "deleteFile", "delete_file"),
         ("text", "delete_file", call.arguments, '{"path": "/tmp/x", "tries": "2"}'),
     ]
+
+
+@tool
+async def delete_files() -> str:
+    """Delete all files."""
+    return "all"
+
+
+@tool
+async def delete_one(path: str = "") -> str:
+    """Delete a file."""
+    return "one"
+
+
+@pytest.mark.parametrize("similar", [True, False])
+@pytest.mark.parametrize("written", ["delete_files", "deleteFiles", "functions.delete_files"])
+@pytest.mark.parametrize("scope", ["without", "only", "where", "nested", "union", "widened", "unregistered"])
+async def test_a_name_that_a_scope_has_left_out_never_runs_another_tool(
+    scope: str, written: str, similar: bool
+) -> None:
+    whole = ToolRegistry([delete_files, delete_one]).renamed({"delete_one": "delete_file"})
+    scopes: dict[str, Callable[[], ToolRegistry]] = {
+        "without": lambda: whole.without(["delete_files"]),
+        "only": lambda: whole.only(["delete_file"]),
+        "where": lambda: whole.where(lambda registration: registration.name != "delete_files"),
+        "nested": lambda: whole.without(["delete_files"]).configured(timeout=5).prefixed("").renamed({}),
+        "union": lambda: ToolRegistry([delete_one]) | whole.without(["delete_files"]),
+        "widened": lambda: whole.without(["delete_files"]).widened(object),
+        "unregistered": lambda: _unregistered(whole.only(whole.names)),
+    }
+    config = ToolLoopConfig(name_repair="similar") if similar else ToolLoopConfig()
+    (result,) = await results_of(ToolCall("1", written, "{}"), scopes[scope](), config)
+    assert result.text.startswith("Unknown tool")
+
+
+def _unregistered(registry: ToolRegistry) -> ToolRegistry:
+    registry.unregister("delete_files")
+    return registry
 
 
 async def test_rules_judge_the_repaired_name_and_the_repaired_arguments() -> None:

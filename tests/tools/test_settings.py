@@ -161,7 +161,7 @@ LOOP_CASES: list[tuple[dict[str, Any], str]] = [
     ({"cache": {}}, "cache must have 'get' and 'set', such as a MemoryCache(), not a dict"),
     ({"steering": []}, "steering must be a Steering or None, not a list"),
     ({"sync_workers": 0}, "sync_workers must be 1 or more, not 0"),
-    ({"name_repair": "no"}, "name_repair must be True or False, not 'no'"),
+    ({"name_repair": "no"}, "name_repair must be True or False or 'similar', not 'no'"),
     ({"output_mode": "json"}, "output_mode must be 'tool' or 'native', not 'json'"),
 ]
 

@@ -19,7 +19,7 @@ from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
 from toolkit.tools.approval import ApprovalHook
 from toolkit.tools.caching import Cache
-from toolkit.tools.policy import AfterToolExecution, BeforeToolExecution, ExecutionPolicy
+from toolkit.tools.policy import AfterToolExecution, BeforeToolExecution, ExecutionPolicy, NameRepair
 from toolkit.tools.results import ResultStore
 from toolkit.tools.settings import FUNCTION, Kind, check_backoff, check_setting, check_settings, shown, to_seconds
 
@@ -153,7 +153,10 @@ class ToolLoopConfig(Generic[Out]):
         max_output_chars: The longest text of a result that the model reads; None cuts nothing.
         keep_output: Which part of a longer text that is: its start, its end, or some of both.
         result_store: Where the whole of a longer text is kept, so that `read_result` can give it.
-        name_repair: Whether a near miss of a tool's name is taken as that name.
+        name_repair: Which names that are not there are taken for one that is. True takes the one tool whose name has
+            the same letters: case and separators may differ, quotes or a namespace may stand round or before it.
+            ``similar`` takes also the single most similar name, other letters or not; False takes none. A name that
+            a scope has left out is never taken for another.
         argument_repair: Whether malformed arguments are mended where that is no guess.
         metadata: For `ToolContext.metadata`.
         sync_workers: How many worker threads, for tools that are not async, may run at once on this event loop, all
@@ -192,7 +195,7 @@ class ToolLoopConfig(Generic[Out]):
     max_output_chars: int | None = 32_000
     keep_output: Literal["head", "tail", "both"] = "both"
     result_store: ResultStore | None = None
-    name_repair: bool = True
+    name_repair: NameRepair = True
     argument_repair: bool = True
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
     sync_workers: int = 40
@@ -252,7 +255,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "max_output_chars": (int, None),
     "keep_output": ("head", "tail", "both"),
     "result_store": (ResultStore, None),
-    "name_repair": (bool,),
+    "name_repair": (bool, "similar"),
     "argument_repair": (bool,),
     "metadata": (Mapping,),
     "sync_workers": (int,),

@@ -332,7 +332,7 @@ class Driver(Generic[Ctx, Out]):
     def _take_up(self, saved: SavedLoop) -> None:
         """Prepare the open calls of a saved loop again; what was decided or awaited then must still be the same."""
         for call in self.state.open_calls:
-            prepared = prepare(call, self._registrations(), self._policy, self._registry.permissions)
+            prepared = self._prepared([call])[0]
             if isinstance(prepared, Refused):
                 raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
             binding = saved.bindings.get(call.id)
@@ -547,8 +547,9 @@ class Driver(Generic[Ctx, Out]):
 
     def _prepared(self, calls: Sequence[ToolCall]) -> list[Ready[Ctx] | Refused]:
         """Prepare all calls of the turn, before anybody is asked about any and any runs."""
-        policy, registrations, permissions = self._policy, self._registrations(), self._registry.permissions
-        return [prepare(call, registrations, policy, permissions) for call in calls]
+        policy, registrations, registry = self._policy, self._registrations(), self._registry
+        permissions, hidden = registry.permissions, registry.hidden_names
+        return [prepare(call, registrations, policy, permissions, hidden_names=hidden) for call in calls]
 
     async def _decide(self, calls: Sequence[Ready[Ctx] | Refused]) -> None:
         """Ask the guards about each call, in call order."""

@@ -154,6 +154,7 @@ class ToolUsage(Generic[Ctx]):
         self._last: tuple[str, str] | None = None
         self._calls = 0
         self._policy = ExecutionPolicy(
+            name_repair="similar",
             cache=cache,
             approve=approve,
             observer=_Emitter(self._emit),
@@ -203,7 +204,7 @@ class ToolUsage(Generic[Ctx]):
             ToolUsageError: There is none; the message names those that there are.
         """
         names = self.registry.names
-        tool = self.registry.get(repair_name(name, names) or "")
+        tool = self.registry.get(repair_name(name, names, similar=True, hidden=self.registry.hidden_names) or "")
         if tool is None:
             raise ToolUsageError(ToolNotFoundError(name, names, nearest_names(name, names)).message)
         return tool
@@ -253,7 +254,10 @@ class ToolUsage(Generic[Ctx]):
         return self._reminding(await self._used(call))
 
     async def _used(self, call: ToolCall) -> ToolResult:
-        prepared = prepare(call, self.registry.registrations, self._policy, self.registry.permissions)
+        registry = self.registry
+        prepared = prepare(
+            call, registry.registrations, self._policy, registry.permissions, hidden_names=registry.hidden_names
+        )
         for repair in prepared.repairs:
             self._emit(repair)
         if isinstance(prepared, Refused):

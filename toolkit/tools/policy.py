@@ -12,10 +12,13 @@ from toolkit.tools.caching import Cache
 from toolkit.tools.events import Observer
 from toolkit.tools.results import ResultStore
 
-__all__ = ["AfterToolExecution", "BeforeToolExecution", "ExecutionPolicy"]
+__all__ = ["AfterToolExecution", "BeforeToolExecution", "ExecutionPolicy", "NameRepair"]
 
 BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool]]
 """Given tool name, call id and arguments; False skips the call. Raising skips it too."""
+
+NameRepair: TypeAlias = Literal["similar"] | bool
+"""Which names that are not there are taken for one that is; see `ToolLoopConfig`."""
 
 AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
 """Given tool name, call id and whether it failed. Raising changes nothing."""
@@ -28,7 +31,8 @@ class ExecutionPolicy:
     Args:
         tool_timeout: Seconds for one run of a tool that has no timeout of its own.
         max_output_chars: The longest text that the model reads.
-        name_repair: Whether a near miss of a tool's name is taken as that name.
+        name_repair: Whether a tool's name is taken in another spelling of the same letters, or also, by ``similar``,
+            with other letters.
         argument_repair: Whether malformed arguments are mended.
         keep_output: Which part of a longer text that is.
         results: Where the whole of a longer text is kept, for `read_result`.
@@ -44,7 +48,7 @@ class ExecutionPolicy:
 
     tool_timeout: float | None = None
     max_output_chars: int | None = 32_000
-    name_repair: bool = True
+    name_repair: NameRepair = True
     argument_repair: bool = True
     keep_output: Literal["head", "tail", "both"] = "both"
     results: ResultStore | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 from toolkit.chat import ToolCall, ToolResult
@@ -63,15 +63,23 @@ def prepare(
     registrations: Mapping[str, Registration[Ctx]],
     policy: ExecutionPolicy,
     permissions: Permissions | None = None,
+    *,
+    hidden_names: Collection[str] = (),
 ) -> Ready[Ctx] | Refused:
-    """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs."""
+    """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs.
+
+    `hidden_names` are those of tools that a scope has left out: no repair makes another tool of one.
+    """
     registration = registrations.get(call.name)
     repairs: tuple[ToolCallRepaired, ...] = ()
     original = call
     if registration is None:
         from toolkit.tools.repair import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend`
 
-        name = repair_name(call.name, registrations) if policy.name_repair else None
+        name: str | None = None
+        if policy.name_repair is not False:
+            similar = policy.name_repair == "similar"
+            name = repair_name(call.name, registrations, similar=similar, hidden=hidden_names)
         if name is None:
             unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
             return Refused(call, error_result(call, unknown.message))

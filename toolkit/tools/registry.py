@@ -22,7 +22,7 @@ from toolkit.tools.linting import Finding, lint
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptionKeywords, made_options
 from toolkit.tools.permissions import Permissions
-from toolkit.tools.policy import ExecutionPolicy
+from toolkit.tools.policy import ExecutionPolicy, NameRepair
 from toolkit.tools.prepare import Refused, error_result, prepare
 from toolkit.tools.run import run
 from toolkit.tools.settings import FUNCTION, check_setting, shown
@@ -80,6 +80,8 @@ class ToolRegistry(Generic[Ctx]):
     ) -> None:
         self._registrations: dict[str, Registration[Ctx]] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
+        # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
+        self.hidden_names: frozenset[str] = frozenset()
         self.permissions = permissions
         check_setting("the permissions of a registry", permissions, Permissions, None)
         if tools is not None and not isinstance(cast("object", tools), Iterable):
@@ -133,6 +135,7 @@ class ToolRegistry(Generic[Ctx]):
         self._known(name)
         del self._registrations[name]
         self._definitions = None
+        self.hidden_names |= {name}
 
     def get(self, name: str) -> Tool[Ctx] | None:
         """Return the tool of that name, or None."""
@@ -185,20 +188,36 @@ class ToolRegistry(Generic[Ctx]):
         *,
         approve: ApprovalHook | None = None,
         observer: Observer | None = None,
+        name_repair: NameRepair = True,
     ) -> ToolResult: ...
     @overload
     async def execute(
-        self, call: ToolCall, ctx: Ctx, *, approve: ApprovalHook | None = None, observer: Observer | None = None
+        self,
+        call: ToolCall,
+        ctx: Ctx,
+        *,
+        approve: ApprovalHook | None = None,
+        observer: Observer | None = None,
+        name_repair: NameRepair = True,
     ) -> ToolResult: ...
     async def execute(
-        self, call: ToolCall, ctx: Any = None, *, approve: ApprovalHook | None = None, observer: Observer | None = None
+        self,
+        call: ToolCall,
+        ctx: Any = None,
+        *,
+        approve: ApprovalHook | None = None,
+        observer: Observer | None = None,
+        name_repair: NameRepair = True,
     ) -> ToolResult:
         """Run one call and return its result; whatever the model did wrong is in the result, never raised.
 
         The same rules hold as in a loop: repair, validation, permissions, limits. What asks for approval is denied
-        unless `approve` is given, which is then asked about every call. `observer` takes its events.
+        unless `approve` is given, which is then asked about every call. `observer` takes its events, and `name_repair`
+        is that of `ToolLoopConfig`.
         """
-        return await self._execute(call, ctx, ExecutionPolicy(approve=approve, observer=observer))
+        check_setting("name_repair", name_repair, bool, "similar")
+        policy = ExecutionPolicy(approve=approve, observer=observer, name_repair=name_repair)
+        return await self._execute(call, ctx, policy)
 
     @overload
     async def execute_all(
@@ -208,10 +227,17 @@ class ToolRegistry(Generic[Ctx]):
         *,
         limit: int | None = None,
         approve: ApprovalHook | None = None,
+        name_repair: NameRepair = True,
     ) -> list[ToolResult]: ...
     @overload
     async def execute_all(
-        self, calls: Sequence[ToolCall], ctx: Ctx, *, limit: int | None = None, approve: ApprovalHook | None = None
+        self,
+        calls: Sequence[ToolCall],
+        ctx: Ctx,
+        *,
+        limit: int | None = None,
+        approve: ApprovalHook | None = None,
+        name_repair: NameRepair = True,
     ) -> list[ToolResult]: ...
     async def execute_all(
         self,
@@ -220,6 +246,7 @@ class ToolRegistry(Generic[Ctx]):
         *,
         limit: int | None = None,
         approve: ApprovalHook | None = None,
+        name_repair: NameRepair = True,
     ) -> list[ToolResult]:
         """Run several calls at once and return their results in the order of the calls.
 
@@ -228,8 +255,10 @@ class ToolRegistry(Generic[Ctx]):
             ctx: The application's context.
             limit: How many run at once; None runs all, 1 runs them in turn.
             approve: As for `execute`.
+            name_repair: As for `execute`.
         """
-        policy = ExecutionPolicy(approve=approve)
+        check_setting("name_repair", name_repair, bool, "similar")
+        policy = ExecutionPolicy(approve=approve, name_repair=name_repair)
         results: dict[int, ToolResult] = {}
 
         async def execute(position: int, call: ToolCall) -> None:
@@ -239,7 +268,7 @@ class ToolRegistry(Generic[Ctx]):
         return [results[position] for position in range(len(calls))]
 
     async def _execute(self, call: ToolCall, ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
-        prepared = prepare(call, self._registrations, policy, self.permissions)
+        prepared = prepare(call, self._registrations, policy, self.permissions, hidden_names=self.hidden_names)
         if isinstance(prepared, Refused):
             return prepared.result
         verdict = await authorize(prepared, policy, self.permissions)
@@ -351,6 +380,7 @@ class ToolRegistry(Generic[Ctx]):
             if name not in mine or mine[name].tool is not registration.tool
         ]
         joined = self._scope([*mine.values(), *new])
+        joined.hidden_names |= other.hidden_names
         if other.permissions is not None and other.permissions is not self.permissions:
             if self.permissions is not None:
                 raise ConfigurationError("both registries have permissions: set those of the union yourself")
@@ -364,11 +394,13 @@ class ToolRegistry(Generic[Ctx]):
         """
         other = cast("ToolRegistry[Other]", type(self)())
         other.permissions = self.permissions
+        other.hidden_names = self.hidden_names
         other._registrations.update(self._registrations)
         return other
 
     def _scope(self, registrations: Iterable[Registration[Ctx]]) -> Self:
         scope = type(self)(permissions=self.permissions)
+        scope.hidden_names = self.hidden_names | self._registrations.keys()
         for registration in registrations:
             if registration.name in scope._registrations:
                 raise DuplicateToolError(registration.name)

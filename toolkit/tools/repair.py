@@ -25,25 +25,75 @@ _DEEPEST = 100
 _MOST_ENCODINGS = 3
 
 
-def repair_name(name: str, available: Collection[str]) -> str | None:
+def repair_name(
+    name: str, available: Collection[str], *, similar: bool = False, hidden: Collection[str] = ()
+) -> str | None:
     """Return the one name of `available` that `name` must mean, or None.
 
-    That is the name itself; else the only one that differs in case and separators alone; else the single most similar
-    one, with a `difflib.SequenceMatcher` ratio above 0.85. Where two fit equally well it is neither.
+    That is the name itself; else the only one of the same letters. Case, separators and camelCase may differ, quotes
+    or brackets may stand round it, a namespace or ``functions.`` before it, and it may stand there twice. As little as
+    possible is taken away, and where two names fit equally well it is neither.
+
+    Args:
+        name: As a model wrote it.
+        available: What there is.
+        similar: Whether other letters are taken too: then the single most similar name counts, with a
+            `difflib.SequenceMatcher` ratio above 0.85.
+        hidden: Names that are there elsewhere. What is one of them, or fits one of them as well, means nothing here.
     """
     if name in available:
         return name
-    plain = plain_name(name)
-    same = [other for other in available if plain_name(other) == plain] if plain else []
-    if same:
-        return same[0] if len(same) == 1 else None
+    if name in hidden or len(name) > _LONGEST_NAME:
+        return None
+    everything = {*available, *hidden}
+    by_letters: dict[str, list[str]] = {}
+    for other in everything:
+        by_letters.setdefault(_letters(other), []).append(other)
+    for reading in _readings(name):
+        found = by_letters.get(reading)
+        if found is not None:
+            return found[0] if len(found) == 1 and found[0] in available else None
+    if not similar:
+        return None
     best, highest = [""], _SIMILAR
-    for other, ratio in _ratios(name, available):
+    for other, ratio in _ratios(name, everything):
         if ratio > highest:
             best, highest = [other], ratio
         elif ratio == highest:
             best.append(other)
-    return best[0] if len(best) == 1 and best[0] else None
+    return best[0] if len(best) == 1 and best[0] in available else None
+
+
+_AROUND = " \t\r\n\"'`\u2018\u2019\u201c\u201d*[](){}<>"
+_SEPARATORS = re.compile(r"[\s_.:/-]+")
+_NAMESPACE = re.compile(r"[.:/]+|__+")
+
+
+def _readings(name: str) -> Iterator[str]:
+    """Yield the letters that a name may mean, those of which the least is taken away first."""
+    name = name.strip(_AROUND)
+    starts = [0, *(match.end() for match in _NAMESPACE.finditer(name))]
+    for start in starts:
+        letters = _letters(name[start:])
+        half = letters[: len(letters) // 2]
+        if letters:
+            yield letters
+        if half and letters == half * 2:
+            yield half
+
+
+def _letters(name: str) -> str:
+    """Return a name without its case and separators, "" where it has other signs; digits stay as far apart as they are.
+
+    ``read_v1_2`` is not ``read_v12``.
+    """
+    parts = [part for part in _SEPARATORS.split(name.casefold()) if part]
+    if not all(part.isalnum() for part in parts):
+        return ""
+    joined = ""
+    for part in parts:
+        joined += f"_{part}" if joined[-1:].isdigit() and part[0].isdigit() else part
+    return joined
 
 
 def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[str, ...]:
