@@ -152,6 +152,32 @@ async def test_messages_may_be_edited_between_turns() -> None:
     validate_transcript(handle.messages)
 
 
+async def test_a_message_is_edited_by_putting_another_in_its_place() -> None:
+    provider = ScriptedProvider([say("a"), "done"])
+    handle = ToolLoopHandle(provider, TOOLS, "my card is 4111")
+    turn = await handle.next_turn()
+    assert isinstance(turn, Yielded)
+    turn.messages[0] = UserMessage("my card is [redacted]")
+    await handle.next_turn()
+    assert [request.messages[0].content for request in provider.requests] == [
+        "my card is 4111",
+        "my card is [redacted]",
+    ]
+
+
+async def test_a_transcript_that_was_emptied_is_refused_where_the_next_request_would_ask_nothing() -> None:
+    provider = ScriptedProvider([say("a"), "done"])
+    handle = ToolLoopHandle(provider, TOOLS, "go")
+    await handle.next_turn()
+    handle.messages.clear()
+    with pytest.raises(TranscriptError, match="the transcript is empty"):
+        await handle.next_turn()
+    assert len(provider.requests) == 1
+    handle.resume(InjectMessages((UserMessage("again"),)))
+    assert isinstance(await handle.next_turn(), Completed)
+    assert [message.text for message in handle.messages] == ["again", "done"]
+
+
 async def test_a_failure_is_an_outcome_that_stays() -> None:
     handle = stepped(say("a"), ProviderError("scripted", "broken"))
     await handle.next_turn()

@@ -3,7 +3,9 @@
 import gc
 import json
 import weakref
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,11 +15,15 @@ from toolkit import (
     ChatRequest,
     ConfigurationError,
     ImageBlock,
+    TextBlock,
+    ToolCall,
     ToolDefinition,
     ToolResult,
     UserMessage,
 )
+from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
+from toolkit.providers.google.encode import GenerateEncoder
 from toolkit.providers.openai.chat.encode import ChatEncoder
 from toolkit.providers.openai.responses.encode import ResponsesEncoder
 
@@ -121,3 +127,28 @@ def test_a_growing_conversation_is_said_as_if_it_were_new(encoder: type[ChatEnco
         messages.append(ToolResult(f"c{number}", (ImageBlock(b"png"),) if number % 3 == 0 else "text"))
         request = ChatRequest(messages=messages, tools=tools)
         assert kept.encode(request, streams=True) == encoder(model="m", defaults={}).encode(request, streams=True)
+
+
+ENCODERS: list[Callable[[ChatRequest], bytes]] = [
+    partial(ChatEncoder(model="m", defaults={}).encode, streams=True),
+    partial(ResponsesEncoder(model="m", defaults={}).encode, streams=True),
+    partial(MessagesEncoder(model="m", defaults={}, cache="5m").encode, streams=True),
+    partial(GenerateEncoder(model="m", defaults={}).body, settings={}),
+]
+
+
+@pytest.mark.parametrize(
+    "encode",
+    ENCODERS,
+    ids=["chat", "responses", "anthropic", "google"],
+)
+def test_a_message_that_was_put_in_the_place_of_another_is_what_is_sent(
+    encode: Callable[[ChatRequest], bytes],
+) -> None:
+    call = ToolCall("c", "f", "{}")
+    messages: list[Any] = [UserMessage("card 4111"), AssistantMessage([call]), ToolResult("c", "card 4111")]
+    request = ChatRequest(messages=messages, tools=[ToolDefinition(name="f", description="", parameters={})])
+    assert encode(request).count(b"4111") == 2
+    messages[0] = replace(messages[0], content="[redacted]")
+    messages[2] = replace(messages[2], content=(TextBlock("[redacted]"),))
+    assert b"4111" not in encode(request)

@@ -15,6 +15,7 @@ from toolkit import (
     ToolLoopHandle,
     ToolLoopResult,
     ToolRegistry,
+    UserMessage,
     Yielded,
     tool_from_schema,
     tool_from_schema_with_ctx,
@@ -38,6 +39,11 @@ async def handles(provider: ScriptedProvider) -> None:
     match turn:
         case Yielded():
             assert_type(turn.assistant_text, str | None)
+            # A message is edited by putting another in its place.
+            turn.messages[0] = UserMessage("hidden")
+            turn.messages[0].content = "hidden"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+            turn.tool_calls[0].arguments = "{}"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+            turn.results[0].is_error = False  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
         case Completed():
             assert_type(turn.result.output, int | None)
         case Failed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import Any, Literal, TypeAlias
 
@@ -93,7 +94,7 @@ class ReasoningBlock:
     type: Literal["reasoning"] = "reasoning"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """What the model asked for.
 
@@ -108,7 +109,7 @@ class ToolCall:
     name: str
     arguments: str
     _: KW_ONLY
-    extra: dict[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None
     type: Literal["call"] = "call"
 
 

@@ -1,4 +1,8 @@
-"""Messages and transcripts: what is said, in order, and how it becomes JSON and comes back."""
+"""Messages and transcripts: what is said, in order, and how it becomes JSON and comes back.
+
+A message never changes once it is made. A transcript is a list of them: to edit it, put another message in the place
+of one, such as ``messages[0] = replace(messages[0], content="...")``.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +52,7 @@ class SystemMessage:
         return self.content
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class UserMessage:
     """What the user said: text, or blocks."""
 
@@ -56,13 +60,18 @@ class UserMessage:
     _: KW_ONLY
     role: Literal["user"] = "user"
 
+    def __post_init__(self) -> None:
+        content: object = self.content
+        if isinstance(content, list):  # which its owner could change later
+            object.__setattr__(self, "content", tuple(cast("list[ContentBlock]", content)))
+
     @property
     def text(self) -> str:
         """The text in it."""
         return text_of(self.content)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AssistantMessage:
     """What the model said: text, reasoning, and the calls it asked for, in its order.
 
@@ -77,10 +86,9 @@ class AssistantMessage:
         self, content: str | Iterable[AssistantContent] = (), *, role: Literal["assistant"] = "assistant"
     ) -> None:
         if isinstance(content, str):
-            self.content = (TextBlock(content),) if content else ()
-        else:
-            self.content = tuple(content)
-        self.role = role
+            content = (TextBlock(content),) if content else ()
+        object.__setattr__(self, "content", tuple(content))
+        object.__setattr__(self, "role", role)
 
     @property
     def text(self) -> str:
@@ -93,7 +101,7 @@ class AssistantMessage:
         return tuple([block for block in self.content if isinstance(block, ToolCall)])
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """What a tool gave, with its call's id: the message that goes back to the model.
 
@@ -116,6 +124,11 @@ class ToolResult:
     child_loop_id: str | None = None
     details: Any = field(default=None, compare=False)
     role: Literal["tool"] = "tool"
+
+    def __post_init__(self) -> None:
+        content: object = self.content
+        if isinstance(content, list):  # which its owner could change later
+            object.__setattr__(self, "content", tuple(cast("list[ContentBlock]", content)))
 
     @property
     def text(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from toolkit.chat.content import ToolCall
 from toolkit.chat.definition import ToolDefinition
@@ -34,9 +34,9 @@ class ResponseFormat:
     name: str = "answer"
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: each loop makes one, and that would take three times as long
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """Everything that one request to a model says. It is not changed once it is made.
+    """Everything that one request to a model says.
 
     Args:
         messages: The transcript. It may be a live list: read it during the call, keep no reference to it.
@@ -67,7 +67,7 @@ class ChatRequest:
     options: Mapping[str, Any] = field(default_factory=_nothing)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What requests cost, in tokens; adding two gives the sum.
 
@@ -93,27 +93,23 @@ class Usage:
     @staticmethod
     def total(usages: Iterable[Usage]) -> Usage:
         """Return the sum."""
-        total = Usage()
+        sums: dict[str, float] = {"input_tokens": 0, "output_tokens": 0}
         for usage in usages:
-            total.add(usage)
-        return total
-
-    def add(self, other: Usage) -> None:
-        """Add another to this one, in place."""
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        if other.reasoning_tokens is other.cache_read_tokens is other.cache_write_tokens is other.cost is None:
-            return
-        for name in _OPTIONAL:
-            more = getattr(other, name)
-            if more is not None:
-                setattr(self, name, (getattr(self, name) or 0) + more)
+            sums["input_tokens"] += usage.input_tokens
+            sums["output_tokens"] += usage.output_tokens
+            if usage.reasoning_tokens is usage.cache_read_tokens is usage.cache_write_tokens is usage.cost is None:
+                continue
+            for name in _OPTIONAL:
+                more = getattr(usage, name)
+                if more is not None:
+                    sums[name] = sums.get(name, 0) + more
+        return Usage(**cast("dict[str, Any]", sums))
 
 
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatResponse:
     """One answer of a model.
 

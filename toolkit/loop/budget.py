@@ -66,7 +66,7 @@ class Budget:
         """Book what a reserved request used; None for one that failed."""
         self._reserved_tokens -= max_tokens or 0
         if usage is not None:
-            self.usage.add(usage)
+            self.usage += usage
         if self._parent is not None:
             self._parent.settle_request(max_tokens, usage)
 
@@ -79,7 +79,7 @@ class Budget:
 
     def restore(self, requests: int, tool_calls: int, usage: Usage) -> None:
         """Take up what a saved loop had spent."""
-        self.requests, self.tool_calls, self.usage = requests, tool_calls, Usage() + usage
+        self.requests, self.tool_calls, self.usage = requests, tool_calls, usage
 
     def _forbids_request(self, tokens: int) -> UsageLimit | None:
         limits, usage, waiting = self._limits, self.usage, self._reserved_tokens

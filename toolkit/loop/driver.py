@@ -439,7 +439,8 @@ class Driver(Generic[Ctx, Out]):
                 retried = ProviderRetried(attempt=attempt + 1, delay=self._retry_delay(error, attempt), error=error)
             else:
                 detected = self._take_reply(response)
-                yield ResponseReceived(iteration=step.iteration, response=response)
+                # As the machine took it: ids of calls may have been mended.
+                yield ResponseReceived(iteration=step.iteration, response=self.state.response or response)
                 if detected is not None:
                     yield detected
                 return

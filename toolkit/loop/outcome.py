@@ -115,7 +115,7 @@ TerminationReason: TypeAlias = (
 """Why a loop ended; `Complete` where the model answered of its own accord."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLoopResult(Generic[Out]):
     """What a loop leaves.
 

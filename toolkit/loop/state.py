@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from toolkit.chat import (
@@ -402,7 +402,8 @@ class LoopState:
                 calls.append(block)
                 opened[block.id] = _OpenCall(block)
         if len(opened) != len(calls) or "" in opened or not self._call_ids.isdisjoint(opened):
-            response.message = message = mend_call_ids(message, self._call_ids, self.iterations)
+            message = mend_call_ids(message, self._call_ids, self.iterations)
+            response = replace(response, message=message)
             calls = list(message.tool_calls)
             opened = {call.id: _OpenCall(call) for call in calls}
         self.response = response
@@ -701,8 +702,14 @@ class LoopState:
         """Take `messages` as they are now: somebody may have changed them.
 
         Raises:
-            TranscriptError: They are no valid transcript anymore.
+            TranscriptError: They are no valid transcript anymore, or nothing is left that a model could be asked.
         """
+        command = self._command
+        comes = command.messages if isinstance(command, InjectMessages) else self._incoming
+        if not (self.messages or comes or self.is_finished or isinstance(command, Stop)):
+            raise TranscriptError(
+                0, "the transcript is empty, and the next request would ask nothing; leave or append a message"
+            )
         validate_transcript(self.messages, allow_pending=not self.is_at_boundary)
         self._call_ids |= call_ids_of(self.messages)
 

@@ -276,9 +276,9 @@ class _Reply:
             case "tool_use":
                 kept = {name: value for name, value in block.began.items() if name not in _CALL_FIELDS}
                 kept = {name: value for name, value in kept.items() if value not in (None, {"type": "direct"})}
-                call = ToolCall(as_text(block.began.get("id")), self._name_of(block), said or "{}")
-                call.extra = {PROVIDER: kept} if kept else None
-                content.append(call)
+                extra = {PROVIDER: kept} if kept else None
+                call_id = as_text(block.began.get("id"))
+                content.append(ToolCall(call_id, self._name_of(block), said or "{}", extra=extra))
             case _:
                 kept = dict(block.began)
                 if said:

@@ -227,10 +227,9 @@ class _Reply:
             )
         name = as_text(call.get("name"))
         arguments = json.dumps(as_mapping(call.get("args")), ensure_ascii=False)
-        made = ToolCall(as_text(call.get("id")), self._names.get(name, name), arguments)
-        if signature:
-            # As Google's endpoint for chat completions has it, so that a transcript may go on there.
-            made.extra = {"extra_content": {PROVIDER: {"thought_signature": signature}}}
+        # As Google's endpoint for chat completions has it, so that a transcript may go on there.
+        extra = {"extra_content": {PROVIDER: {"thought_signature": signature}}} if signature else None
+        made = ToolCall(as_text(call.get("id")), self._names.get(name, name), arguments, extra=extra)
         self._content.append(made)
         self._calls += 1
         return ArgumentsDelta(self._calls - 1, made.id, made.name, arguments)

@@ -149,8 +149,7 @@ class LocalProvider:
         if isinstance(called, ChatResponse):
             return called
         response = await self._ask(request if called is None else answer_request(request))
-        response.usage += called or Usage()
-        return response
+        return replace(response, usage=response.usage + (called or Usage()))
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the answer as it comes; a constrained call comes in one piece. Leaving early stops the engine's work.
@@ -170,7 +169,8 @@ class LocalProvider:
             async with aclosing(client.stream(request if called is None else answer_request(request))) as events:
                 async for event in events:
                     if isinstance(event, ResponseDone):
-                        event.response.usage += called or Usage()
+                        response = event.response
+                        event = ResponseDone(replace(response, usage=response.usage + (called or Usage())))  # noqa: PLW2901
                     yield event
         except ProviderError as error:
             await self._explain(error)
