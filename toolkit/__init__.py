@@ -40,6 +40,7 @@ from toolkit.chat import (
     ToolCall,
     ToolDefinition,
     ToolResult,
+    UnansweredItem,
     Usage,
     UserMessage,
     dump_messages,
@@ -107,6 +108,7 @@ from toolkit.loop.outcome import (
     TerminationReason,
     Timeout,
     ToolLoopResult,
+    UnansweredItems,
     UsageLimit,
 )
 from toolkit.loop.run import tool_loop, tool_loop_sync
@@ -269,6 +271,8 @@ __all__ = [
     "ToolkitError",
     "TranscriptError",
     "TurnOutcome",
+    "UnansweredItem",
+    "UnansweredItems",
     "UnknownToolNameError",
     "Usage",
     "UsageLimit",

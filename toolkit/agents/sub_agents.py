@@ -32,6 +32,7 @@ from toolkit.loop.outcome import (
     StopCondition,
     Timeout,
     ToolLoopResult,
+    UnansweredItems,
     UsageLimit,
 )
 from toolkit.tools.context import ToolContext
@@ -279,6 +280,9 @@ def _judged(name: str, result: ToolLoopResult[Any], *, wants_type: bool) -> tupl
             return f"Sub-agent '{name}' was aborted: {reason}", True
         case AwaitingApproval(calls):
             return f"Sub-agent '{name}' can't go on: {_names(calls)} needs an approval that nobody can give here", True
+        case UnansweredItems(items):
+            kinds = ", ".join(dict.fromkeys(item.kind for item in items))
+            return f"Sub-agent '{name}' can't go on: its model asks for what nobody here can give ({kinds})", True
         case Cancelled():
             raise ToolCancelledError
 

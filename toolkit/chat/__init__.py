@@ -22,7 +22,7 @@ from toolkit.chat.messages import (
     text_of,
 )
 from toolkit.chat.provider import Provider
-from toolkit.chat.request import ChatRequest, ChatResponse, ResponseFormat, StopReason, Usage
+from toolkit.chat.request import ChatRequest, ChatResponse, ResponseFormat, StopReason, UnansweredItem, Usage
 from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta
 from toolkit.chat.transcript import call_ids_of, mend_call_ids, repair_transcript, validate_transcript
 
@@ -50,6 +50,7 @@ __all__ = [
     "ToolCall",
     "ToolDefinition",
     "ToolResult",
+    "UnansweredItem",
     "Usage",
     "UserMessage",
     "call_ids_of",

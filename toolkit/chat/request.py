@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, TypeAlias, cast
 
-from toolkit.chat.content import ToolCall
+from pydantic_core import from_json
+
+from toolkit.chat.content import ReasoningBlock, ToolCall
 from toolkit.chat.definition import ToolDefinition
 from toolkit.chat.messages import AssistantMessage, Message
 from toolkit.dataclass import dataclass
 
-__all__ = ["ChatRequest", "ChatResponse", "ResponseFormat", "StopReason", "Usage"]
+__all__ = ["ChatRequest", "ChatResponse", "ResponseFormat", "StopReason", "UnansweredItem", "Usage"]
 
 StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "content_filter", "refusal"]
-"""Why the model stopped. With ``max_tokens`` the last call may be cut off."""
+"""Why the model stopped. ``max_tokens`` is every way in which a reply is cut off: the last call may be unfinished."""
 
 
 def _nothing() -> dict[str, Any]:
@@ -109,6 +111,21 @@ class Usage:
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
 
 
+@dataclass(frozen=True, slots=True)
+class UnansweredItem:
+    """Something in a reply that waits for an answer which this library does not give.
+
+    Args:
+        kind: What the provider calls such items, such as ``computer_call``.
+        id: What an answer names it by.
+        name: The tool that it asks for, where it names one.
+    """
+
+    kind: str
+    id: str = ""
+    name: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatResponse:
     """One answer of a model.
@@ -120,6 +137,7 @@ class ChatResponse:
         model: The model that answered, as the provider names it.
         request_id: The provider's name for the request.
         metadata: What else the provider told, as it told it.
+        unanswered: What waits for an answer beside the calls; the message holds it sealed.
     """
 
     message: AssistantMessage
@@ -128,6 +146,7 @@ class ChatResponse:
     model: str = ""
     request_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=_nothing)
+    unanswered: tuple[UnansweredItem, ...] = ()
 
     @property
     def text(self) -> str:
@@ -138,3 +157,24 @@ class ChatResponse:
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls of the message."""
         return self.message.tool_calls
+
+    @property
+    def unfinished_call(self) -> ToolCall | None:
+        """The call at which a reply was cut off: the last thing said, with arguments that are empty or not whole."""
+        if self.stop_reason != "max_tokens":
+            return None
+        for block in reversed(self.message.content):
+            if isinstance(block, ToolCall):
+                return None if _is_whole(block.arguments) else block
+            if not isinstance(block, ReasoningBlock):
+                return None
+        return None
+
+
+def _is_whole(arguments: str) -> bool:
+    """Whether the arguments are one JSON object that says something."""
+    try:
+        found: object = from_json(arguments)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and bool(found)  # pyright: ignore[reportUnknownArgumentType]

@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
-from toolkit.chat import ChatResponse, Message, ToolCall, Usage
+from toolkit.chat import ChatResponse, Message, ToolCall, UnansweredItem, Usage
 from toolkit.dataclass import dataclass
 from toolkit.loop.events import LoopDetected
 
@@ -23,6 +23,7 @@ __all__ = [
     "TerminationReason",
     "Timeout",
     "ToolLoopResult",
+    "UnansweredItems",
     "UsageLimit",
 ]
 
@@ -89,6 +90,17 @@ class AwaitingApproval:
 
 
 @dataclass(frozen=True, slots=True)
+class UnansweredItems:
+    """The reply asks for something that only the application can do, such as a click or an approval at the vendor's.
+
+    The calls beside it have run. No request can follow before each item is answered, in a request of your own: the
+    message of `ToolLoopResult.response` holds them as the provider sent them.
+    """
+
+    items: tuple[UnansweredItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Aborted:
     """An approver ended the run."""
 
@@ -109,6 +121,7 @@ TerminationReason: TypeAlias = (
     | ResultAsAnswer
     | UsageLimit
     | AwaitingApproval
+    | UnansweredItems
     | Aborted
     | Cancelled
 )

@@ -62,6 +62,7 @@ from toolkit.loop.outcome import (
     StopCondition,
     TerminationReason,
     Timeout,
+    UnansweredItems,
     UsageLimit,
 )
 from toolkit.loop.stopping import Continue, Stop, StopContext
@@ -421,7 +422,10 @@ class LoopState:
                 return None
             check_setting("what stop_when gives", decision, Continue, Stop)
         if not calls:
-            self._end(MaxIterations(self._config.max_iterations) if self._is_last else COMPLETE)
+            if response.unanswered:
+                self._end(UnansweredItems(response.unanswered))
+            else:
+                self._end(MaxIterations(self._config.max_iterations) if self._is_last else COMPLETE)
             return None
         if self._is_last:
             self._end(MaxIterations(self._config.max_iterations))
@@ -431,7 +435,22 @@ class LoopState:
             self._answer_open("the reply was stopped by the provider's content filter")
             self._close_turn()
             return None
-        return None if self._detector is None else self._detect(calls)
+        detected = None if self._detector is None else self._detect(calls)
+        if response.stop_reason == "max_tokens":
+            self._refuse_unfinished(response.unfinished_call)
+        return detected
+
+    def _refuse_unfinished(self, call: ToolCall | None) -> None:
+        """Answer a call at which the reply was cut off: what was not said whole does not run."""
+        entry = None if call is None or self._phase != "deciding" else self._open[call.id]
+        if entry is None or entry.status != "undecided":
+            return
+        result = _cut_off(entry.call)
+        self._keep(entry, result)
+        self.closed.append((result, False))
+        self._undecided -= 1
+        if not self._undecided:
+            self._after_decision()
 
     def _stop_context(self, response: ChatResponse) -> StopContext:
         return StopContext(
@@ -573,7 +592,9 @@ class LoopState:
             if result.result_as_answer and not result.is_error:
                 self._end(ResultAsAnswer(result.call_id, result.tool_name))
                 return
-        if self._wound_up is not None:
+        if self.response is not None and self.response.unanswered:
+            self._end(UnansweredItems(self.response.unanswered))
+        elif self._wound_up is not None:
             self._end(self._wound_up)
         elif self.tool_rounds >= self._config.max_iterations and self._config.on_max_iterations == "stop":
             self._end(MaxIterations(self._config.max_iterations))
@@ -770,6 +791,11 @@ _WHY: dict[type[Any], str] = {
 
 def _not_started(call: ToolCall, why: str) -> ToolResult:
     return ToolResult(call.id, f"Not started: {why}.", tool_name=call.name, is_error=True)
+
+
+def _cut_off(call: ToolCall) -> ToolResult:
+    text = "Not run: your reply was cut off before its arguments were complete; call it again."
+    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
 
 
 def _repeated(call: ToolCall, fact: LoopDetected) -> ToolResult:
