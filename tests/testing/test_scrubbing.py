@@ -15,7 +15,7 @@ class Case:
     scrubbed: Any
 
 
-GONE = "[scrubbed]"
+GONE = "***"
 LOOKS_LIKE_A_KEY = "sk-proj-" + "a1B2" * 8
 CASES = [
     Case(

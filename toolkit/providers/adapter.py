@@ -17,8 +17,7 @@ from toolkit.providers.connection import (
     checked_url,
     split_login,
 )
-from toolkit.providers.failures import secrets_of
-from toolkit.tools.secrecy import without_credentials
+from toolkit.secrets import secrets_in_url, secrets_of_headers, without_credentials
 from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 __all__ = ["Adapter", "Decoder"]
@@ -77,7 +76,7 @@ class Adapter(ABC):
         self.name = name
         self._base_url, login, secrets = split_login(checked_url(base_url))
         self._headers: Mapping[str, str] = {**login, **checked_headers(headers)}
-        self._secrets = (*secrets, *secrets_of(headers))
+        self._secrets = (*secrets, *secrets_in_url(base_url), *secrets_of_headers(headers))
         self._timeout = to_seconds(timeout, "timeout")
         self._clients = clients
 

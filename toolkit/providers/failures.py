@@ -23,9 +23,9 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.providers.json_values import as_items, as_text
-from toolkit.tools.secrecy import without_secrets
+from toolkit.secrets import without_secrets
 
-__all__ = ["Failures", "request_id_of", "retry_after_of", "secrets_of"]
+__all__ = ["Failures", "request_id_of", "retry_after_of"]
 
 _CONTEXT_CODES = {
     "context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large",
@@ -49,7 +49,6 @@ _KEY_CODES = {"api_key_invalid", "api_key_expired"}  # Google answers a wrong ke
 _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached"}
 _CUT_OFF = {"ReadError", "WriteError", "RemoteProtocolError"}
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-goog-request-id")
-_SECRET_HEADERS = ("key", "authorization", "token", "secret", "cookie")
 _LONGEST_MESSAGE = 500
 _SHORTEST_SECRET = 6
 
@@ -211,7 +210,7 @@ class Failures:
         return _short(self._without_secrets(text))
 
     def _without_secrets(self, text: str) -> str:
-        return without_secrets(text, map(str.strip, self.secrets), shown="[key]", shortest=_SHORTEST_SECRET)
+        return without_secrets(text, self.secrets, shortest=_SHORTEST_SECRET)
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
@@ -232,13 +231,6 @@ def retry_after_of(headers: Mapping[str, str]) -> float | None:
 def request_id_of(headers: Mapping[str, str]) -> str | None:
     """Return the server's name for the request, where it gave one."""
     return next((headers[name] for name in _REQUEST_ID_HEADERS if headers.get(name)), None)
-
-
-def secrets_of(headers: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Return the values of the headers that carry secrets."""
-    return tuple(
-        [value for name, value in (headers or {}).items() if any(part in name.lower() for part in _SECRET_HEADERS)]
-    )
 
 
 def _details(body: object) -> Mapping[str, Any]:

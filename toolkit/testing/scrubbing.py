@@ -6,24 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from toolkit.secrets import MASK, without_keys
+
 __all__ = ["SECRET_NAMES", "Scrubber"]
 
 SECRET_NAMES = ("key", "apikey", "authorization", "token", "secret", "password", "cookie", "credential", "credentials")
 """The last words of the names of fields that hold secrets: ``x-api-key`` and ``accessToken`` end so."""
 
-_SCRUBBED = "[scrubbed]"
-# What keys of well-known vendors look like, web tokens, private keys, what "Bearer" and "Basic" authorize by, and the
-# user and password in an address.
-_KEYS = re.compile(
-    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"
-    r"|\b(?:gsk|hf|r8|gh[pousr])_[A-Za-z0-9]{30,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bxox[abeoprs]-[\w-]{10,}"
-    r"|\b(?:xai|pplx|nvapi|glpat)-[A-Za-z0-9_-]{20,}|\b(?-i:AKIA|ASIA)(?-i:[A-Z0-9]{16})\b"
-    r"|\bAIza[A-Za-z0-9_-]{30,}|\b(?-i:AQ\.A)[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}"
-    r"|\b(?-i:eyJ)[A-Za-z0-9_-]{10,}\.(?-i:eyJ)[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
-    r"|(?<=\bbearer )[A-Za-z0-9._~+/=-]{16,}|(?<=authorization: basic )[A-Za-z0-9+/=]+|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
-    r"|(?<=PRIVATE KEY-----)[^-]+(?=-----END)",
-    re.IGNORECASE,
-)
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 # Long random texts, in which anything may turn up, and which must come back as they were.
 _SEALED = frozenset({"data", "signature", "encrypted"})
@@ -87,7 +76,7 @@ class Scrubber:
 
     def _field(self, name: str, value: object, *, by_name: bool) -> Any:
         if by_name and isinstance(value, str) and self._is_secret(name):
-            return _SCRUBBED
+            return MASK
         if name in _SEALED and isinstance(value, str):
             return value
         return self(value, by_name=by_name or name in ("options", "metadata"))
@@ -98,8 +87,8 @@ class Scrubber:
 
     def _text(self, text: str) -> str:
         for secret in self._secrets:
-            text = text.replace(secret, _SCRUBBED)
-        return _KEYS.sub(_SCRUBBED, text)
+            text = text.replace(secret, MASK)
+        return without_keys(text)
 
 
 def _delta(event: Mapping[str, Any]) -> tuple[object, str]:

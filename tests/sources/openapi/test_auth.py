@@ -62,7 +62,7 @@ async def test_a_callable_may_wait(application: Application) -> None:
 
     result = await asked(application, sign)
     assert headers_of(application)["authorization"] == f"Digest {SECRET}"
-    assert json.loads(result.text.partition("\n\n")[2])["headers"]["authorization"] == "[secret]"
+    assert json.loads(result.text.partition("\n\n")[2])["headers"]["authorization"] == "***"
 
 
 async def test_a_key_in_the_query_goes_beside_what_is_there(application: Application) -> None:

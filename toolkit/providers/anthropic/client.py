@@ -25,7 +25,7 @@ from toolkit.providers.connection import (
     is_of,
 )
 from toolkit.providers.failures import Failures
-from toolkit.tools.secrecy import without_credentials
+from toolkit.secrets import without_credentials
 from toolkit.tools.settings import Duration, check_setting
 
 __all__ = ["AnthropicProvider"]

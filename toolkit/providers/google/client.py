@@ -28,7 +28,7 @@ from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import StreamDecoder, decode_answer
 from toolkit.providers.google.encode import DIALECT, GenerateEncoder
-from toolkit.tools.secrecy import without_credentials
+from toolkit.secrets import without_credentials
 from toolkit.tools.settings import Duration
 
 __all__ = ["GoogleProvider"]

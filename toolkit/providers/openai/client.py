@@ -14,7 +14,7 @@ from toolkit.errors import ProviderAuthError
 from toolkit.providers.adapter import Adapter
 from toolkit.providers.connection import ClientOfLoop, Exchange, checked_key, is_loopback, is_of
 from toolkit.providers.failures import Failures
-from toolkit.tools.secrecy import without_credentials
+from toolkit.secrets import without_credentials
 from toolkit.tools.settings import Duration
 
 __all__ = ["ApiKey", "OpenAIClient"]

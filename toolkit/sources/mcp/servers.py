@@ -25,9 +25,9 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from toolkit.errors import ConfigurationError
+from toolkit.secrets import program_name, secrets_in_arguments, secrets_of, without_credentials, without_secrets
 from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.tools.processes import start_process
-from toolkit.tools.secrecy import program_name, secrets_in_arguments, secrets_of, without_credentials, without_secrets
 
 __all__ = [
     "HttpFault",

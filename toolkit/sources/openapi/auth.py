@@ -23,9 +23,9 @@ from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
 from toolkit.schema.nodes import is_object
+from toolkit.secrets import without_credentials, without_secrets
 from toolkit.sources.openapi.document import Document
 from toolkit.sources.openapi.urls import is_url
-from toolkit.tools.secrecy import without_credentials, without_secrets
 
 __all__ = ["ApiKey", "Auth", "Basic", "Bearer", "OAuth2ClientCredentials", "Secrets", "Signature", "Signer", "signers"]
 
@@ -33,7 +33,6 @@ _SENDABLE = re.compile(r"[\x21-\x7e]+([ \t]+[\x21-\x7e]+)*")
 _EARLIER = 30.0
 _LIFETIME = 300.0
 _SHORTEST = 4
-_BLOT = "[secret]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ class Secrets:
 
     def without(self, text: str) -> str:
         """Return a text with every secret blotted out."""
-        return without_secrets(text, self._known, shown=_BLOT)
+        return without_secrets(text, self._known)
 
 
 class Signer:

@@ -12,13 +12,13 @@ import httpx2
 from anyio.lowlevel import current_token
 
 from toolkit.errors import ToolFailedError, ToolTimeoutError
+from toolkit.secrets import without_credentials
 from toolkit.sources.openapi.auth import Secrets, Signature, Signer
 from toolkit.sources.openapi.operation import Endpoint
 from toolkit.sources.openapi.response import Limits, output_of
 from toolkit.sources.openapi.serialization import Wire, wire_of
 from toolkit.sources.openapi.urls import DiscreetUrl, origin_of
 from toolkit.tools.output import ToolOutput
-from toolkit.tools.secrecy import without_credentials
 
 __all__ = ["Caller"]
 

@@ -24,8 +24,8 @@ from referencing.jsonschema import DRAFT202012
 
 from toolkit.errors import OpenApiError
 from toolkit.schema.nodes import is_array, is_object
+from toolkit.secrets import without_credentials
 from toolkit.sources.openapi.urls import DiscreetUrl, is_url, origin_of
-from toolkit.tools.secrecy import without_credentials
 
 __all__ = ["Document", "Part", "read_document"]
 

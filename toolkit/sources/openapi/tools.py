@@ -16,6 +16,7 @@ import anyio.to_thread
 import httpx2
 
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
+from toolkit.secrets import secrets_of_headers
 from toolkit.sources.openapi.auth import Auth, Secrets, signers
 from toolkit.sources.openapi.client import Caller
 from toolkit.sources.openapi.document import Document, read_document
@@ -36,7 +37,6 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME = 64
 _MAX_OPERATIONS = 10_000
 _SAFE_TO_REPEAT = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE")
-_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|session|password", re.IGNORECASE)
 _SHOWN = 5
 
 OpenApiTool: TypeAlias = FunctionTool[object, [dict[str, Any]], Any]
@@ -109,7 +109,7 @@ async def openapi_tools(
         if size < 1:
             raise ConfigurationError(f"{name} must be 1 or more, not {size}")
     secrets = Secrets()
-    secrets.add(*(value for name, value in (headers or {}).items() if _SECRET_HEADER.search(name)))
+    secrets.add(*secrets_of_headers(headers))
 
     def prepare() -> tuple[Document, list[Endpoint]]:
         document = read_document(source, timeout=seconds)

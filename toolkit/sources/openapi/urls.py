@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from toolkit.tools.secrecy import without_credentials
+from toolkit.secrets import without_credentials
 
 __all__ = ["DiscreetUrl", "is_url", "origin_of"]
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolkit.errors import PluginError
+from toolkit.secrets import Redact
 from toolkit.sources.process import LineProcess
 from toolkit.tools.processes import start_process
-from toolkit.tools.secrecy import Redact
 
 __all__ = ["start_plugin"]
 

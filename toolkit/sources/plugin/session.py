@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from toolkit.errors import PluginError, ToolFailedError
+from toolkit.secrets import Redact
 from toolkit.sources.plugin.program import start_plugin
 from toolkit.sources.plugin.protocol import Description, encode, read_description, read_output
 from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.tools.output import ToolOutput
-from toolkit.tools.secrecy import Redact, redacted
+from toolkit.tools.secrecy import redacted
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus

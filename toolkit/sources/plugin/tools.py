@@ -13,6 +13,7 @@ import anyio
 from typing_extensions import Unpack
 
 from toolkit.errors import PluginError, SchemaError
+from toolkit.secrets import program_name, secrets_in_arguments, secrets_of, without_secrets
 from toolkit.sources.plugin.protocol import Description, PluginToolDefinition
 from toolkit.sources.plugin.session import PluginSession
 from toolkit.tools.context import ToolContext
@@ -22,7 +23,6 @@ from toolkit.tools.home import Home
 from toolkit.tools.naming import legal_names
 from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.output import ToolOutput
-from toolkit.tools.secrecy import program_name, secrets_in_arguments, secrets_of, without_secrets
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

@@ -1,0 +1,149 @@
+"""Which values are secrets, and what is left of a text without them."""
+
+import json
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from html import escape
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from toolkit.secrets import (
+    is_secret_name,
+    program_name,
+    secrets_in_arguments,
+    secrets_in_url,
+    secrets_of,
+    secrets_of_headers,
+    without_credentials,
+    without_keys,
+    without_secrets,
+)
+
+SECRET = 'pa55/w?rd+"ü='
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "Authorization",
+            "X-Auth",
+            "X-Session",
+            "X-Api-Key",
+            "apikey",
+            "accessToken",
+            "Cookie",
+            "Set-Cookie",
+            "DB_PASSWORD",
+        ),
+        *(
+            "PASSWD",
+            "client_secret",
+            "sig",
+            "X-Amz-Signature",
+            "GOOGLE_CREDENTIALS",
+            "x-csrf",
+            "jwt",
+            "pwd",
+            "X-Goog-Api-Key",
+        ),
+    ],
+)
+def test_names_tell_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["max_tokens", "max_completion_tokens", "input_tokens", "author", "keywords", "keyboard", "pattern", "path"]
+)
+def test_names_that_only_sound_so_tell_of_none(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_values_are_secrets_by_their_names() -> None:
+    values = {"API_KEY": "s3cret", "Authorization": "Bearer t0ken", "MODE": "plain", "USE_AUTH": "true"}
+    assert set(secrets_of(values)) == {"s3cret", "Bearer t0ken", "t0ken"}
+
+
+def test_headers_of_an_application_are_secrets_whatever_their_names() -> None:
+    login = b64encode(b"ada:hunter22").decode()
+    headers = {"X-Tenant": "acme-7781", "Content-Type": "application/json", "Proxy": f"Basic {login}"}
+    assert {"acme-7781", login, "hunter22"} <= set(secrets_of_headers(headers))
+    assert "application/json" not in secrets_of_headers(headers)
+
+
+def test_a_url_holds_secrets_in_its_login_and_query() -> None:
+    found = set(secrets_in_url("https://ada:p%40ss@host/path?sig=a%2Fb%2Bc&x=1234"))
+    assert {"ada", "p%40ss", "p@ss", "a%2Fb%2Bc", "a/b+c", "1234"} <= found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "secrets"),
+    [
+        (["--api-key", "s3cret", "--verbose", "yes"], {"s3cret"}),
+        (["run", "--token=a=b", "--key"], {"a=b", ""}),
+        (["key", "value"], set[str]()),
+        ([], set[str]()),
+    ],
+    ids=["after an option", "in an option", "no option", "none"],
+)
+def test_arguments_are_secrets_by_their_options(arguments: Sequence[str], secrets: set[str]) -> None:
+    assert set(secrets_in_arguments(arguments)) == secrets
+
+
+def test_longer_secrets_are_struck_out_before_those_that_they_hold_and_short_ones_stay() -> None:
+    assert without_secrets("abcdef, abcd, abc", ["abcd", "abcdef", "abc", ""]) == "***, ***, abc"
+
+
+_WRITTEN: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "in other case": str.upper,
+    "percent-encoded": lambda secret: quote(secret, safe=""),
+    "percent-encoded in lower case": lambda secret: quote(secret, safe="").lower(),
+    "percent-encoded as a path": quote,
+    "percent-encoded as a form": quote_plus,
+    "percent-encoded twice": lambda secret: quote(quote(secret, safe=""), safe=""),
+    "in JSON": json.dumps,
+    "in JSON of ASCII": lambda secret: json.dumps({"said": secret}),
+    "in HTML": escape,
+    "as Python": repr,
+    "in hex": lambda secret: secret.encode().hex(),
+    "in Base64": lambda secret: b64encode(secret.encode()).decode(),
+    "in Base64 of URLs": lambda secret: urlsafe_b64encode(secret.encode()).decode(),
+    "in Base64 behind one byte": lambda secret: b64encode(b"u" + secret.encode()).decode(),
+    "in Base64 behind two bytes": lambda secret: b64encode(b"u:" + secret.encode() + b" more").decode(),
+    "in Base64 between others": lambda secret: b64encode(b"ada:" + secret.encode() + b";").decode(),
+}
+
+
+@pytest.mark.parametrize("write", _WRITTEN.values(), ids=_WRITTEN)
+def test_a_secret_is_struck_out_however_it_is_written(write: Callable[[str], str]) -> None:
+    written = write(SECRET)
+    left = without_secrets(f"it said {written} and more", [SECRET])
+    assert "***" in left
+    assert left.startswith("it said ")
+    assert left.endswith(" and more")
+    assert len(left) <= len("it said  and more") + 25, left
+
+
+def test_keys_are_struck_out_by_what_they_look_like() -> None:
+    assert without_keys("use sk-abcdefghijklmnop1234 now") == "use *** now"
+
+
+def test_a_url_is_shown_without_what_may_be_secret() -> None:
+    assert without_credentials("https://ada:pw@host:8/path?key=1#x") == "https://host:8/path"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "name"),
+    [
+        ("npx", ["-y", "@modelcontextprotocol/server-everything"], "server-everything"),
+        ("/usr/bin/python3.12", ["-m", "mcp_server_time"], "mcp_server_time"),
+        ("ruby", ["./plugins/template.rb"], "template.rb"),
+        ("./weather", ["--key", "s3cret"], "weather"),
+        ("python", ["-c", "print('s3cret')"], "python"),
+    ],
+)
+def test_a_program_is_called_by_what_can_hold_no_secret(command: str, arguments: Sequence[str], name: str) -> None:
+    assert program_name(command, arguments) == name
