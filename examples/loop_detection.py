@@ -3,10 +3,10 @@
 Prints:
 
     repeated 2 times: inject_warning
-    the model reads: You have called lookup 2 times in a row with the same arguments. The result will not change. Use
-    other arguments or another tool, or answer with what you have.
+    the model reads: You have called lookup 2 times in a row with the same arguments. Use other arguments or another
+    tool, or answer with what you have.
     the model: Then I don't know.
-    with action='stop': LoopDetected(tool_name='lookup', count=2, action='stop')
+    with action='stop': LoopDetected(tool_name='lookup', count=2, action='stop', is_in_row=True)
 """
 
 import textwrap

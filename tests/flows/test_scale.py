@@ -137,5 +137,6 @@ async def test_a_slow_reader_of_a_channel_keeps_memory_flat() -> None:
 
 async def test_a_wide_turn_gives_its_results_in_call_order() -> None:
     calls = [ToolCall(f"c{number}", "add", f'{{"a": {number}, "b": 0}}') for number in range(1000)]
-    result = await tool_loop(ScriptedProvider([AssistantMessage(calls), "done"]), TOOLS, "go")
+    provider, config = ScriptedProvider([AssistantMessage(calls), "done"]), ToolLoopConfig(max_calls_per_turn=None)
+    result = await tool_loop(provider, TOOLS, "go", config=config)
     assert [message.text for message in result.messages[2:-1]] == [str(number) for number in range(1000)]

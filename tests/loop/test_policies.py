@@ -1,5 +1,6 @@
 """What decides without waiting: stop conditions, repetition, budgets, depth."""
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,8 @@ from toolkit import (
 )
 from toolkit.loop.budget import Budget
 from toolkit.loop.depth import LoopFrame, current_frame, enter_depth, nested_context
-from toolkit.loop.detection import LoopDetector
+from toolkit.loop.detection import LoopDetector, warning_text
+from toolkit.tools.prepare import canonical_arguments
 
 # stop conditions
 
@@ -83,6 +85,8 @@ class Turns:
 
 WARN = LoopDetectionConfig(threshold=2)
 A, B, A_AGAIN = 'f {"x": 1, "y": 2}', 'f {"x": 2}', 'f {"y":2,"x":1}'
+G = 'g {"x": 1}'
+CALLS = replace(WARN, mode="call")
 DETECTIONS = [
     Turns("the same in a row", WARN, (A, A, A), (None, 2, 3)),
     Turns("another call starts anew", WARN, (A, B, A, A), (None, None, None, 2)),
@@ -101,12 +105,22 @@ DETECTIONS = [
     ),
     Turns("a, b, a, b is seen in a window", replace(WARN, window=4), (A, B, A, B), (None, None, 2, 2)),
     Turns("and forgotten outside of it", replace(WARN, window=2), (A, B, A), (None, None, None)),
+    Turns("two calls side by side", replace(CALLS, threshold=3), (f"{A} | {B}",) * 3, (None, None, 3)),
+    Turns("in any order", replace(CALLS, threshold=3), (f"{A} | {B}", f"{B} | {A}", f"{A} | {B}"), (None, None, 3)),
+    Turns("beside others", replace(CALLS, threshold=3), (f"{A} | {B}", f"{A} | {G}", f"{A} | {B}"), (None, None, 3)),
+    Turns("two calls that alternate", replace(CALLS, threshold=3), (A, G) * 3, (None,) * 4 + (3, 3)),
+    Turns("two calls of one tool that alternate", replace(CALLS, threshold=3), (A, B) * 3, (None,) * 4 + (3, 3)),
+    Turns("alternating twice", CALLS, (A, G) * 2, (None, None, None, 2)),
+    Turns("no loop: what lies between differs", replace(CALLS, threshold=3), (A, G, A, B, A), (None,) * 5),
+    Turns("first alternating, then in a row", replace(CALLS, threshold=3), (A, G, A, A, A), (None,) * 4 + (3,)),
 ]
 
 
 def calls_of(turn: str) -> list[ToolCall]:
     parts = [part.split(" ", 1) for part in turn.split(" | ")]
-    return [ToolCall(f"c{index}", name, arguments) for index, (name, arguments) in enumerate(parts)]
+    return [
+        ToolCall(f"c{index}", name, canonical_arguments(arguments)) for index, (name, arguments) in enumerate(parts)
+    ]
 
 
 @pytest.mark.parametrize("case", DETECTIONS, ids=lambda case: case.name)
@@ -132,15 +146,73 @@ def test_another_result_is_progress_where_results_count(results: str, counts: li
     assert seen == counts
 
 
-def test_what_was_counted_can_be_saved() -> None:
-    detector = LoopDetector(replace(WARN, threshold=3))
-    detector.saw_calls(calls_of(A))
-    detector.saw_calls(calls_of(A))
-    other = LoopDetector(replace(WARN, threshold=3))
-    other.restore(detector.state())
-    found = other.saw_calls(calls_of(A))
-    assert found is not None
-    assert found.fact.count == 3
+WAYS = [
+    replace(WARN, threshold=3),
+    replace(WARN, threshold=3, window=5),
+    replace(CALLS, threshold=3),
+    replace(CALLS, threshold=3, window=9, include_results=True),
+    replace(CALLS, threshold=3, include_results=True, exempt={"poll"}),
+]
+MANY = (A, A, f"{A} | {G}", G, A, G, "poll {}", A, f"poll {{}} | {G}", B, B, B, B)
+
+
+@pytest.mark.parametrize("config", WAYS, ids=str)
+def test_what_was_counted_can_be_saved_after_any_turn(config: LoopDetectionConfig) -> None:
+    kept, saved = LoopDetector(config), LoopDetector(config)
+    for turn in MANY:
+        calls = calls_of(turn)
+        assert saved.saw_calls(calls) == kept.saw_calls(calls)
+        for detector in (kept, saved):
+            detector.saw_results([ToolResult(call.id, "same") for call in calls])
+        plain = json.loads(json.dumps(saved.state()))
+        saved = LoopDetector(config)
+        saved.restore(plain)
+
+
+@pytest.mark.parametrize("mode", ["batch", "call"])
+@pytest.mark.parametrize("window", [None, 8])
+@pytest.mark.parametrize(
+    ("results", "counts"),
+    [("abbb", [None, None, None, 3]), ("abcd", [None] * 4), ("aaaa", [None, None, 3, 4])],
+)
+def test_a_window_counts_what_gave_the_same(
+    mode: Any, window: int | None, results: str, counts: list[int | None]
+) -> None:
+    config = LoopDetectionConfig(threshold=3, include_results=True, window=window, mode=mode)
+    detector = LoopDetector(config)
+    seen: list[int | None] = []
+    for text in results:
+        found = detector.saw_calls(calls_of(A))
+        seen.append(None if found is None else found.fact.count)
+        detector.saw_results([ToolResult("c0", text)])
+    assert seen == counts
+
+
+NAMED = [
+    (replace(CALLS, threshold=3), (f"{A} | {G}",) * 3, "f+g", True),
+    (replace(CALLS, threshold=3), (A, G, A, G, A), "f+g", False),
+    (replace(CALLS, threshold=3, window=9), (A, G, A, G, A), "f+g", False),
+    (replace(CALLS, threshold=3, window=9), (f"{A} | {G}",) * 3, "f+g", False),
+    (replace(CALLS, threshold=3), (f"{A} | {B}", f"{A} | {G}", A), "f", False),
+    (replace(CALLS, threshold=3), (A, A, A), "f", True),
+    (replace(WARN, threshold=3, window=5), (A, G, A, G, A), "f", False),
+    (replace(WARN, threshold=3, window=5), (G, A, A, A), "f", True),
+    (replace(WARN, threshold=3, exempt={"poll"}), (A, "poll {}", A, A), "f", False),
+    (replace(WARN, threshold=3, exempt={"poll"}), (f"{A} | poll {{}}",) * 3, "f", False),
+]
+
+
+@pytest.mark.parametrize(("config", "turns", "names", "is_in_row"), NAMED, ids=str)
+def test_all_that_is_repeated_is_named_and_in_a_row_is_said_only_where_it_is(
+    config: LoopDetectionConfig, turns: tuple[str, ...], names: str, is_in_row: bool
+) -> None:
+    detector = LoopDetector(config)
+    found = [detector.saw_calls(calls_of(turn)) for turn in turns]
+    assert all(each is None for each in found[:-1])
+    last = found[-1]
+    assert last is not None
+    assert (last.fact.tool_name, last.fact.count, last.fact.is_in_row) == (names, 3, is_in_row)
+    assert ("in a row" in warning_text(last.fact)) is is_in_row
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ from toolkit.loop.state import CallModel, Compact, EndRun, Finished, LoopState, 
 Feed = Callable[[LoopState], object]
 
 
+CALLS = [ToolCall(each, "echo", "{}") for each in "ab"]
+
+
 def response(*ids: str, stop_reason: StopReason = "tool_use") -> ChatResponse:
     content = [ToolCall(each, "echo", "{}") for each in ids]
     return ChatResponse(
@@ -52,9 +55,15 @@ def asking() -> LoopState:
     return state
 
 
-def deciding() -> LoopState:
+def preparing() -> LoopState:
     state = asking()
-    state.model_replied(response("a", "b"))
+    assert state.model_replied(response("a", "b")) == CALLS
+    return state
+
+
+def deciding() -> LoopState:
+    state = preparing()
+    state.calls_prepared(CALLS)
     return state
 
 
@@ -91,14 +100,20 @@ def failed() -> LoopState:
 
 
 PHASES: dict[str, Callable[[], LoopState]] = {
-    made.__name__: made for made in (ready, compacting, asking, deciding, running, awaiting, finished, failed)
+    made.__name__: made
+    for made in (ready, compacting, asking, preparing, deciding, running, awaiting, finished, failed)
 }
 
 FEEDS: dict[str, tuple[Feed, set[str]]] = {
     "compacted": (lambda state: state.compacted([UserMessage("go")]), {"compacting"}),
     "limit_reached": (lambda state: state.limit_reached(UsageLimit("requests", 1, 1)), {"asking"}),
     "model_replied": (lambda state: state.model_replied(response("x")), {"asking"}),
-    "wind_up": (lambda state: state.wind_up(UsageLimit("tool_calls", 1, 1)), {"deciding", "running", "awaiting"}),
+    "calls_prepared": (lambda state: state.calls_prepared(CALLS), {"preparing"}),
+    "prepare other calls": (lambda state: state.calls_prepared(CALLS[:1]), set()),
+    "wind_up": (
+        lambda state: state.wind_up(UsageLimit("tool_calls", 1, 1)),
+        {"preparing", "deciding", "running", "awaiting"},
+    ),
     "run a call": (lambda state: state.approval_decided("b", RunCall()), {"deciding", "awaiting"}),
     "refuse a call": (lambda state: state.approval_decided("b", Refuse(result("b"))), {"deciding", "awaiting"}),
     "refuse with another's result": (lambda state: state.approval_decided("b", Refuse(result("a"))), set()),
@@ -113,7 +128,7 @@ FEEDS: dict[str, tuple[Feed, set[str]]] = {
     "return no call": (lambda state: state.tool_returned("z", result("z")), set()),
     "steer": (
         lambda state: state.steered([UserMessage("stop")]),
-        {"ready", "compacting", "asking", "deciding", "running", "finished"},
+        {"ready", "compacting", "asking", "preparing", "deciding", "running", "finished"},
     ),
 }
 
@@ -153,7 +168,7 @@ def test_every_end_in_every_phase_answers_what_is_open_and_is_final(phase: str, 
     assert state.is_finished
     validate_transcript(state.messages, allow_pending=phase == "awaiting" and end != "close")
     texts = {each.call_id: each.text for each in state.messages if isinstance(each, ToolResult)}
-    if phase == "deciding":
+    if phase in ("preparing", "deciding"):
         assert all(text.startswith("Not started: ") for text in texts.values())
         assert list(texts) == ["a", "b"]
     if phase in ("running", "failed"):

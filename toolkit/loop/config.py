@@ -130,6 +130,8 @@ class ToolLoopConfig(Generic[Out]):
     Args:
         max_iterations: After so many turns with tools the loop ends.
         on_max_iterations: ``stop`` ends with the last response; ``answer`` asks once more, without tools.
+        max_calls_per_turn: How many calls of one reply are run at most; the others are answered "not run"; None
+            runs all.
         execution: How the calls of a turn run; their results are in call order whatever it says.
         timeout: Seconds for the whole loop; what is running then is cancelled, and nothing is raised.
         tool_timeout: Seconds for one run of a tool that has no timeout of its own.
@@ -173,6 +175,7 @@ class ToolLoopConfig(Generic[Out]):
 
     max_iterations: int = 10
     on_max_iterations: Literal["stop", "answer"] = "stop"
+    max_calls_per_turn: int | None = 128
     execution: Execution = field(default_factory=Parallel)
     timeout: float | None = None
     tool_timeout: float | None = None
@@ -236,6 +239,7 @@ class ToolLoopConfig(Generic[Out]):
 _KINDS: dict[str, tuple[Kind, ...]] = {
     "max_iterations": (int,),
     "on_max_iterations": ("stop", "answer"),
+    "max_calls_per_turn": (int, None),
     "execution": (Sequential, Parallel, Batched),
     "max_depth": (int, None),
     "on_tool_call": (FUNCTION, None),
@@ -262,7 +266,14 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "output_mode": ("tool", "native"),
     "max_output_retries": (int,),
 }
-_LEAST = {"max_iterations": 0, "max_depth": 0, "max_output_chars": 1, "sync_workers": 1, "max_output_retries": 0}
+_LEAST = {
+    "max_iterations": 0,
+    "max_calls_per_turn": 1,
+    "max_depth": 0,
+    "max_output_chars": 1,
+    "sync_workers": 1,
+    "max_output_retries": 0,
+}
 
 
 DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()

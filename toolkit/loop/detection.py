@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Literal
 
 from toolkit.chat import ToolCall, ToolResult
@@ -20,18 +20,20 @@ __all__ = ["LoopDetectionConfig", "LoopDetector", "warning_text"]
 class LoopDetectionConfig:
     """When a model counts as stuck, and what is done about it.
 
-    Two calls are the same when their tools and their arguments are, as JSON: the order of keys doesn't matter, call
-    ids don't, ``1`` and ``1.0`` differ.
+    Two calls are the same when the tools that they would run and the arguments that they would run with are: a name or
+    arguments that were repaired count as what they were repaired to, a default that was left out is the same as one
+    that was said, the order of keys and call ids don't matter, ``1`` and ``1.0`` differ.
 
     Args:
-        threshold: How many times in a row make a loop; at least 2.
+        threshold: How many times make a loop; at least 2.
         action: ``warn`` tells the application, at each repeat from the threshold on; ``inject_warning`` also tells the
             model, after the results, at every `threshold` repeats; ``skip`` answers the repeated calls without running
             them; ``stop`` ends the loop.
-        mode: ``batch`` compares all calls of a turn with all of the turn before; ``call`` follows each call by itself.
+        mode: ``batch`` compares all calls of a turn with all of the turn before; ``call`` follows each call by itself,
+            and sees also calls that are repeated side by side and two that alternate.
         ignore_order: Whether the same calls in another order count as the same batch.
         exempt: Tools that may repeat themselves, such as one that polls.
-        include_results: Whether a repeat counts only while the results are the same too.
+        include_results: Whether a repeat counts only while the results are the same too, also in a `window`.
         window: Count repeats among the last so many turns (or calls), not only in a row, so that a, b, a, b is seen;
             None counts those in a row.
     """
@@ -69,14 +71,6 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
 }
 
 
-def _canonical(call: ToolCall) -> str:
-    try:
-        value: Any = json.loads(call.arguments or "{}")
-    except ValueError:
-        return f"{call.name} {call.arguments}"
-    return f"{call.name} {json.dumps(value, sort_keys=True, separators=(',', ':'))}"
-
-
 @dataclass(slots=True)
 class Repetition:
     """What was seen: the fact to tell, and the calls that it is about."""
@@ -86,89 +80,218 @@ class Repetition:
     is_due: bool
 
 
+@dataclass(slots=True)
+class _Item:
+    """What is compared as one: a call, or in mode ``batch`` all calls of a turn.
+
+    Args:
+        calls: The calls.
+        signature: Equal where they are the same.
+    """
+
+    calls: Sequence[ToolCall]
+    signature: str
+
+    @property
+    def names(self) -> list[str]:
+        """The tools of the calls."""
+        return [call.name for call in self.calls]
+
+
+@dataclass(slots=True)
+class Run:
+    """How often one thing was repeated, without a window.
+
+    Args:
+        count: The times so far.
+        turn: When it was seen last.
+        names: Its tools.
+        is_in_row: Whether nothing else was called in between.
+        between: What it alternates with, by signature; empty where it came in each turn.
+        result: What it gave last, where results count.
+    """
+
+    count: int
+    turn: int
+    names: list[str]
+    is_in_row: bool = True
+    between: list[str] = field(default_factory=list[str])
+    result: str | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """One thing in the window: what it was, its tools, whether an exempt call stood beside it, and its result."""
+
+    signature: str
+    names: list[str]
+    has_others: bool
+    result: str | None = None
+
+
+_ALTERNATING = 2
+"""So many turns lie between one call and the same again where two alternate."""
+
+
 class LoopDetector:
     """Counts repeats over the turns of one loop, in memory that does not grow with them."""
 
-    __slots__ = ("_config", "_last", "_pending", "_recent", "_runs")
+    __slots__ = ("_config", "_has_others", "_items", "_recent", "_runs", "_turn")
 
     def __init__(self, config: LoopDetectionConfig) -> None:
         self._config = config
-        self._runs: dict[str, int] = {}
-        self._last: str | None = None
-        self._recent: deque[str] = deque(maxlen=config.window)
-        self._pending: list[ToolCall] = []
+        self._turn = 0
+        self._runs: dict[str, Run] = {}
+        self._recent: deque[Seen] = deque(maxlen=config.window)
+        self._items: list[_Item] = []
+        self._has_others = False  # since the last turn that was counted
 
     def saw_calls(self, calls: Sequence[ToolCall]) -> Repetition | None:
-        """Count the calls of a turn and return what they repeat, if anything."""
+        """Count the calls of a turn, as they would run, and return what they repeat, if anything."""
         config = self._config
         counted = [call for call in calls if call.name not in config.exempt]
-        self._pending = counted
+        self._has_others = self._has_others or len(counted) < len(calls)
+        self._items = _items_of(counted, config)
         if not counted:
             return None
-        if config.mode == "batch":
-            signature = self._batch_signature([_canonical(call) for call in counted])
-            count = self._count(signature)
-            return self._judged(counted, count)
-        worst: Repetition | None = None
-        for call in counted:
-            found = self._judged([call], self._count(_canonical(call)))
-            if found is not None:
-                worst = found if worst is None else _joined(worst, found)
-        return worst
+        found: list[tuple[_Item, Run]] = []
+        if config.window is not None:
+            found = [(item, self._count_in_window(item)) for item in self._items]
+        else:
+            found = self._count_in_turns()
+        self._has_others = len(counted) < len(calls)
+        return self._judge([(item, run) for item, run in found if run.count >= config.threshold and self._is_loop(run)])
+
+    def _is_loop(self, run: Run) -> bool:
+        """Whether what lies between is repeated, too: else it may be progress."""
+        return not run.between or any(self._runs[other].count >= self._fewest for other in run.between)
+
+    @property
+    def _fewest(self) -> int:
+        """How often the other of two that alternate was called when the first reaches the threshold."""
+        return max(2, self._config.threshold - 1)
 
     def saw_results(self, results: Sequence[ToolResult]) -> None:
         """Learn what the calls gave: with `include_results` another result means progress, and the count restarts."""
-        if not self._config.include_results or not self._pending:
+        if not self._config.include_results or not self._items:
             return
         by_id = {result.call_id: result.text for result in results}
-        seen = [f"{_canonical(call)} -> {by_id.get(call.id, '')}" for call in self._pending]
-        key = self._batch_signature(seen)
-        if self._last is not None and key != self._last:
-            for signature in self._runs:
-                self._runs[signature] = 1
-        self._last = key
+        for place, item in enumerate(self._items):
+            result = "\n".join([by_id.get(call.id, "") for call in item.calls])
+            if self._config.window is not None:
+                back = place - len(self._items)
+                if -back <= len(self._recent):
+                    self._recent[back].result = result
+            else:
+                run = self._runs[item.signature]
+                if run.result is not None and run.result != result:
+                    run.count, run.is_in_row, run.between = 1, True, []
+                run.result = result
 
-    def _batch_signature(self, parts: Iterable[str]) -> str:
-        return "\n".join(sorted(parts) if self._config.ignore_order else parts)
+    def _count_in_window(self, item: _Item) -> Run:
+        """Count an item among the last ones, those with another result than its last one left out."""
+        self._recent.append(Seen(item.signature, item.names, self._has_others))
+        results = [seen.result for seen in self._recent if seen.signature == item.signature]
+        told = [result for result in results if result is not None]
+        count = len([result for result in results if result is None or result == told[-1]])
+        stretch = list(self._recent)[-count:]
+        is_in_row = not any(seen.has_others or seen.signature != item.signature for seen in stretch)
+        return Run(count, self._turn, item.names, is_in_row)
 
-    def _count(self, signature: str) -> int:
-        if self._config.window is not None:
-            self._recent.append(signature)
-            return self._recent.count(signature)
-        count = self._runs.get(signature, 0) + 1
-        self._runs = {signature: count}
-        return count
+    def _count_in_turns(self) -> list[tuple[_Item, Run]]:
+        """Count the items of a turn after those of the turns before."""
+        self._turn += 1
+        oldest = self._turn - (_ALTERNATING if self._config.mode == "call" else 1)
+        before = {signature: run for signature, run in self._runs.items() if run.turn >= oldest}
+        last = [signature for signature, run in before.items() if run.turn == self._turn - 1]
+        is_same = not self._has_others and set(last) == {item.signature for item in self._items}
+        self._runs = before
+        found: list[tuple[_Item, Run]] = []
+        for item in self._items:
+            known = before.get(item.signature)
+            if known is None:
+                run = Run(1, self._turn, item.names)
+            elif known.turn == self._turn:
+                run = known
+                run.count += 1
+            else:
+                run = self._go_on(known, last, is_in_row=is_same)
+            self._runs[item.signature] = run
+            found.append((item, run))
+        return found
 
-    def _judged(self, calls: Sequence[ToolCall], count: int) -> Repetition | None:
-        config = self._config
-        if count < config.threshold:
+    def _go_on(self, known: Run, last: Sequence[str], *, is_in_row: bool) -> Run:
+        """Count one more turn of a run: the next one, or the one after where it alternates with something."""
+        turn, names, result = self._turn, known.names, known.result
+        if known.turn == turn - 1:
+            if known.between:  # it alternated until now
+                return Run(2, turn, names, is_in_row, result=result)
+            return Run(known.count + 1, turn, names, known.is_in_row and is_in_row, result=result)
+        # For example a, b, a, b, a: the third a is the third of a run only if b stood in both gaps.
+        both = [signature for signature in last if signature in known.between]
+        if both:
+            return Run(known.count + 1, turn, names, False, both, result)
+        return Run(2, turn, names, False, list(last), result)
+
+    def _judge(self, found: Sequence[tuple[_Item, Run]]) -> Repetition | None:
+        """Return what is to be told of the items that were repeated too often: one fact that names them all."""
+        if not found:
             return None
-        is_due = config.action != "inject_warning" or count % config.threshold == 0
+        config = self._config
+        counts = [run.count for _, run in found]
+        names = [name for item, _ in found for name in item.names]
+        names += [name for other in self._beside(found) for name in other]
+        is_all = len(found) == len(self._items) and len(set(counts)) == 1
         fact = LoopDetected(
-            tool_name="+".join(dict.fromkeys(call.name for call in calls)), count=count, action=config.action
+            tool_name="+".join(dict.fromkeys(names)),
+            count=max(counts),
+            action=config.action,
+            is_in_row=is_all and all(run.is_in_row for _, run in found),
         )
-        return Repetition(fact, frozenset(call.id for call in calls), is_due)
+        is_due = config.action != "inject_warning" or any(count % config.threshold == 0 for count in counts)
+        return Repetition(fact, frozenset(call.id for item, _ in found for call in item.calls), is_due)
+
+    def _beside(self, found: Sequence[tuple[_Item, Run]]) -> list[list[str]]:
+        """Return the tools of what is repeated as often, or will be with its next call, but not in this turn."""
+        if self._config.mode == "batch":
+            return []
+        if self._config.window is not None:
+            counts = Counter([seen.signature for seen in self._recent])
+            return [seen.names for seen in self._recent if counts[seen.signature] >= self._fewest]
+        between = {signature for _, run in found for signature in run.between}
+        return [
+            run.names for signature, run in self._runs.items() if signature in between and run.count >= self._fewest
+        ]
 
     def state(self) -> dict[str, Any]:
         """Return what was counted, as plain JSON."""
-        return {"runs": self._runs, "recent": list(self._recent), "last": self._last}
+        runs = {
+            signature: [run.count, run.turn, run.names, run.is_in_row, run.between, run.result]
+            for signature, run in self._runs.items()
+        }
+        recent = [[seen.signature, seen.names, seen.has_others, seen.result] for seen in self._recent]
+        return {"turn": self._turn, "runs": runs, "recent": recent, "has_others": self._has_others}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Take up what `state` gave."""
-        self._runs = dict(state["runs"])
-        self._recent.extend(state["recent"])
-        self._last = state["last"]
+        self._turn, self._has_others = state["turn"], state["has_others"]
+        self._runs = {signature: Run(*fields) for signature, fields in state["runs"].items()}
+        self._recent.extend([Seen(*fields) for fields in state["recent"]])
 
 
-def _joined(one: Repetition, other: Repetition) -> Repetition:
-    """Two repeats of one turn: the longer one is told, both are acted on."""
-    fact = one.fact if one.fact.count >= other.fact.count else other.fact
-    return Repetition(fact, one.call_ids | other.call_ids, one.is_due or other.is_due)
+def _items_of(calls: Sequence[ToolCall], config: LoopDetectionConfig) -> list[_Item]:
+    signatures = [f"{call.name} {call.arguments}" for call in calls]
+    if config.mode == "call":
+        return [_Item([call], signature) for call, signature in zip(calls, signatures, strict=True)]
+    return [_Item(calls, "\n".join(sorted(signatures) if config.ignore_order else signatures))] if calls else []
 
 
 def warning_text(fact: LoopDetected) -> str:
     """Return what the model is told after it asked for the same `fact.count` times."""
-    return (
-        f"You have called {fact.tool_name} {fact.count} times in a row with the same arguments. The result will not "
-        "change. Use other arguments or another tool, or answer with what you have."
-    )
+    if fact.is_in_row:
+        seen = f"You have called {fact.tool_name} {fact.count} times in a row with the same arguments."
+    elif "+" in fact.tool_name:
+        seen = f"You have called {fact.tool_name} up to {fact.count} times with the same arguments."
+    else:
+        seen = f"You have called {fact.tool_name} {fact.count} times with the same arguments."
+    return f"{seen} Use other arguments or another tool, or answer with what you have."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, assert_never
@@ -71,7 +71,7 @@ from toolkit.loop.state import (
 from toolkit.tools.authorize import Aborted, Deferred, Verdict, authorize, decided
 from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.tools.handler import Ctx, Registration
-from toolkit.tools.prepare import Ready, Refused, error_result, prepare
+from toolkit.tools.prepare import Ready, Refused, canonical_call, error_result, prepare
 from toolkit.tools.registry import ToolRegistry
 from toolkit.tools.run import run
 from toolkit.tools.settings import check_setting, shown
@@ -122,6 +122,7 @@ class Driver(Generic[Ctx, Out]):
         "_frame",
         "_listener",
         "_policy",
+        "_prepared",
         "_provider",
         "_ready",
         "_registry",
@@ -183,6 +184,7 @@ class Driver(Generic[Ctx, Out]):
         self._policy = config.policy if listener is None else replace(config.policy, observer=listener)
         self._answer = None if config.output_type is None else TypedAnswer(config.output_type)
         self._answer_retries = config.max_output_retries
+        self._prepared: dict[str, Ready[Ctx] | Refused] = {}
         self._ready: dict[str, Ready[Ctx]] = {}
         if saved is not None:
             self._take_up(saved)
@@ -220,7 +222,7 @@ class Driver(Generic[Ctx, Out]):
             if isinstance(step, CallModel):
                 await self._call_model(step)
             elif isinstance(step, AskApproval):
-                await self._decide(self._prepared(step.calls))
+                await self._decide([self._prepared[call.id] for call in step.calls])
             elif isinstance(step, RunTools):
                 await self._run_tools(step)
             elif isinstance(step, Finished):
@@ -239,7 +241,7 @@ class Driver(Generic[Ctx, Out]):
         """Do one step that is not a request."""
         match step:
             case AskApproval():
-                await self._decide(self._prepared(step.calls))
+                await self._decide([self._prepared[call.id] for call in step.calls])
             case RunTools():
                 await self._run_tools(step)
             case Compact():
@@ -332,7 +334,8 @@ class Driver(Generic[Ctx, Out]):
     def _take_up(self, saved: SavedLoop) -> None:
         """Prepare the open calls of a saved loop again; what was decided or awaited then must still be the same."""
         for call in self.state.open_calls:
-            prepared = self._prepared([call])[0]
+            self._prepare([call])
+            prepared = self._prepared[call.id]
             if isinstance(prepared, Refused):
                 raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
             binding = saved.bindings.get(call.id)
@@ -355,6 +358,7 @@ class Driver(Generic[Ctx, Out]):
         saved = SavedLoop(
             state=self.state.freeze(),
             request=SavedRequest(
+                tools=None if self._tools is None else tuple(self._tools),
                 tool_choice=request.tool_choice,
                 parallel_tool_calls=request.parallel_tool_calls,
                 temperature=request.temperature,
@@ -497,7 +501,8 @@ class Driver(Generic[Ctx, Out]):
 
     def _take_reply(self, response: ChatResponse) -> LoopDetected | None:
         state = self.state
-        detected = state.model_replied(response)
+        calls = state.model_replied(response)
+        detected = state.calls_prepared(self._prepare(calls)) if calls else None
         if self._answer is not None and isinstance(state.reason, Complete):
             self._check_answer(self._answer, response)
         steering = self._config.steering
@@ -518,11 +523,18 @@ class Driver(Generic[Ctx, Out]):
             self._answer_retries -= 1
             self.state.steered([UserMessage(wish)])
 
-    def _registrations(self) -> Mapping[str, Registration[Ctx]]:
-        registrations = self._registry.registrations
-        if self._answer is None or self._config.output_mode == "native":
-            return registrations
-        return {**registrations, ANSWER_TOOL: self._answer.registration}
+    def _offered(self) -> tuple[Mapping[str, Registration[Ctx]], Collection[str]]:
+        """Return the tools that were offered, by name, and the names of others: what was not offered does not run."""
+        registry = self._registry
+        registrations, hidden = registry.registrations, registry.hidden_names
+        shown = registry.definitions() if self._tools is None else self._tools
+        if self._tools is not None or self._shown is not shown:
+            offered = {definition.name for definition in (shown if self._shown is None else self._shown)}
+            hidden = {*hidden, *registrations} - offered
+            registrations = {name: registrations[name] for name in registrations if name in offered}
+        if self._answer is not None and self._config.output_mode == "tool":
+            registrations = {**registrations, ANSWER_TOOL: self._answer.registration}
+        return registrations, hidden
 
     def _reserve(self, request: ChatRequest) -> bool:
         """Take a request out of the budget, or end the loop where nothing is left."""
@@ -546,11 +558,20 @@ class Driver(Generic[Ctx, Out]):
             raise error
         return max(retry.pause(attempt, random.random()), asked)  # noqa: S311 - jitter is no secret
 
-    def _prepared(self, calls: Sequence[ToolCall]) -> list[Ready[Ctx] | Refused]:
-        """Prepare all calls of the turn, before anybody is asked about any and any runs."""
-        policy, registrations, registry = self._policy, self._registrations(), self._registry
-        permissions, hidden = registry.permissions, registry.hidden_names
-        return [prepare(call, registrations, policy, permissions, hidden_names=hidden) for call in calls]
+    def _prepare(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        """Prepare all calls of the turn, before anybody is asked about any and any runs; return them as they would run.
+
+        They are made canonical only for what looks at them.
+        """
+        policy, permissions = self._policy, self._registry.permissions
+        registrations, hidden = self._offered()
+        prepared: dict[str, Ready[Ctx] | Refused] = {}
+        self._prepared = prepared
+        for call in calls:
+            prepared[call.id] = prepare(call, registrations, policy, permissions, hidden_names=hidden)
+        if self._config.stop_when is None and self._config.loop_detection is None:
+            return calls
+        return [canonical_call(each) for each in prepared.values()]
 
     async def _decide(self, calls: Sequence[Ready[Ctx] | Refused]) -> None:
         """Ask the guards about each call, in call order."""

@@ -61,14 +61,16 @@ class LoopDetected:
     """The model asked for the same again.
 
     Args:
-        tool_name: The tool; several of one turn are joined with ``+``.
-        count: How often in a row, this time included.
+        tool_name: The tool; several that are repeated together are joined with ``+``.
+        count: How often, this time included; of several, the one that was called most.
         action: What is done about it.
+        is_in_row: Whether nothing else was called in between.
     """
 
     tool_name: str
     count: int
     action: LoopDetectionAction
+    is_in_row: bool = True
 
 
 @dataclass(slots=True, kw_only=True)

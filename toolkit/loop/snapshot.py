@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticSerializationError
 
-from toolkit.chat import ResponseFormat
+from toolkit.chat import ResponseFormat, ToolDefinition
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.loop.outcome import Snapshot
@@ -25,8 +25,9 @@ _VERSION = 1
 
 @dataclass(slots=True, kw_only=True)
 class SavedRequest:
-    """The settings of a `ChatRequest`, without its transcript and tools."""
+    """The settings of a `ChatRequest`, without its transcript; `tools` only where the caller fixed them."""
 
+    tools: tuple[ToolDefinition, ...] | None
     tool_choice: str
     parallel_tool_calls: bool | None
     temperature: float | None

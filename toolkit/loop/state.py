@@ -7,14 +7,15 @@ machine. The steps and the feeds that answer them::
     step            done by the driver                        fed back by
     Compact         shorten the transcript                    compacted
     CallModel       ask the model                             model_replied | limit_reached
-    AskApproval     prepare each call, ask the guards         approval_decided, once per call
+                    prepare the calls of its reply            calls_prepared, where there are calls
+    AskApproval     ask the guards about each call            approval_decided, once per call
     RunTools        run one unit of calls                     tool_started, tool_returned, once per call
     Finished        nothing: the loop is over
 
 At any time come `steered`, `commanded`, `timed_out`, `cancelled`, `failed` and `close`.
 
-The order of a turn: pending commands and steering, limits, the model, its usage, `stop_when`, done?, loop detection,
-approvals, execution, results appended, warnings appended, the limit of iterations.
+The order of a turn: pending commands and steering, limits, the model, its usage, its calls as they would run,
+`stop_when`, done?, loop detection, approvals, execution, results appended, warnings appended, the limit of iterations.
 
 What the machine guarantees, whatever is fed and whenever it ends: each call of an assistant message gets exactly one
 result, directly after that message, in call order. While calls are open their results wait here, each kept the moment
@@ -111,7 +112,7 @@ class CallModel:
 
 @dataclass(slots=True)
 class AskApproval:
-    """Prepare these calls and ask whether they may run."""
+    """Ask whether these calls may run."""
 
     calls: Sequence[ToolCall]
 
@@ -182,7 +183,7 @@ CUT_REASONS = ("content_filter", "refusal")
 
 COMPLETE = Complete()
 
-_Phase: TypeAlias = Literal["ready", "compacting", "asking", "deciding", "running", "finished", "failed"]
+_Phase: TypeAlias = Literal["ready", "compacting", "asking", "preparing", "deciding", "running", "finished", "failed"]
 CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
 
 
@@ -339,6 +340,8 @@ class LoopState:
             return AskApproval(tuple([entry.call for entry in self._open.values() if entry.status == "undecided"]))
         if phase == "asking":
             return CallModel(self.iterations, has_tools=not self._is_last)
+        if phase == "preparing":
+            raise LoopUsageError("the reply has calls: feed calls_prepared before asking for the next step")
         if phase == "compacting":
             return Compact(self.messages)
         if self.reason is None:
@@ -388,10 +391,11 @@ class LoopState:
 
     # the model's answer
 
-    def model_replied(self, response: ChatResponse) -> LoopDetected | None:
-        """Take the answer: keep it, and decide what follows; return what loop detection has to tell.
+    def model_replied(self, response: ChatResponse) -> Sequence[ToolCall]:
+        """Take the answer and keep it; return the calls that are to be prepared and fed to `calls_prepared`, if any.
 
-        Missing and repeated call ids are mended first, so that every later feed has one id for one call.
+        Missing and repeated call ids are mended first, so that every later feed has one id for one call. Calls beyond
+        the most of one reply are answered here.
         """
         if self._phase != "asking":
             self._require("asking", "model_replied")
@@ -414,14 +418,41 @@ class LoopState:
         self._open = opened
         self._call_ids.update(opened)
         self._unanswered = self._undecided = len(opened)
+        if not calls:
+            self._judge(())
+            return ()
+        most = self._config.max_calls_per_turn
+        if most is not None and len(calls) > most:
+            for call in calls[most:]:
+                self._refuse(opened[call.id], _one_too_many(call, most))
+            calls = calls[:most]
+        self._phase = "preparing"
+        return calls
+
+    def calls_prepared(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
+        """Decide what follows from a reply with calls; return what loop detection has to tell.
+
+        Args:
+            calls: Those that `model_replied` returned, as they would run: names repaired, arguments canonical. Only
+                what looks at calls (`stop_when`, loop detection) reads them.
+        """
+        if self._phase != "preparing":
+            self._require("preparing", "calls_prepared")
+        if len(calls) != self._undecided:
+            raise LoopUsageError("calls_prepared was given other calls than model_replied returned")
+        return self._judge(calls)
+
+    def _judge(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
+        response = self.response
+        assert response is not None
         stop_when = self._config.stop_when
         if stop_when is not None:
-            decision = stop_when(self._stop_context(response))
+            decision = stop_when(self._stop_context(response, calls))
             if isinstance(decision, Stop):
                 self._end(StopCondition(decision.reason))
                 return None
             check_setting("what stop_when gives", decision, Continue, Stop)
-        if not calls:
+        if not self._open:
             if response.unanswered:
                 self._end(UnansweredItems(response.unanswered))
             else:
@@ -445,14 +476,24 @@ class LoopState:
         entry = None if call is None or self._phase != "deciding" else self._open[call.id]
         if entry is None or entry.status != "undecided":
             return
-        result = _cut_off(entry.call)
-        self._keep(entry, result)
-        self.closed.append((result, False))
-        self._undecided -= 1
+        self._refuse(entry, _cut_off(entry.call))
         if not self._undecided:
             self._after_decision()
 
-    def _stop_context(self, response: ChatResponse) -> StopContext:
+    def _refuse(self, entry: _OpenCall, result: ToolResult) -> None:
+        """Answer a call about which nobody has to be asked."""
+        self._keep(entry, result)
+        self.closed.append((result, False))
+        self._undecided -= 1
+
+    def _stop_context(self, response: ChatResponse, calls: Sequence[ToolCall]) -> StopContext:
+        if calls:
+            prepared = {call.id: call for call in calls}
+            content = [
+                prepared.get(block.id, block) if isinstance(block, ToolCall) else block
+                for block in response.message.content
+            ]
+            response = replace(response, message=AssistantMessage(content))
         return StopContext(
             iteration=self.iterations,
             response=response,
@@ -791,6 +832,11 @@ _WHY: dict[type[Any], str] = {
 
 def _not_started(call: ToolCall, why: str) -> ToolResult:
     return ToolResult(call.id, f"Not started: {why}.", tool_name=call.name, is_error=True)
+
+
+def _one_too_many(call: ToolCall, most: int) -> ToolResult:
+    text = f"Not run: at most {most} calls of one reply are run, and this one came after them. Ask for it again."
+    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
 
 
 def _cut_off(call: ToolCall) -> ToolResult:

@@ -46,7 +46,8 @@ class StopContext:
 
     Args:
         iteration: The turn, from 1.
-        response: What the model just said.
+        response: What the model just said, its calls as they would run: names repaired, arguments as the canonical JSON
+            of what the tool would be given.
         usage: The sum over all requests so far.
         tool_calls_executed: How many calls have been answered in the turns before, refused and failed ones included.
         last_tool_results: The results of the turn before; empty on the first.
@@ -76,7 +77,7 @@ def stop_after(*, steps: int) -> StopWhen:
 
 
 def when_called(name: str) -> StopWhen:
-    """Stop when the model asks for this tool; the call is not run."""
+    """Stop when the model asks for this tool, also by a name that would be repaired to it; the call is not run."""
     check_setting("the name for when_called", name, str)
 
     def decide(context: StopContext) -> StopDecision:

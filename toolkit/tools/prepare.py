@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from toolkit.chat import ToolCall, ToolResult
@@ -18,7 +19,7 @@ from toolkit.tools.policy import ExecutionPolicy
 if TYPE_CHECKING:
     from toolkit.tools.permissions import Permissions
 
-__all__ = ["Ready", "Refused", "error_result", "permit", "prepare"]
+__all__ = ["Ready", "Refused", "canonical_arguments", "canonical_call", "error_result", "permit", "prepare"]
 
 
 @dataclass(slots=True)
@@ -51,6 +52,29 @@ class Refused:
     call: ToolCall
     result: ToolResult
     repairs: tuple[ToolCallRepaired, ...] = ()
+
+
+def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
+    """Return a call as it would run: its name repaired, its arguments as canonical JSON; a refused one as it was said.
+
+    Two calls that would do the same are equal in this form, but for their ids.
+    """
+    call = prepared.call
+    arguments = None
+    if isinstance(prepared, Ready):
+        try:
+            arguments = prepared.registration.arguments.dump_json(prepared.arguments, reveal_secrets=True)
+        except (TypeError, ValueError, RecursionError):  # of a type of the author's own
+            arguments = None
+    return replace(call, arguments=canonical_arguments(call.arguments) if arguments is None else arguments)
+
+
+def canonical_arguments(text: str) -> str:
+    """Return JSON text that is equal for equal values; what is no JSON stays as it is."""
+    try:
+        return json.dumps(json.loads(text or "{}"), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return text
 
 
 def error_result(call: ToolCall, message: str) -> ToolResult:
