@@ -70,6 +70,7 @@ from toolkit.errors import (
     SchemaError,
     SourceError,
     ToolCancelledError,
+    ToolCrashedError,
     ToolDeniedError,
     ToolError,
     ToolFailedError,
@@ -138,6 +139,7 @@ from toolkit.tools.decorators import (
     tools_of,
 )
 from toolkit.tools.events import (
+    ApprovalRequested,
     ToolCallRefused,
     ToolCallRepaired,
     ToolExecutionEnd,
@@ -159,6 +161,7 @@ __all__ = [
     "Aborted",
     "Approval",
     "ApprovalRequest",
+    "ApprovalRequested",
     "Approve",
     "ArgumentsDelta",
     "AssistantContent",
@@ -248,6 +251,7 @@ __all__ = [
     "ToolCallRepaired",
     "ToolCancelledError",
     "ToolContext",
+    "ToolCrashedError",
     "ToolDefinition",
     "ToolDeniedError",
     "ToolError",

@@ -20,6 +20,7 @@
       LoopError                     the run can't go on; carries the transcript
         MaxDepthExceededError
         LoopUsageError
+        ToolCrashedError
       TranscriptError               a transcript whose calls and results don't match
       ProviderError                 the model could not be reached or understood; carries the transcript
         ProviderAuthError
@@ -66,6 +67,7 @@ __all__ = [
     "SchemaError",
     "SourceError",
     "ToolCancelledError",
+    "ToolCrashedError",
     "ToolDeniedError",
     "ToolError",
     "ToolFailedError",
@@ -82,9 +84,19 @@ __all__ = [
 class ToolkitError(Exception):
     """The root: catch it to catch everything that this library raises on purpose."""
 
+    @property
+    def model_text(self) -> str:
+        """The facts for a model, when this comes out of a tool; no advice to a developer."""
+        return str(self)
+
 
 class ConfigurationError(ToolkitError):
     """Your code asks for something that can't be: raised at decoration, registration or construction."""
+
+    @property
+    def model_text(self) -> str:
+        """The fact that the tool can't be used; how its author mends that is in the log."""
+        return "the tool is not set up rightly and can't be used now"
 
 
 class SchemaError(ConfigurationError):
@@ -149,7 +161,7 @@ class ToolError(ToolkitError):
     """
 
     def __init__(self, message: str = "") -> None:
-        self.message: str = message or type(self).__name__
+        self.message: str = str(message) or type(self).__name__
         super().__init__(self.message)
 
 
@@ -158,22 +170,25 @@ class ToolFailedError(ToolError):
 
 
 class ToolNotFoundError(ToolError):
-    """The model asked for a tool that is not there.
+    """The model asked for a tool, or a tool looked for something, that is not there.
 
     Args:
-        name: What it asked for.
-        available: What is there; the first 20 are told.
-        near: The names that it may have meant.
+        name: What was asked for.
+        available: The tools that there are, the first 20 of which are told; None where it is no tool that is missing.
+        near: The names that the model may have meant.
     """
 
-    def __init__(self, name: str, available: Sequence[str] = (), near: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, available: Sequence[str] | None = None, near: Sequence[str] = ()) -> None:
         self.name = name
-        self.available: tuple[str, ...] = tuple(available)
+        self.available: tuple[str, ...] = tuple(available or ())
         self.near: tuple[str, ...] = tuple(near)
-        more = f" and {len(self.available) - 20} more" if len(self.available) > 20 else ""
-        offer = f"Available tools: {', '.join(self.available[:20])}{more}." if available else "No tools are available."
         question = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
         shown = name if len(name) <= 100 else f"{name[:100]}..."  # what a model writes has no end
+        if available is None:
+            super().__init__(f"Not found: {shown}{'.' if question else ''}{question}")
+            return
+        more = f" and {len(self.available) - 20} more" if len(self.available) > 20 else ""
+        offer = f"Available tools: {', '.join(self.available[:20])}{more}." if available else "No tools are available."
         super().__init__(f"Unknown tool: {shown}.{question} {offer}")
 
 
@@ -248,9 +263,41 @@ class MaxDepthExceededError(LoopError):
         self.limit = limit
         super().__init__(f"loop depth {depth} is not below the limit of {limit}: raise max_depth, or nest less")
 
+    @property
+    def model_text(self) -> str:
+        """The depth and its limit, without the setting."""
+        return f"loop depth {self.depth} is not below the limit of {self.limit}, so this can't be handed on any further"
+
 
 class LoopUsageError(LoopError):
     """The loop was driven in a way that it can't follow: a feed out of order, a foreign snapshot, a finished handle."""
+
+    @property
+    def model_text(self) -> str:
+        """The fact that the tool can't be used; how its author mends that is in the log."""
+        return "the tool is not set up rightly and can't be used now"
+
+
+class ToolCrashedError(LoopError):
+    """A tool raised what is no `ToolError`, and ``on_tool_exception="raise"`` ends the run with it.
+
+    What it raised is the ``__cause__``; the transcript in `messages` holds the call with its error result.
+
+    Args:
+        tool: The tool.
+        call_id: The call.
+        reason: What was raised, in words.
+    """
+
+    def __init__(self, tool: str, call_id: str, reason: str) -> None:
+        self.tool = tool
+        self.call_id = call_id
+        super().__init__(f"tool '{tool}' raised in call '{call_id}': {reason}")
+
+    @property
+    def model_text(self) -> str:
+        """The tool that failed; what it raised is in the log."""
+        return f"its tool '{self.tool}' failed"
 
 
 class TranscriptError(ToolkitError, ValueError):

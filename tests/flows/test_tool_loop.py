@@ -345,8 +345,8 @@ def _raise(request: ApprovalRequest) -> bool:
 )
 async def test_the_approver_decides(hook: Callable[[ApprovalRequest], Any], text: str | None, is_error: bool) -> None:
     events = EventCollector()
-    hook_timeout = 0.05 if hook is _never else 60
-    config = ToolLoopConfig(on_tool_call=hook, hook_timeout=hook_timeout, on_event=events)
+    approval_timeout = 0.05 if hook is _never else None
+    config = ToolLoopConfig(on_tool_call=hook, approval_timeout=approval_timeout, on_event=events)
     with anyio.fail_after(20):
         result = await tool_loop(ScriptedProvider([say("hi"), "done"]), TOOLS, "go", config=config)
     check_transcript(result.messages, events.events)

@@ -16,7 +16,22 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel, Field, SecretStr, computed_field
 
-from toolkit import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolOutput, tool
+from toolkit import (
+    AudioBlock,
+    ConfigurationError,
+    FileBlock,
+    ImageBlock,
+    LoopUsageError,
+    MaxDepthExceededError,
+    TextBlock,
+    ToolCall,
+    ToolError,
+    ToolNotFoundError,
+    ToolOutput,
+    ToolRegistry,
+    tool,
+    tool_with_ctx,
+)
 from toolkit.tools.output import dump_output, load_output, to_output
 
 
@@ -232,3 +247,52 @@ def test_blocks_that_a_tool_promises_are_no_structured_output() -> None:
     assert several.definition.output_schema is None
     assert one.definition.output_schema is None
     assert numbers.definition.output_schema == {"type": "array", "items": {"type": "number"}}
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("no such user"), "ValueError: no such user"),
+        (ToolError("no such user"), "no such user"),
+        (ToolNotFoundError("customer 42"), "Not found: customer 42"),
+        (ToolNotFoundError("customer 42", near=["customer 24"]), "Not found: customer 42. Did you mean customer 24?"),
+        (ToolNotFoundError("find", ["search"]), "Unknown tool: find. Available tools: search."),
+        (ToolNotFoundError("find", []), "Unknown tool: find. No tools are available."),
+        (KeyError(), "KeyError (it gave no message)"),
+        (ExceptionGroup("two", [ValueError("a"), ToolError("b")]), "ExceptionGroup: ValueError: a; b"),
+        (
+            MaxDepthExceededError(3, 3),
+            "MaxDepthExceededError: loop depth 3 is not below the limit of 3, so this can't be handed on any further",
+        ),
+        (ConfigurationError("write it so"), "ConfigurationError: the tool is not set up rightly and can't be used now"),
+        (LoopUsageError("feed it"), "LoopUsageError: the tool is not set up rightly and can't be used now"),
+    ],
+    ids=repr,
+)
+@pytest.mark.anyio
+async def test_an_exception_returned_or_raised_is_told_in_its_own_words_and_without_advice_to_its_author(
+    error: Exception, text: str
+) -> None:
+    @tool
+    async def give() -> ToolOutput:
+        return ToolOutput.error(error)
+
+    @tool
+    async def throw() -> str:
+        raise error
+
+    registry = ToolRegistry([give, throw])
+    for name in ("give", "throw"):
+        result = await registry.execute(ToolCall("1", name, "{}"))
+        assert (result.text, result.is_error) == (text, True)
+
+
+@pytest.mark.anyio
+async def test_a_forgotten_context_is_no_business_of_the_model() -> None:
+    @tool_with_ctx
+    async def whose(app: Path) -> str:
+        return ""
+
+    registry = ToolRegistry[Path]([whose]).widened(object)
+    result = await registry.execute(ToolCall("1", "whose", "{}"))
+    assert result.text == "ConfigurationError: the tool is not set up rightly and can't be used now"

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any, assert_type
 
-from toolkit import Tool, ToolContext, ToolRetryConfig, tool, tool_from_function, tool_with_ctx
+from toolkit import Tool, ToolContext, ToolRegistry, ToolRetryConfig, tool, tool_from_function, tool_with_ctx
 
 
 class App:
@@ -113,3 +113,8 @@ class Stair:
 
 assert_type(Stair().up(1), str)
 assert_type(Stair().down(1), str)
+
+
+ToolRegistry([add]).configured("add", timeout=5, requires_approval=True)
+ToolRegistry([add]).configured(strict=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+ToolRegistry([add]).configured(run_in_thread=False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -16,7 +16,7 @@ from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
 
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
-from toolkit.errors import ConfigurationError, MaxDepthExceededError, ToolCancelledError, ToolFailedError
+from toolkit.errors import ConfigurationError, MaxDepthExceededError, ToolCancelledError, ToolFailedError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame
 from toolkit.loop.driver import check_parts
@@ -130,7 +130,7 @@ class SubAgent(Generic[Ctx]):
             _count(handle)
         if isinstance(outcome, Failed):
             raise ToolFailedError(
-                f"Sub-agent '{self.name}' failed: {words_of(outcome.error) or type(outcome.error).__name__}"
+                f"Sub-agent '{self.name}' failed: {_words_for_model(outcome.error)}"
             ) from outcome.error
         return self._output(outcome.result, loop_id)
 
@@ -245,6 +245,11 @@ def sub_agent_tool(
     options["tags"] = frozenset({SUB_AGENT_TAG, *options.get("tags", ())})
     made = tool_with_ctx(name=name, description=description or f"Delegate a task to the '{name}' sub-agent.", **options)
     return cast("FunctionTool[Ctx, [ToolContext[Ctx], str], Any]", made(run))
+
+
+def _words_for_model(error: Exception) -> str:
+    words = error.model_text if isinstance(error, ToolkitError) else words_of(error)
+    return words or type(error).__name__
 
 
 def _count(handle: ToolLoopHandle[Any, Any]) -> None:

@@ -136,12 +136,14 @@ class ToolLoopConfig(Generic[Out]):
         timeout: Seconds for the whole loop; what is running then is cancelled, and nothing is raised.
         tool_timeout: Seconds for one run of a tool that has no timeout of its own.
         max_depth: How many loops may be nested, this one included; an inner loop can't raise it.
-        on_tool_call: Asked about each call before any call of the turn runs; raising denies.
+        on_tool_call: Asked about each call before any call of the turn runs; raising denies. One that is not async is
+            called in a thread of its own, and all that it is given is its own copy.
+        approval_timeout: Seconds that its answer may take, after which the call is denied; None waits for ever.
         stop_when: Asked after each response; see `stop_after`, `when_called`, `token_budget`.
         loop_detection: What to do about a model that repeats itself; None looks for nothing.
         usage_limits: What this loop and the loops inside its tools may spend together.
         provider_retry: How failed requests are repeated.
-        before_tool_execution: Asked before each call with name, call id and arguments; anything but True skips it.
+        before_tool_execution: Asked before each call with name, call id and a copy of the arguments; False skips it.
         after_tool_execution: Told after each call with name, call id and whether it failed.
         before_tool_execution_update: Asked before each `ToolExecutionUpdate` with name, call id and text; False
             suppresses that event, and only that.
@@ -150,7 +152,9 @@ class ToolLoopConfig(Generic[Out]):
         stream: Whether the model is asked for its answer in pieces; None asks for them when somebody takes events.
         steering: A queue into which others write messages for the model while the loop runs.
         compaction: Asked before each request for a shorter transcript.
-        hook_timeout: Seconds that an async hook may take; a guard that takes longer denies.
+        hook_timeout: Seconds that an async hook may take, `on_tool_call` apart; a guard that takes longer denies.
+        on_tool_exception: What happens when a tool raises what is no `ToolError`. ``tell`` has the model read it as
+            the call's error; ``raise`` also ends the run with a `ToolCrashedError`. It is logged either way.
         cache: Where outputs of tools are kept and read again; None keeps none.
         max_output_chars: The longest text of a result that the model reads; None cuts nothing.
         keep_output: Which part of a longer text that is: its start, its end, or some of both.
@@ -181,6 +185,7 @@ class ToolLoopConfig(Generic[Out]):
     tool_timeout: float | None = None
     max_depth: int | None = 3
     on_tool_call: ApprovalHook | None = None
+    approval_timeout: float | None = None
     stop_when: StopWhen | None = None
     loop_detection: LoopDetectionConfig | None = None
     usage_limits: UsageLimits | None = None
@@ -194,6 +199,7 @@ class ToolLoopConfig(Generic[Out]):
     steering: Steering | None = None
     compaction: Compaction | None = None
     hook_timeout: float = 60.0
+    on_tool_exception: Literal["tell", "raise"] = "tell"
     cache: Cache | None = None
     max_output_chars: int | None = 32_000
     keep_output: Literal["head", "tail", "both"] = "both"
@@ -216,7 +222,7 @@ class ToolLoopConfig(Generic[Out]):
                 f"cache must have 'get' and 'set', such as a MemoryCache(), not {shown(self.cache)}"
             )
         # A timedelta is taken too; seconds are kept.
-        for name in ("timeout", "tool_timeout", "hook_timeout"):
+        for name in ("timeout", "tool_timeout", "approval_timeout", "hook_timeout"):
             object.__setattr__(self, name, to_seconds(getattr(self, name), name))
         policy = ExecutionPolicy(
             tool_timeout=self.tool_timeout,
@@ -229,7 +235,9 @@ class ToolLoopConfig(Generic[Out]):
             before=self.before_tool_execution,
             after=self.after_tool_execution,
             approve=self.on_tool_call,
+            approval_timeout=self.approval_timeout,
             hook_timeout=self.hook_timeout,
+            on_tool_exception=self.on_tool_exception,
             metadata=self.metadata,
             sync_workers=self.sync_workers,
         )
@@ -256,6 +264,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "steering": (Steering, None),
     "compaction": (FUNCTION, None),
     "hook_timeout": (float, timedelta),
+    "on_tool_exception": ("tell", "raise"),
     "max_output_chars": (int, None),
     "keep_output": ("head", "tail", "both"),
     "result_store": (ResultStore, None),

@@ -8,6 +8,7 @@ from toolkit.chat import ArgumentsDelta, ChatResponse, ReasoningDelta, TextDelta
 from toolkit.dataclass import dataclass
 from toolkit.errors import ProviderError
 from toolkit.tools.events import (
+    ApprovalRequested,
     ToolCallRefused,
     ToolCallRepaired,
     ToolExecutionEnd,
@@ -110,6 +111,7 @@ LoopEvent: TypeAlias = (
     | ArgumentsDelta
     | ResponseReceived
     | ToolCallRepaired
+    | ApprovalRequested
     | ToolCallRefused
     | ToolExecutionStart
     | ToolExecutionUpdate

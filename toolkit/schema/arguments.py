@@ -56,8 +56,10 @@ class ArgumentsParser(Protocol):
         """
         ...
 
-    def parse(self, value: object) -> dict[str, Any]:
+    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """Do the same with JSON that is decoded already; values that are validated already are taken too.
+
+        Without `mend` nothing is taken for what a model may have meant by it: null is no way to leave a parameter out.
 
         Raises:
             InvalidArgumentsError: All that is wrong with it, in one message.

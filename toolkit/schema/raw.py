@@ -96,12 +96,13 @@ class RawArguments:
             raise malformed(text, reason, self._nodes, self._accepts) from None
         return self.parse(value)
 
-    def parse(self, value: object) -> dict[str, Any]:
+    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         value = {} if value is None else value
         problems = self._problems(value)
         if problems:
-            without = drop_nulls(value, [problem.path for problem in problems], self._nodes)
+            paths = [problem.path for problem in problems]
+            without = drop_nulls(value, paths, self._nodes) if mend else None
             if without is not None and not self._problems(without):
                 return cast("dict[str, Any]", without)
             raise InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts))

@@ -76,17 +76,17 @@ class TypedArguments:
         except ValidationError as error:
             return self._second_look(text, error)
 
-    def parse(self, value: object) -> dict[str, Any]:
+    def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         value = {} if value is None else self._without_opaque_defaults(value)
         try:
             text = json.dumps(value)
         except (TypeError, ValueError, RecursionError):
-            pass
-        else:
+            text = None
+        if text is not None and mend:
             return self._parse(text)
         try:
-            return self._validate_python(value)
+            return self._validate_python(value) if text is None else self._validate_json(text)
         except ValidationError as error:
             raise InvalidArgumentsError(self._message(_problems(error, value), value)) from None
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+import sys
+from collections.abc import Awaitable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 import anyio
 
@@ -12,9 +16,11 @@ from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
 from toolkit.tools.approval import Abort, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify, to_approval
+from toolkit.tools.events import ApprovalRequested
 from toolkit.tools.handler import Ctx
-from toolkit.tools.policy import ExecutionPolicy
-from toolkit.tools.prepare import Ready, Refused, error_result, permit
+from toolkit.tools.policy import BeforeToolExecution, ExecutionPolicy
+from toolkit.tools.prepare import Ready, Refused, copy_arguments, error_result, permit
+from toolkit.tools.workers import run_in_worker
 
 if TYPE_CHECKING:
     from toolkit.tools.permissions import Permissions
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Aborted", "Deferred", "Verdict", "answer_of", "authorize", "decided"]
 
 _logger = logging.getLogger("toolkit.tools")
+
+_ANY_NUMBER = sys.maxsize  # of threads: no tool that runs keeps an approver from being asked
 
 
 @dataclass(slots=True)
@@ -45,37 +53,59 @@ Verdict: TypeAlias = Ready[Ctx] | Refused | Deferred[Ctx] | Aborted
 async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy, permissions: Permissions | None = None) -> Verdict[Ctx]:
     """Ask the guards: the hook before execution, then the approval. A guard that raises denies."""
     call = ready.call
-    if policy.before is not None:
-        try:
-            goes_on = await answer_of(policy.before(call.name, call.id, ready.arguments), policy.hook_timeout)
-        except Exception:
-            _logger.exception("before_tool_execution raised for %s; the call is skipped", call.name)
-            goes_on = False
-        if goes_on is not True:
-            return Refused(call, error_result(call, "Tool execution skipped by before_tool_execution hook."))
+    if policy.before is not None and not await _goes_on(ready, policy.before, policy.hook_timeout):
+        return Refused(call, error_result(call, "Tool execution skipped by before_tool_execution hook."))
     if policy.approve is None:
         if ready.asks is None:
             return ready
         return Refused(call, error_result(call, f"{ready.asks} Nobody is there to approve it, so it was not run."))
-    return decided(ready, await _approval(ready, policy.approve, policy.hook_timeout), permissions)
+    return decided(ready, await _ask_approver(ready, policy.approve, policy), permissions)
 
 
-async def _approval(ready: Ready[Any], approve: ApprovalHook, timeout: float) -> object:
+async def _goes_on(ready: Ready[Any], before: BeforeToolExecution, timeout: float) -> bool:
+    """Ask the hook before execution; one that gives nothing only looked."""
     call = ready.call
+    try:
+        answer = await answer_of(before(call.name, call.id, copy_arguments(ready)), timeout)
+    except Exception:
+        _logger.exception("before_tool_execution raised for %s in call %s; the call is skipped", call.name, call.id)
+        return False
+    if answer is False:
+        _logger.warning("before_tool_execution skipped %s in call %s", call.name, call.id)
+    return answer is not False
+
+
+async def _ask_approver(ready: Ready[Any], approve: ApprovalHook, policy: ExecutionPolicy) -> object:
+    call, reason = ready.call, ready.asks or ""
+    if policy.observer is not None:
+        arguments = copy_arguments(ready)
+        await policy.observer.emit(
+            ApprovalRequested(call_id=call.id, tool_name=call.name, arguments=arguments, reason=reason)
+        )
     request = ApprovalRequest(
         call.id,
         call.name,
-        ready.arguments,
+        copy_arguments(ready),
         original=ready.original,
-        definition=ready.registration.definition,
+        definition=ready.registration.copy_definition(),
         tags=ready.registration.options.tags,
-        reason=ready.asks or "",
+        reason=reason,
     )
     try:
-        return await answer_of(approve(request), timeout)
+        with anyio.move_on_after(policy.approval_timeout):
+            return await _ask_in_place_or_thread(approve, request)
     except Exception:
-        _logger.exception("the approval hook raised for %s; the call is denied", call.name)
+        _logger.exception("the approval hook raised for %s in call %s; the call is denied", call.name, call.id)
         return Deny("Tool call denied: the approval hook failed.")
+    return Deny(f"Tool call denied: nobody decided on it within {policy.approval_timeout:g} s.")
+
+
+async def _ask_in_place_or_thread(approve: ApprovalHook, request: ApprovalRequest) -> object:
+    """Call an approver, one that is not async in a thread: a person may think long, and other things go on."""
+    if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(type(approve).__call__):
+        return await cast("Awaitable[object]", approve(request))
+    answer = await run_in_worker(partial(approve, request), workers=_ANY_NUMBER)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def decided(ready: Ready[Ctx], answer: object, permissions: Permissions | None) -> Verdict[Ctx]:
@@ -92,12 +122,20 @@ def decided(ready: Ready[Ctx], answer: object, permissions: Permissions | None) 
             return Deferred(ready)
         case Modify(arguments):
             try:
-                ready.arguments = ready.registration.arguments.parse(dict(arguments))
+                ready.arguments = ready.registration.arguments.parse(_copy_given(arguments), mend=False)
                 ready.is_modified = True
             except InvalidArgumentsError as error:
                 return Refused(call, error_result(call, f"The approver changed the arguments wrongly. {error.message}"))
             judged = ready if permissions is None else permit(ready, permissions)
             return judged if isinstance(judged, Refused) else ready
+
+
+def _copy_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments that the approver, who may keep its own, can change no more."""
+    try:
+        return copy.deepcopy(dict(arguments))
+    except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied
+        return dict(arguments)
 
 
 async def answer_of(value: Any, timeout: float) -> Any:

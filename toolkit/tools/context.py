@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
@@ -88,7 +89,9 @@ class ToolContext(Generic[Ctx_co]):
         On the event loop it never waits; from a worker thread it waits until the update is taken.
         """
         if self.is_observed:
-            self._report(ToolExecutionUpdate(call_id=self.call_id, tool_name=self.tool_name, output=to_output(output)))
+            # Who takes it may change what it is given, and the tool goes on with its own.
+            shown = replace(to_output(output))
+            self._report(ToolExecutionUpdate(call_id=self.call_id, tool_name=self.tool_name, output=shown))
 
     def report_progress(self, text: str) -> None:
         """Say how far the work is, as a `ToolProgress`; waits like `report_update`."""

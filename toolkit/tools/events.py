@@ -9,6 +9,7 @@ from toolkit.dataclass import dataclass
 from toolkit.tools.output import ToolOutput
 
 __all__ = [
+    "ApprovalRequested",
     "Observer",
     "ToolCallRefused",
     "ToolCallRepaired",
@@ -37,6 +38,23 @@ class ToolCallRepaired:
     kind: Literal["name", "text", "values"]
     before: str
     after: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ApprovalRequested:
+    """Somebody is asked whether a call may run, and the call waits for the answer.
+
+    Args:
+        call_id: The call.
+        tool_name: The tool that would run.
+        arguments: What it would be given, validated.
+        reason: Why it is asked about, where a rule says so.
+    """
+
+    call_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    reason: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,6 +102,7 @@ class ToolExecutionEnd:
         result: The whole output, also where the model reads a shortened one.
         duration: Seconds since the Start, retries and their pauses included.
         is_cached: Whether the result came from the cache.
+        error: What the tool raised, with its traceback, where that was no `ToolError`.
     """
 
     call_id: str
@@ -91,6 +110,7 @@ class ToolExecutionEnd:
     result: ToolResult
     duration: float
     is_cached: bool = False
+    error: BaseException | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,7 +124,13 @@ class ToolProgress:
 
 
 ToolEvent: TypeAlias = (
-    ToolCallRepaired | ToolCallRefused | ToolExecutionStart | ToolExecutionUpdate | ToolExecutionEnd | ToolProgress
+    ToolCallRepaired
+    | ApprovalRequested
+    | ToolCallRefused
+    | ToolExecutionStart
+    | ToolExecutionUpdate
+    | ToolExecutionEnd
+    | ToolProgress
 )
 
 

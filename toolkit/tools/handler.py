@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Generic, Protocol, runtime_checkable
 
+from pydantic_core import from_json
 from typing_extensions import TypeVar
 
 from toolkit.chat import ToolDefinition
@@ -50,6 +54,7 @@ class Registration(Generic[Ctx_contra]):
     """A tool in a registry under a name, with everything about it that does not depend on the call."""
 
     __slots__ = (
+        "_schemas",
         "arguments",
         "counter",
         "definition",
@@ -79,7 +84,18 @@ class Registration(Generic[Ctx_contra]):
         self.may_report: bool = getattr(self.execute, "may_report", True)
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
+        self._schemas: str | None = None
         self._set(self.options)
+
+    def copy_definition(self) -> ToolDefinition:
+        """Return the definition for somebody who may change what it holds."""
+        definition = self.definition
+        if self._schemas is None:
+            self._schemas = _dump_exactly([definition.parameters, definition.output_schema])
+        if not self._schemas:  # a schema written by hand may hold what is no JSON
+            return copy.deepcopy(definition)
+        parameters, output_schema = from_json(self._schemas)
+        return replace(definition, parameters=parameters, output_schema=output_schema)
 
     def under(self, definition: ToolDefinition) -> Registration[Ctx_contra]:
         """Return the same tool, with its counter, shown to the model in another way."""
@@ -105,6 +121,15 @@ class Registration(Generic[Ctx_contra]):
         self.options = options
         self.max_output_chars: int | None = options.max_output_chars
         self.is_guarded: bool = _is_guarded(options)
+
+
+def _dump_exactly(value: object) -> str:
+    """Return JSON from which the same value comes back, or "" where there is none."""
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return ""
+    return text if from_json(text) == value else ""
 
 
 def _is_guarded(options: ToolOptions) -> bool:

@@ -17,7 +17,7 @@ from toolkit.tools.settings import FUNCTION, Duration, Kind, check_backoff, chec
 if TYPE_CHECKING:
     from toolkit.tools.output import ToolOutput
 
-__all__ = ["EnvVar", "ToolOptionKeywords", "ToolOptions", "ToolRetryConfig", "made_options"]
+__all__ = ["ChangeableOptionKeywords", "EnvVar", "ToolOptionKeywords", "ToolOptions", "ToolRetryConfig", "made_options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,29 +96,34 @@ class EnvVar:
         return value
 
 
-class ToolOptionKeywords(TypedDict, total=False):
-    """The keywords of `tool`, `tool_with_ctx` and `tool_from_function`; `ToolOptions` says what they mean."""
+class ChangeableOptionKeywords(TypedDict, total=False):
+    """The keywords of `ToolRegistry.configured`: how a tool that is made already is run."""
 
     label: str
     retry: ToolRetryConfig | None
     timeout: Duration | None
-    strict: bool
     argument_repair: bool | None
     requires_approval: bool
     sequential: bool
     concurrency: int | None
     lock: Callable[[Mapping[str, Any]], object] | None
-    isolation: Literal["process"] | None
     idempotent: bool
     result_as_answer: bool
     max_usage_count: int | None
     max_output_chars: int | None
     keep_output: Literal["head", "tail", "both"] | None
-    env_vars: tuple[EnvVar, ...] | list[EnvVar]
     should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool
-    run_in_thread: bool
     tags: frozenset[str] | set[str] | list[str] | tuple[str, ...]
     metadata: Mapping[str, Any]
+
+
+class ToolOptionKeywords(ChangeableOptionKeywords, total=False):
+    """The keywords of `tool`, `tool_with_ctx` and `tool_from_function`; `ToolOptions` says what they mean."""
+
+    strict: bool
+    isolation: Literal["process"] | None
+    run_in_thread: bool
+    env_vars: tuple[EnvVar, ...] | list[EnvVar]
 
 
 def _no_metadata() -> Mapping[str, Any]:
@@ -212,7 +217,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
 _PLAIN = ToolOptions()
 
 
-def made_options(keywords: ToolOptionKeywords, base: ToolOptions = _PLAIN) -> ToolOptions:
+def made_options(keywords: ChangeableOptionKeywords, base: ToolOptions = _PLAIN) -> ToolOptions:
     """Return `base` with what `keywords` say in its place.
 
     Raises:

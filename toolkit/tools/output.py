@@ -15,11 +15,21 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, text_of
 from toolkit.dataclass import dataclass
+from toolkit.errors import ToolError, ToolkitError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["ToolOutput", "dump_output", "encodable", "load_output", "plain_text", "to_output", "words_of"]
+__all__ = [
+    "ToolOutput",
+    "describe_error",
+    "dump_output",
+    "encodable",
+    "load_output",
+    "plain_text",
+    "to_output",
+    "words_of",
+]
 
 _BLOCKS = (TextBlock, ImageBlock, AudioBlock, FileBlock)
 _CONTAINERS = frozenset({list, tuple, dict})
@@ -49,9 +59,10 @@ class ToolOutput:
     child_loop_id: str | None = None
 
     @classmethod
-    def error(cls, message: str, *, details: Any = None) -> ToolOutput:
-        """Return a failure that the model reads as `message`."""
-        return cls(message or "The tool failed and gave no reason.", details=details, is_error=True)
+    def error(cls, message: str | BaseException, *, details: Any = None) -> ToolOutput:
+        """Return a failure that the model reads as `message`; an exception is told as if the tool had raised it."""
+        text = describe_error(message) if isinstance(message, BaseException) else message
+        return cls(text or "The tool failed and gave no reason.", details=details, is_error=True)
 
     @property
     def text(self) -> str:
@@ -148,6 +159,18 @@ def load_output(text: str) -> ToolOutput:
 def encodable(text: str) -> str:
     """Return `text` with each lone surrogate, which no wire can carry, as a question mark."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def describe_error(error: BaseException) -> str:
+    """Return what a model reads of an error: a `ToolError` as written, another as ``Type: message``; never empty."""
+    if isinstance(error, ToolError):
+        return encodable(error.message)
+    name = type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return f"{name}: " + "; ".join(describe_error(inner) for inner in group.exceptions)
+    text = encodable(error.model_text) if isinstance(error, ToolkitError) else words_of(error)
+    return f"{name}: {text}" if text and text != name else f"{name} (it gave no message)"
 
 
 def words_of(error: BaseException) -> str:

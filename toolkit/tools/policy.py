@@ -14,8 +14,8 @@ from toolkit.tools.results import ResultStore
 
 __all__ = ["AfterToolExecution", "BeforeToolExecution", "ExecutionPolicy", "NameRepair"]
 
-BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool]]
-"""Given tool name, call id and arguments; False skips the call. Raising skips it too."""
+BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool | None] | None]
+"""Given tool name, call id and a copy of the arguments; False skips the call. Raising skips it too."""
 
 NameRepair: TypeAlias = Literal["similar"] | bool
 """Which names that are not there are taken for one that is; see `ToolLoopConfig`."""
@@ -40,7 +40,10 @@ class ExecutionPolicy:
         before: Asked before each call.
         after: Told after each call.
         approve: Asked about each call, after `before`.
-        hook_timeout: Seconds that an async hook may take.
+        approval_timeout: Seconds that an answer of `approve` may take; None waits for as long as it takes.
+        hook_timeout: Seconds that another async hook may take.
+        on_tool_exception: Whether what a tool raises, and is no `ToolError`, is told to the model alone, or ends the
+            run too.
         observer: Takes the events.
         metadata: For `ToolContext.metadata`.
         sync_workers: How many worker threads may run at once.
@@ -56,7 +59,9 @@ class ExecutionPolicy:
     before: BeforeToolExecution | None = None
     after: AfterToolExecution | None = None
     approve: ApprovalHook | None = None
+    approval_timeout: float | None = None
     hook_timeout: float = 60.0
+    on_tool_exception: Literal["tell", "raise"] = "tell"
     observer: Observer | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sync_workers: int = 40

@@ -19,7 +19,16 @@ from toolkit.tools.policy import ExecutionPolicy
 if TYPE_CHECKING:
     from toolkit.tools.permissions import Permissions
 
-__all__ = ["Ready", "Refused", "canonical_arguments", "canonical_call", "error_result", "permit", "prepare"]
+__all__ = [
+    "Ready",
+    "Refused",
+    "canonical_arguments",
+    "canonical_call",
+    "copy_arguments",
+    "error_result",
+    "permit",
+    "prepare",
+]
 
 
 @dataclass(slots=True)
@@ -75,6 +84,26 @@ def canonical_arguments(text: str) -> str:
         return json.dumps(json.loads(text or "{}"), sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):
         return text
+
+
+_UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+def copy_arguments(ready: Ready[Any]) -> dict[str, Any]:
+    """Return the arguments of a call for somebody who only looks: what is done to them changes nothing.
+
+    A value that can't be copied is given as JSON says it.
+    """
+    arguments = ready.arguments
+    if _UNCHANGING.issuperset(map(type, arguments.values())):
+        return dict(arguments)
+    import copy  # noqa: PLC0415 - few arguments hold more than text and numbers
+
+    try:
+        return copy.deepcopy(arguments)
+    except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied
+        plain: dict[str, Any] = json.loads(ready.registration.arguments.dump_json(arguments))
+        return plain
 
 
 def error_result(call: ToolCall, message: str) -> ToolResult:

@@ -20,7 +20,7 @@ from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.linting import Finding, lint
 from toolkit.tools.naming import check_name
-from toolkit.tools.options import ToolOptionKeywords, made_options
+from toolkit.tools.options import ChangeableOptionKeywords, made_options
 from toolkit.tools.permissions import Permissions
 from toolkit.tools.policy import ExecutionPolicy, NameRepair
 from toolkit.tools.prepare import Refused, error_result, prepare
@@ -338,7 +338,7 @@ class ToolRegistry(Generic[Ctx]):
 
         return self._scope(renamed(registration) for registration in self._registrations.values())
 
-    def configured(self, *names: str, **options: Unpack[ToolOptionKeywords]) -> Self:
+    def configured(self, *names: str, **options: Unpack[ChangeableOptionKeywords]) -> Self:
         """Return a registry in which these tools, or all where none is named, run with other options.
 
         ::

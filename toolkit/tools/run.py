@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
-from toolkit.errors import ToolError, ToolUsageLimitExceededError
+from toolkit.errors import ToolCrashedError, ToolError, ToolUsageLimitExceededError
 from toolkit.tools.authorize import answer_of
 from toolkit.tools.backend import (
     AsyncioCancelledError,
@@ -31,26 +31,14 @@ from toolkit.tools.events import ToolExecutionEnd, ToolExecutionStart
 from toolkit.tools.gates import keyed_lock, limiter
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
-from toolkit.tools.output import ToolOutput, dump_output, encodable, load_output, to_output, words_of
+from toolkit.tools.output import ToolOutput, describe_error, dump_output, load_output, to_output
 from toolkit.tools.policy import ExecutionPolicy
-from toolkit.tools.prepare import Ready
+from toolkit.tools.prepare import Ready, copy_arguments
 from toolkit.tools.retry import run_with_retry
 
-__all__ = ["describe_error", "run"]
+__all__ = ["run"]
 
 _logger = logging.getLogger("toolkit.tools")
-
-
-def describe_error(error: BaseException) -> str:
-    """Return what a model reads of an error: a `ToolError` as written, another as ``Type: message``; never empty."""
-    if isinstance(error, ToolError):
-        return encodable(error.message)
-    name = type(error).__name__
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return f"{name}: " + "; ".join(describe_error(inner) for inner in group.exceptions)
-    text = words_of(error)
-    return f"{name}: {text}" if text and text != name else f"{name} (it gave no message)"
 
 
 async def run(
@@ -79,35 +67,37 @@ async def run(
     began = 0.0
     if observer is not None:
         began = time.perf_counter()
-        await observer.emit(ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=ready.arguments))
+        await observer.emit(ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=copy_arguments(ready)))
     mark = cancellation_mark()
     is_cached = False
+    crash: BaseException | None = None
     try:
         if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
             output, is_cached = await _guarded(ready, context, policy)
         else:
             output = await registration.execute(ready.arguments, context)
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
-        output = _failure(call.name, error)
+        output, crash = _read_failure(call, error)
     except AsyncioCancelledError as error:
-        output = await _cancelled(call.name, error, mark, context)
+        output, crash = await _read_cancellation(call, error, mark, context)
     context.close()
     whole, limited = _results(ready, output, policy)
     if keep is not None:
         keep(call.id, limited)
     if observer is not None or policy.after is not None:
-        await _tell_end(call, whole, policy, began=began, is_cached=is_cached)
+        await _tell_end(call, whole, policy, began=began, is_cached=is_cached, crash=crash)
+    if crash is not None and policy.on_tool_exception == "raise":
+        raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
 
 
-async def _cancelled(
-    name: str, error: AsyncioCancelledError, mark: CancellationMark, context: ToolContext[Any] | None = None
-) -> ToolOutput:
+async def _read_cancellation(
+    call: ToolCall, error: AsyncioCancelledError, mark: CancellationMark, context: ToolContext[Any]
+) -> tuple[ToolOutput, BaseException | None]:
     """Tell a cancellation that the tool raised by itself from one that the caller was given, which goes on."""
     if is_own_cancellation(mark):
-        return _failure(name, error)
-    if context is not None:
-        context.abandon()
+        return _read_failure(call, error)
+    context.abandon()
     # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
     await checkpoint_if_cancelled()
     raise error
@@ -139,14 +129,23 @@ def _with_reason(output: ToolOutput) -> ToolOutput:
     return replace(output, content=(TextBlock(reason), *blocks) if blocks else reason)
 
 
-def _failure(name: str, error: BaseException) -> ToolOutput:
-    if not isinstance(error, ToolError):
-        _logger.debug("tool %s raised", name, exc_info=error)
-    return ToolOutput.error(describe_error(error))
+def _read_failure(call: ToolCall, error: BaseException) -> tuple[ToolOutput, BaseException | None]:
+    """Return what the model reads of an error, and the error itself where the tool did not mean to raise it."""
+    output = ToolOutput.error(error)
+    if isinstance(error, ToolError):
+        return output, None
+    _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=error)
+    return output, error
 
 
 async def _tell_end(
-    call: ToolCall, result: ToolResult, policy: ExecutionPolicy, *, began: float, is_cached: bool
+    call: ToolCall,
+    result: ToolResult,
+    policy: ExecutionPolicy,
+    *,
+    began: float,
+    is_cached: bool,
+    crash: BaseException | None,
 ) -> None:
     if policy.observer is not None:
         await policy.observer.emit(
@@ -156,6 +155,7 @@ async def _tell_end(
                 result=result,
                 duration=time.perf_counter() - began,
                 is_cached=is_cached,
+                error=crash,
             )
         )
     if policy.after is None:
