@@ -15,7 +15,8 @@ from typing import Any
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.schema.arguments import decode_json
 from toolkit.schema.nodes import Nodes
-from toolkit.tools.repair import LONGEST_TEXT, nearest_names, plain_name, repair_arguments, repair_name
+from toolkit.tools.broken_json import LONGEST_TEXT
+from toolkit.tools.repair import nearest_names, plain_name, repair_arguments, repair_name
 
 __all__ = [
     "ARGUMENTS",

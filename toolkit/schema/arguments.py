@@ -74,6 +74,10 @@ class ArgumentsParser(Protocol):
         """
         ...
 
+    def is_strict_at(self, path: JsonPath) -> bool:
+        """Return whether the value at a path must have its type already: the author of the field made it strict."""
+        ...
+
 
 def drop_nulls(value: Any, paths: Sequence[JsonPath], nodes: Nodes) -> Any | None:
     """Return the arguments without the nulls at these paths that mean "left out"; None where there are none.

@@ -113,6 +113,11 @@ class RawArguments:
         del reveal_secrets  # plain JSON has no secrets of its own
         return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
 
+    def is_strict_at(self, path: JsonPath) -> bool:
+        """See `ArgumentsParser.is_strict_at`."""
+        del path
+        return False
+
     def _accepts(self, value: object) -> bool:
         return not self._problems(value)
 

@@ -19,6 +19,7 @@ from toolkit.schema.arguments import check_text, decode_clearly, drop_nulls, mal
 from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import Problem, explain, value_at
+from toolkit.schema.strictness import is_strict_at
 
 __all__ = ["TypedArguments"]
 
@@ -101,6 +102,10 @@ class TypedArguments:
         )
         return canonical_json(plain, reveal_secrets=reveal_secrets)
 
+    def is_strict_at(self, path: JsonPath) -> bool:
+        """See `ArgumentsParser.is_strict_at`."""
+        return self.is_strict or is_strict_at(self._fields.core_schema, path)
+
     def _without_opaque_defaults(self, value: object) -> object:
         """Leave out defaults that are no JSON (sentinels, say): being left out is how they are said."""
         opaque = self._fields.opaque_defaults
@@ -140,7 +145,7 @@ class TypedArguments:
             if problem["type"] == "enum" and isinstance(came, str):
                 better = self._member_named(came, problem.get("ctx", {}).get("expected", ""))
             elif problem["type"] == "string_type" and isinstance(came, (int, float)) and not isinstance(came, bool):
-                better = json.dumps(came)
+                better = None if self.is_strict_at(path) else json.dumps(came)
             elif problem["type"] == "json_type" and came is not None:
                 better = json.dumps(came)  # what is to be JSON in a string, sent as it is
             if better is not None:

@@ -28,9 +28,10 @@ class ToolCallRepaired:
     Args:
         call_id: The call.
         tool_name: The tool that it means.
-        kind: What was mended: the ``name``, the ``text`` of the arguments, or ``values`` sent as strings.
+        kind: What was mended: the ``name``, the ``text`` of the arguments, or ``values`` in them.
         before: As the model wrote it.
         after: As it is taken.
+        assumed: What was assumed for that, in words.
     """
 
     call_id: str
@@ -38,6 +39,7 @@ class ToolCallRepaired:
     kind: Literal["name", "text", "values"]
     before: str
     after: str
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)

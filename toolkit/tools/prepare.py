@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolNotFoundError
-from toolkit.schema import MalformedJsonError, decode_strings
 from toolkit.tools.events import ToolCallRepaired
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.output import encodable
 from toolkit.tools.policy import ExecutionPolicy
 
 if TYPE_CHECKING:
+    from toolkit.tools.mending import Mended
     from toolkit.tools.permissions import Permissions
 
 __all__ = [
@@ -150,6 +150,9 @@ def prepare(
         except InvalidArgumentsError as final:
             return Refused(call, error_result(call, final.message), repairs)
         repairs += more
+    else:
+        if "null" in call.arguments:
+            repairs += _tell_nulls(call, registration)
     ready = Ready(call, registration, arguments, original, repairs=repairs)
     if registration.options.requires_approval:
         ready.asks = f"Tool '{call.name}' needs approval."
@@ -160,28 +163,36 @@ def _mend(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
     """Read arguments that were refused once, or raise what the model should be told."""
-    from toolkit.tools.repair import repair_arguments  # noqa: PLC0415 - a twentieth of the import, and rarely needed
+    from toolkit.tools.mending import explain_nulls, mend_arguments  # noqa: PLC0415 - a tenth of the import, rarely needed
 
-    text = call.arguments
-    repairs: tuple[ToolCallRepaired, ...] = ()
-    if isinstance(error, MalformedJsonError):
-        mended = repair_arguments(text)
-        if mended is None:
-            raise error
-        repairs = (ToolCallRepaired(call_id=call.id, tool_name=call.name, kind="text", before=text, after=mended),)
-        text = mended
-        try:
-            return registration.parse_json(text), repairs
-        except MalformedJsonError:
-            raise error from None
-        except InvalidArgumentsError as still_wrong:
-            error = still_wrong
-    decoded = decode_strings(registration.arguments, json.loads(text or "{}"))
-    if decoded is None:
-        raise error
-    after = json.dumps(decoded, ensure_ascii=False)
-    repair = ToolCallRepaired(call_id=call.id, tool_name=call.name, kind="values", before=text, after=after)
-    return registration.arguments.parse(decoded), (*repairs, repair)
+    arguments, steps = mend_arguments(call.arguments, registration.arguments, error)
+    nulls = explain_nulls(steps[-1].after, registration.arguments) if "null" in steps[-1].after else None
+    return arguments, _tell_repairs(call, [*steps, nulls] if nulls is not None else steps)
+
+
+def _tell_nulls(call: ToolCall, registration: Registration[Any]) -> tuple[ToolCallRepaired, ...]:
+    from toolkit.tools.mending import explain_nulls  # noqa: PLC0415 - as in `_mend`
+
+    step = explain_nulls(call.arguments, registration.arguments)
+    return () if step is None else _tell_repairs(call, [step])
+
+
+def _tell_repairs(call: ToolCall, steps: Sequence[Mended]) -> tuple[ToolCallRepaired, ...]:
+    told: list[ToolCallRepaired] = []
+    before = call.arguments
+    for step in steps:
+        told.append(
+            ToolCallRepaired(
+                call_id=call.id,
+                tool_name=call.name,
+                kind=step.kind,
+                before=before,
+                after=step.after,
+                assumed=step.assumed,
+            )
+        )
+        before = step.after
+    return tuple(told)
 
 
 def permit(ready: Ready[Ctx], permissions: Permissions) -> Ready[Ctx] | Refused:
