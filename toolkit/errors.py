@@ -208,14 +208,38 @@ class ToolDeniedError(ToolError):
 
 
 class ToolTimeoutError(ToolError):
-    """The tool took longer than it may."""
+    """The tool took longer than it may, or waited too long before it could begin.
 
-    def __init__(self, tool: str, seconds: float, *, still_running: bool = False) -> None:
+    Args:
+        tool: Its name.
+        seconds: How long it ran, or waited.
+        still_running: Whether something of it may run on.
+        waited_for: What it waited for where it never began, such as ``a worker thread``; None where it ran.
+        is_harmless: Whether it only reads, so that it can't have taken effect.
+    """
+
+    def __init__(
+        self,
+        tool: str,
+        seconds: float,
+        *,
+        still_running: bool = False,
+        waited_for: str | None = None,
+        is_harmless: bool = False,
+    ) -> None:
         self.tool = tool
         self.seconds = seconds
         self.still_running = still_running
-        after = " It may still be running and may still take effect." if still_running else ""
-        super().__init__(f"Tool '{tool}' timed out after {seconds:g} s.{after}")
+        self.waited_for = waited_for
+        self.is_harmless = is_harmless
+        if waited_for is not None:
+            message = f"Not started: tool '{tool}' waited {seconds:g} s for {waited_for} in vain. Try again later."
+        else:
+            effects = [] if is_harmless else ["may have taken effect"]
+            effects += ["may still be running"] if still_running else []
+            after = f" It {' and '.join(effects)}." if effects else ""
+            message = f"Tool '{tool}' timed out after {seconds:g} s.{after}"
+        super().__init__(message)
 
 
 class ToolCancelledError(ToolError):

@@ -238,7 +238,7 @@ async def test_a_cancelled_handle_keeps_the_transcript_and_its_outcome() -> None
 
 @pytest.mark.parametrize("names", [("stop",), ("slow", "stop", "slower")])
 @pytest.mark.parametrize("is_observed", [False, True])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
 async def test_what_is_no_exception_passes_out_as_itself_after_the_transcript_is_closed(
     names: tuple[str, ...], is_observed: bool, error: type[BaseException]
 ) -> None:

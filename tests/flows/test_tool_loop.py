@@ -275,7 +275,7 @@ async def test_a_failed_call_is_retried_under_one_start_and_one_end_and_approved
         """Succeed the third time."""
         runs.append(context.attempt)
         if len(runs) < 3:
-            raise ToolError("again")
+            raise ValueError("again")
         return "at last"
 
     def approve(request: ApprovalRequest) -> bool:
@@ -488,7 +488,7 @@ async def test_the_loops_time_runs_out_in_the_pause_before_a_retry() -> None:
     @tool(retry=ToolRetryConfig(initial_backoff=60, max_backoff=60))
     async def flaky() -> str:
         """Fail."""
-        raise ToolError("again")
+        raise ValueError("again")
 
     with anyio.fail_after(30):
         result = await tool_loop(

@@ -77,7 +77,7 @@ CASES = [
     case(tool, sequential=1, says="sequential must be True or False, not 1"),
     case(tool, concurrency="2", says="concurrency must be a whole number or None, not '2'"),
     case(tool, concurrency=0, says="concurrency must be 1 or more, not 0"),
-    case(tool, lock="path", says="lock must be a function or None, not 'path'"),
+    case(tool, lock=3, says="lock must be text, a function or None, not 3"),
     case(tool, isolation="thread", says="isolation must be 'process' or None, not 'thread'"),
     case(tool, keep_output="middle", says="keep_output must be 'head', 'tail', 'both' or None, not 'middle'"),
     case(tool, env_vars=EnvVar("A"), says="env_vars must be a list or the like, not an EnvVar"),

@@ -8,6 +8,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, Literal, TypeAlias
 
+from toolkit.backoff import backoff_pause
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
@@ -104,8 +105,13 @@ class ProviderRetryConfig:
 
     def pause(self, retry: int, random: float) -> float:
         """Return the seconds before `retry` (from 0); `random` is a number between 0 and 1."""
-        longest = min(self.initial_backoff * self.backoff_multiplier**retry, self.max_backoff)
-        return longest * (1 - self.jitter + 2 * self.jitter * random)
+        return backoff_pause(
+            retry,
+            initial=self.initial_backoff,
+            longest=self.max_backoff,
+            multiplier=self.backoff_multiplier,
+            factor=1 - self.jitter + 2 * self.jitter * random,
+        )
 
 
 EventHook: TypeAlias = Callable[[LoopEvent], Awaitable[None] | None]
@@ -134,7 +140,9 @@ class ToolLoopConfig(Generic[Out]):
             runs all.
         execution: How the calls of a turn run; their results are in call order whatever it says.
         timeout: Seconds for the whole loop; what is running then is cancelled, and nothing is raised.
-        tool_timeout: Seconds for one run of a tool that has no timeout of its own.
+        tool_timeout: Seconds for one run of a tool that has no timeout of its own, from when its body begins.
+        wait_timeout: Seconds that a call may wait for a lock, a place, a thread or a process before it is told as not
+            started; None lets it wait.
         max_depth: How many loops may be nested, this one included; an inner loop can't raise it.
         on_tool_call: Asked about each call before any call of the turn runs; raising denies. One that is not async is
             called in a thread of its own, and all that it is given is its own copy.
@@ -183,6 +191,7 @@ class ToolLoopConfig(Generic[Out]):
     execution: Execution = field(default_factory=Parallel)
     timeout: float | None = None
     tool_timeout: float | None = None
+    wait_timeout: float | None = 300.0
     max_depth: int | None = 3
     on_tool_call: ApprovalHook | None = None
     approval_timeout: float | None = None
@@ -222,10 +231,11 @@ class ToolLoopConfig(Generic[Out]):
                 f"cache must have 'get' and 'set', such as a MemoryCache(), not {shown(self.cache)}"
             )
         # A timedelta is taken too; seconds are kept.
-        for name in ("timeout", "tool_timeout", "approval_timeout", "hook_timeout"):
+        for name in ("timeout", "tool_timeout", "wait_timeout", "approval_timeout", "hook_timeout"):
             object.__setattr__(self, name, to_seconds(getattr(self, name), name))
         policy = ExecutionPolicy(
             tool_timeout=self.tool_timeout,
+            wait_timeout=self.wait_timeout,
             max_output_chars=self.max_output_chars,
             keep_output=self.keep_output,
             results=self.result_store,

@@ -641,7 +641,7 @@ class Driver(Generic[Ctx, Out]):
         """Run one call, telling the machine that it started and ended."""
         state = self.state
         state.tool_started(ready.call.id)
-        await run(ready, self._ctx, self._policy, depth=self._frame.depth, keep=state.tool_returned)
+        await run(ready, self._ctx, self._policy, depth=self._frame.depth, keep=state.tool_returned, cut=state.tool_cut)
 
     async def _compact(self, step: Compact) -> None:
         compaction = self._config.compaction

@@ -9,7 +9,7 @@ machine. The steps and the feeds that answer them::
     CallModel       ask the model                             model_replied | limit_reached
                     prepare the calls of its reply            calls_prepared, where there are calls
     AskApproval     ask the guards about each call            approval_decided, once per call
-    RunTools        run one unit of calls                     tool_started, tool_returned, once per call
+    RunTools        run one unit of calls                     tool_started, tool_returned | tool_cut, once per call
     Finished        nothing: the loop is over
 
 At any time come `steered`, `commanded`, `timed_out`, `cancelled`, `failed` and `close`.
@@ -67,6 +67,7 @@ from toolkit.loop.outcome import (
     UsageLimit,
 )
 from toolkit.loop.stopping import Continue, Stop, StopContext
+from toolkit.tools.run import CutCall
 from toolkit.tools.settings import check_setting
 
 __all__ = [
@@ -192,6 +193,7 @@ class _OpenCall:
     call: ToolCall
     status: CallStatus = "undecided"
     result: ToolResult | None = None
+    cut: CutCall | None = None
 
 
 @dataclass(slots=True)
@@ -606,6 +608,15 @@ class LoopState:
         if not self._unanswered:
             self._close_turn()
 
+    def tool_cut(self, call_id: str, cut: CutCall) -> None:
+        """Note how far a call came that started and ended without a result, because the loop ends.
+
+        A call that has been answered meanwhile stays answered as it was.
+        """
+        entry = self._open.get(call_id)
+        if entry is not None:
+            entry.cut = cut
+
     def wind_up(self, limit: UsageLimit) -> None:
         """End the loop when this turn's results are in: the budget has no more tool calls."""
         if not self._open:
@@ -809,7 +820,11 @@ class LoopState:
             if entry.status == "done":
                 continue
             has_started = entry.status == "started"
-            result = _interrupted(entry.call, why) if has_started else _not_started(entry.call, why)
+            is_known_as_waiting = entry.cut is not None and entry.cut.waited_for is not None
+            if has_started and not is_known_as_waiting:
+                result = _interrupted(entry.call, why, entry.cut)
+            else:
+                result = _not_started(entry.call, why, entry.cut)
             self._keep(entry, result)
             self.closed.append((result, has_started))
 
@@ -830,8 +845,9 @@ _WHY: dict[type[Any], str] = {
 }
 
 
-def _not_started(call: ToolCall, why: str) -> ToolResult:
-    return ToolResult(call.id, f"Not started: {why}.", tool_name=call.name, is_error=True)
+def _not_started(call: ToolCall, why: str, cut: CutCall | None = None) -> ToolResult:
+    waited = f" while the call waited for {cut.waited_for}" if cut is not None and cut.waited_for else ""
+    return ToolResult(call.id, f"Not started: {why}{waited}.", tool_name=call.name, is_error=True)
 
 
 def _one_too_many(call: ToolCall, most: int) -> ToolResult:
@@ -848,10 +864,11 @@ def _repeated(call: ToolCall, fact: LoopDetected) -> ToolResult:
     return ToolResult(call.id, f"Not run. {warning_text(fact)}", tool_name=call.name, is_error=True)
 
 
-def _interrupted(call: ToolCall, why: str) -> ToolResult:
+def _interrupted(call: ToolCall, why: str, cut: CutCall | None) -> ToolResult:
+    after = " It may still be running." if cut is not None and cut.may_run_on else ""
     return ToolResult(
         call.id,
-        f"Interrupted: {why}. The tool was running and may have taken effect.",
+        f"Interrupted: {why}. The tool was running and may have taken effect.{after}",
         tool_name=call.name,
         is_error=True,
     )

@@ -15,6 +15,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeAlias
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskStatus
 from anyio.lowlevel import checkpoint_if_cancelled, current_token
 
@@ -37,8 +38,10 @@ __all__ = [
     "context_for_thread",
     "detached_starter",
     "gather",
+    "has_busy_threads",
     "is_in_event_loop",
     "is_own_cancellation",
+    "keep_cancelling",
     "loop_waker",
     "LoopWaker",
     "start_detached",
@@ -82,6 +85,36 @@ def is_own_cancellation(mark: CancellationMark) -> bool:
     task = asyncio.current_task()
     assert task is not None
     return task.cancelling() <= mark and anyio.current_effective_deadline() != -math.inf
+
+
+def keep_cancelling() -> None:
+    """Have a cancellation that was caught come again at the next wait, for who had something to bring home first.
+
+    A cancelled scope does so by itself; asyncio cancels a task once.
+    """
+    if _is_on_asyncio() and anyio.current_effective_deadline() != -math.inf:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+        task.cancel()
+
+
+def has_busy_threads() -> bool:
+    """Return whether a thread that anyio, trio or asyncio lent to code of this event loop may be at work."""
+    if anyio.to_thread.current_default_thread_limiter().borrowed_tokens:
+        return True
+    if not _is_on_asyncio():
+        return False
+    executor: Any = getattr(asyncio.get_running_loop(), "_default_executor", None)
+    of_anyio: Any = sys.modules.get("anyio._backends._asyncio")
+    try:
+        # There is no public way to ask: on asyncio a thread that anyio gave up has given its token back.
+        if len(of_anyio._threadpool_workers.get(())) > len(of_anyio._threadpool_idle_workers.get(())):
+            return True
+        # Each idle thread of the executor has released its semaphore once.
+        return executor is not None and len(executor._threads) > executor._idle_semaphore._value
+    except AttributeError:
+        return True
 
 
 def context_for_thread() -> Context:

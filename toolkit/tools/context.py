@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Generic
 
+import anyio
 from typing_extensions import TypeVar
 
+from toolkit.errors import ToolTimeoutError
 from toolkit.tools.events import Observer, ToolExecutionUpdate, ToolProgress
 from toolkit.tools.output import to_output
 from toolkit.tools.workers import call_in_loop, is_worker_thread
@@ -31,19 +35,26 @@ class ToolContext(Generic[Ctx_co]):
         depth: How many loops are running round this call; 1 inside a plain `tool_loop`, 0 outside of any.
         metadata: What the application attached to the run; no model reads it.
         sync_workers: How many worker threads this event loop may run at once, for a tool that is not async.
+        waits_for: What the call waits for before its body begins; None once that has begun.
+        is_left_running: Whether the call was given up while a worker thread was at work on it.
     """
 
     __slots__ = (
+        "_clock",
         "_is_cancelled",
         "_is_over",
         "_observer",
         "_state",
+        "_timeout",
+        "_wait_timeout",
         "attempt",
         "call_id",
         "depth",
+        "is_left_running",
         "metadata",
         "sync_workers",
         "tool_name",
+        "waits_for",
     )
 
     def __init__(
@@ -56,6 +67,7 @@ class ToolContext(Generic[Ctx_co]):
         metadata: Mapping[str, Any] = _NO_METADATA,
         sync_workers: int = 40,
         observer: Observer | None = None,
+        wait_timeout: float | None = None,
     ) -> None:
         self._state = state
         self.call_id: str = call_id
@@ -64,9 +76,14 @@ class ToolContext(Generic[Ctx_co]):
         self.depth: int = depth
         self.metadata: Mapping[str, Any] = metadata
         self.sync_workers: int = sync_workers
+        self.waits_for: str | None = "its turn"
+        self.is_left_running: bool = False
         self._observer = observer
         self._is_cancelled = False
         self._is_over = False
+        self._wait_timeout = wait_timeout
+        self._clock: anyio.CancelScope | None = None
+        self._timeout = math.inf
 
     @property
     def state(self) -> Ctx_co:
@@ -75,7 +92,10 @@ class ToolContext(Generic[Ctx_co]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call was given up: a function in a worker thread can't be stopped and should look at it."""
+        """Whether the call, or this attempt at it, was given up.
+
+        A function in a thread can't be stopped and should look at it.
+        """
         return self._is_cancelled
 
     @property
@@ -106,6 +126,66 @@ class ToolContext(Generic[Ctx_co]):
             call_in_loop(observer.emit, event)
         else:
             observer.offer(event)
+
+    @contextmanager
+    def waiting_for(self, what: str) -> Generator[None]:
+        """Stop the call's clock while it waits for what its body needs before it can begin.
+
+        ::
+
+            with context.waiting_for("the printer"):
+                await printer.lock.acquire()
+
+        The time of the tool counts from the end of this on; waiting has a limit of its own, the configuration's
+        `wait_timeout`. A call that is given up in here is told as not started. To be used before anything is done, in
+        the task that runs the tool.
+
+        Args:
+            what: What it waits for, for the model to read: ``a worker thread``.
+
+        Raises:
+            ToolTimeoutError: It waited too long; says that it was not started.
+        """
+        before, self.waits_for = self.waits_for, what
+        clock, seconds = self._clock, self._wait_timeout
+        if clock is not None:
+            clock.deadline = math.inf
+        limit = anyio.CancelScope(deadline=math.inf if seconds is None else anyio.current_time() + seconds)
+        with limit:
+            yield
+        if limit.cancelled_caught:
+            raise ToolTimeoutError(self.tool_name, seconds or 0.0, waited_for=what)
+        self.waits_for = before
+        if clock is not None:
+            clock.deadline = anyio.current_time() + self._timeout
+
+    def run_by(self, clock: anyio.CancelScope, timeout: float) -> None:
+        """Have the clock of this run stopped while it waits, and set to `timeout` seconds after that."""
+        self._clock, self._timeout = clock, timeout
+
+    def begin(self) -> None:
+        """Note that the body has begun; also called in a worker thread."""
+        self.waits_for = None
+
+    def another(self, attempt: int) -> ToolContext[Ctx_co]:
+        """Return the envelope of another attempt at the call: the one before may have been given up."""
+        context = ToolContext(
+            self._state,
+            call_id=self.call_id,
+            tool_name=self.tool_name,
+            depth=self.depth,
+            metadata=self.metadata,
+            sync_workers=self.sync_workers,
+            observer=self._observer,
+            wait_timeout=self._wait_timeout,
+        )
+        context.attempt = attempt
+        return context
+
+    def leave_running(self) -> None:
+        """Give the call up while a worker thread is at work on it."""
+        self.is_left_running = True
+        self.abandon()
 
     def abandon(self) -> None:
         """Tell the running function that nobody waits for it anymore."""

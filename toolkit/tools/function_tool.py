@@ -42,6 +42,7 @@ _Execute: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Awaitable[ToolOut
 _Call: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Any]
 
 _NOT_BOUND: Any = object()
+_THREAD = "a worker thread"
 _MADE_OF_BLOCKS = (list, tuple, Union, UnionType)
 
 
@@ -407,9 +408,17 @@ def _awaited(call: _Call) -> _Execute:
 
 
 def _threaded(call: _Call) -> _Execute:
+    def begin(arguments: _Arguments, context: ToolContext[Any]) -> Any:
+        context.begin()
+        return call(arguments, context)
+
     async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        context.waits_for = _THREAD
         value = await run_in_worker(
-            partial(call, arguments, context), on_abandoned=context.abandon, workers=context.sync_workers
+            partial(begin, arguments, context),
+            on_abandoned=context.leave_running,
+            workers=context.sync_workers,
+            waiting=partial(context.waiting_for, _THREAD),
         )
         return to_output(await value if inspect.isawaitable(value) else value)
 

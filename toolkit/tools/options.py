@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from typing_extensions import TypedDict
 
+from toolkit.backoff import backoff_pause
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MissingEnvError
 from toolkit.tools.settings import FUNCTION, Duration, Kind, check_backoff, check_setting, check_settings, to_seconds
@@ -33,8 +34,10 @@ class ToolRetryConfig:
         max_backoff: The longest pause in seconds.
         backoff_multiplier: How much longer each pause is than the one before.
         jitter: From 0 (none) to 1.
-        retry_if: Whether an error is worth another try; None tries again after every error. Never asked about bad
-            arguments, a denial, a cancellation, a usage limit, or a timeout whose thread still runs: those stand.
+        retry_if: Whether an error is worth another try; None tries again after accidents only: not after a
+            `ToolError` or an error output, by which a tool says something on purpose. Never asked about bad arguments,
+            a denial, a cancellation, a usage limit, or a timeout whose thread still runs: those stand. Where it raises,
+            that is logged and the tool's own error stands.
     """
 
     max_retries: int = 3
@@ -50,11 +53,13 @@ class ToolRetryConfig:
 
     def pause(self, retry: int, random: float) -> float:
         """Return the seconds before `retry` (from 0); `random` is a number between 0 and 1."""
-        try:
-            longest = min(self.initial_backoff * self.backoff_multiplier**retry, self.max_backoff)
-        except OverflowError:
-            longest = self.max_backoff
-        return longest * (1 - self.jitter * random)
+        return backoff_pause(
+            retry,
+            initial=self.initial_backoff,
+            longest=self.max_backoff,
+            multiplier=self.backoff_multiplier,
+            factor=1 - self.jitter * random,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     requires_approval: bool
     sequential: bool
     concurrency: int | None
-    lock: Callable[[Mapping[str, Any]], object] | None
+    lock: str | Callable[[Mapping[str, Any]], object] | None
     idempotent: bool
     result_as_answer: bool
     max_usage_count: int | None
@@ -137,13 +142,15 @@ class ToolOptions:
     Args:
         label: What a person reads in its place; empty means the name.
         retry: Whether a failed run is tried again; None does not.
-        timeout: Seconds for one run; None takes the loop's `tool_timeout`.
+        timeout: Seconds for one run, from the moment that its body begins; None takes the loop's `tool_timeout`.
         strict: Whether ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
         argument_repair: Whether malformed arguments are mended; None takes the loop's setting.
         requires_approval: Whether somebody must agree to each call.
         sequential: Whether it runs alone, never beside another tool of the turn.
-        concurrency: How many runs of it may be under way at once on one event loop; None sets no limit.
-        lock: Gives, from the arguments, what the call needs for itself: two calls that give the same never overlap.
+        concurrency: How many runs of it may be under way at once in this process; None sets no limit.
+        lock: Names what the call needs for itself, as a text or by a function of the arguments, which may give None
+            for nothing. Two calls that name the same never overlap: not of two tools, nor on two event loops of this
+            process, nor while an abandoned thread of one still runs.
         isolation: ``process`` runs it in a process of its own that is killed when it must stop.
         idempotent: Whether running it twice does no harm, so that a lost answer may be asked for again.
         result_as_answer: Whether the loop ends with its output as the answer.
@@ -166,7 +173,7 @@ class ToolOptions:
     requires_approval: bool = False
     sequential: bool = False
     concurrency: int | None = None
-    lock: Callable[[Mapping[str, Any]], object] | None = None
+    lock: str | Callable[[Mapping[str, Any]], object] | None = None
     isolation: Literal["process"] | None = None
     idempotent: bool = False
     result_as_answer: bool = False
@@ -201,7 +208,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "requires_approval": (bool,),
     "sequential": (bool,),
     "concurrency": (int, None),
-    "lock": (FUNCTION, None),
+    "lock": (str, FUNCTION, None),
     "isolation": ("process", None),
     "idempotent": (bool,),
     "result_as_answer": (bool,),

@@ -29,7 +29,8 @@ class ExecutionPolicy:
     """What the caller wants for every call; made once per run.
 
     Args:
-        tool_timeout: Seconds for one run of a tool that has no timeout of its own.
+        tool_timeout: Seconds for one run of a tool that has no timeout of its own, from when its body begins.
+        wait_timeout: Seconds that a call may wait for a lock, a place, a thread or a process; None sets no limit.
         max_output_chars: The longest text that the model reads.
         name_repair: Whether a tool's name is taken in another spelling of the same letters, or also, by ``similar``,
             with other letters.
@@ -50,6 +51,7 @@ class ExecutionPolicy:
     """
 
     tool_timeout: float | None = None
+    wait_timeout: float | None = 300.0
     max_output_chars: int | None = 32_000
     name_repair: NameRepair = True
     argument_repair: bool = True

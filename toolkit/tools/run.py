@@ -1,7 +1,7 @@
 """The last stages of a call: run it, then finish it: its output becomes the result that the model reads.
 
-Whatever a tool raises becomes an error result here and nowhere else; only the cancellation of the caller, and what is
-no `Exception`, pass out.
+Whatever a tool raises becomes an error result here and nowhere else, `SystemExit` too; only the cancellation of the
+caller, and what else is no `Exception`, pass out.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import KW_ONLY, replace
+from functools import partial
+from typing import Any, Literal, cast
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
+from toolkit.dataclass import dataclass
 from toolkit.errors import ToolCrashedError, ToolError, ToolUsageLimitExceededError
 from toolkit.tools.authorize import answer_of
 from toolkit.tools.backend import (
@@ -28,17 +29,33 @@ from toolkit.tools.backend import (
 from toolkit.tools.caching import Cache, cache_key
 from toolkit.tools.context import ToolContext
 from toolkit.tools.events import ToolExecutionEnd, ToolExecutionStart
-from toolkit.tools.gates import keyed_lock, limiter
+from toolkit.tools.gates import enter_gate, lock_key
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
 from toolkit.tools.output import ToolOutput, describe_error, dump_output, load_output, to_output
 from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.prepare import Ready, copy_arguments
-from toolkit.tools.retry import run_with_retry
+from toolkit.tools.retry import may_run_on, run_with_retry
+from toolkit.tools.settings import shown
+from toolkit.tools.work import Work
 
-__all__ = ["run"]
+__all__ = ["CutCall", "run"]
 
 _logger = logging.getLogger("toolkit.tools")
+
+
+@dataclass(slots=True)
+class CutCall:
+    """How far a call came that ended without a result.
+
+    Args:
+        waited_for: What it waited for where its body never began; None where that ran.
+        may_run_on: Whether something of it may still run.
+    """
+
+    waited_for: str | None
+    _: KW_ONLY
+    may_run_on: bool
 
 
 async def run(
@@ -48,11 +65,18 @@ async def run(
     *,
     depth: int = 0,
     keep: Callable[[str, ToolResult], None] | None = None,
+    cut: Callable[[str, CutCall], None] | None = None,
 ) -> ToolResult:
     """Run a call that may run, and give its result; all that a tool raises becomes an error result.
 
-    `keep` is given the call's id and its result the moment that is there: telling of it waits for others, and a
-    cancellation that comes meanwhile must not undo what has been done.
+    Args:
+        ready: The call.
+        state: The application's context.
+        policy: What the caller wants for every call.
+        depth: For `ToolContext.depth`.
+        keep: Given the call's id and its result the moment that is there: telling of it waits for others, and a
+            cancellation that comes meanwhile must not undo what has been done.
+        cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
     """
     call, registration, observer = ready.call, ready.registration, policy.observer
     context = ToolContext(
@@ -63,23 +87,38 @@ async def run(
         metadata=policy.metadata,
         sync_workers=policy.sync_workers,
         observer=observer,
+        wait_timeout=policy.wait_timeout,
     )
     began = 0.0
-    if observer is not None:
-        began = time.perf_counter()
-        await observer.emit(ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=copy_arguments(ready)))
     mark = cancellation_mark()
-    is_cached = False
+    is_cached = is_over = False
     crash: BaseException | None = None
     try:
-        if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
-            output, is_cached = await _guarded(ready, context, policy)
-        else:
-            output = await registration.execute(ready.arguments, context)
-    except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
-        output, crash = _read_failure(call, error)
-    except AsyncioCancelledError as error:
-        output, crash = await _read_cancellation(call, error, mark, context)
+        if observer is not None:
+            began = time.perf_counter()
+            await observer.emit(
+                ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=copy_arguments(ready))
+            )
+        try:
+            if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
+                output, is_cached = await _guarded(ready, context, policy)
+            else:
+                context.waits_for = None  # what waits first says so itself
+                output = await registration.execute(ready.arguments, context)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tool raises is told to the model
+            output, crash = _read_failure(call, error)
+        except BaseExceptionGroup as group:
+            if not _is_failure(group):
+                raise
+            output, crash = _read_failure(call, group)
+        except AsyncioCancelledError as error:
+            output, crash = await _read_cancellation(call, error, mark)
+        is_over = True
+    finally:
+        if not is_over:
+            context.abandon()
+            if cut is not None:
+                cut(call.id, CutCall(context.waits_for, may_run_on=may_run_on(registration, context)))
     context.close()
     whole, limited = _results(ready, output, policy)
     if keep is not None:
@@ -91,13 +130,19 @@ async def run(
     return limited
 
 
+def _is_failure(error: BaseException) -> bool:
+    """Return whether an error is a tool's own: groups come from the task groups of its own."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_failure, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+    return isinstance(error, (Exception, SystemExit))
+
+
 async def _read_cancellation(
-    call: ToolCall, error: AsyncioCancelledError, mark: CancellationMark, context: ToolContext[Any]
+    call: ToolCall, error: AsyncioCancelledError, mark: CancellationMark
 ) -> tuple[ToolOutput, BaseException | None]:
     """Tell a cancellation that the tool raised by itself from one that the caller was given, which goes on."""
     if is_own_cancellation(mark):
         return _read_failure(call, error)
-    context.abandon()
     # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
     await checkpoint_if_cancelled()
     raise error
@@ -212,12 +257,7 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
     if options.lock is None and options.concurrency is None:
         output = await run_with_retry(registration, arguments, context, timeout)
     else:
-        async with AsyncExitStack() as gates:
-            if options.lock is not None:
-                await gates.enter_async_context(keyed_lock(registration.tool, options.lock(arguments)))
-            if options.concurrency is not None:
-                await gates.enter_async_context(limiter(registration.tool, options.concurrency))
-            output = await run_with_retry(registration, arguments, context, timeout)
+        output = await _run_in_gates(registration, arguments, context, timeout)
     if key is not None and policy.cache is not None:
         try:
             if _is_cacheable(output, arguments, options.should_cache):
@@ -227,6 +267,33 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
         except Exception:
             _logger.exception("the output of %s could not be cached; it stands", registration.name)
     return output, False
+
+
+async def _run_in_gates(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+) -> ToolOutput:
+    """Run when nothing runs that must not run beside it, and hold that off until the work is over."""
+    options, work = registration.options, Work()
+    held: list[Callable[[], None]] = []
+
+    def leave() -> None:
+        _ = registration  # its place among the gates is known by the tool's identity, which must be nobody else's
+        while held:
+            held.pop()()
+
+    try:
+        lock = options.lock(arguments) if callable(options.lock) else options.lock
+        if lock is not None:
+            waiting = partial(context.waiting_for, f"the lock {shown(lock)}")
+            held.append(await enter_gate(lock_key(lock), waiting=waiting))
+        if options.concurrency is not None:
+            places = options.concurrency
+            waiting = partial(context.waiting_for, f"one of its {places} places")
+            held.append(await enter_gate(("places", id(registration.tool), places), places, waiting=waiting))
+        with work.watched():
+            return await run_with_retry(registration, arguments, context, timeout)
+    finally:
+        work.when_over(leave)
 
 
 async def _kept(cache: Cache, key: str) -> ToolOutput | None:

@@ -10,7 +10,7 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -19,7 +19,8 @@ import anyio
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from toolkit.errors import ToolCancelledError, ToolFailedError
-from toolkit.tools.backend import at_loop_end, context_for_thread, is_in_event_loop, loop_waker
+from toolkit.tools.backend import at_loop_end, context_for_thread, is_in_event_loop, keep_cancelling, loop_waker
+from toolkit.tools.work import works_in
 
 __all__ = ["abandoned_count", "call_in_loop", "is_worker_thread", "run_in_worker", "when_abandoned"]
 
@@ -31,18 +32,24 @@ _numbers = count(1)
 
 
 async def run_in_worker(
-    call: Callable[[], T], *, on_abandoned: Callable[[], None] | None = None, workers: int = 40
+    call: Callable[[], T],
+    *,
+    on_abandoned: Callable[[], None] | None = None,
+    workers: int = 40,
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> T:
     """Call a function in a worker thread of this event loop, with a copy of the current context.
 
     Waits for a place when all are taken. What the function raises, of whatever kind, comes out here; only a
     `StopIteration`, which no coroutine can raise, comes out as a `ToolFailedError`. When this is cancelled the
-    function is never called if its thread has not begun, else the thread is abandoned.
+    function is never called if its thread has not begun, else the thread is abandoned; what has ended by then is
+    returned all the same, and the cancellation comes at the next wait.
 
     Args:
         call: Takes nothing: what it needs is bound to it.
         on_abandoned: Called in the event loop, once, when the thread is abandoned; must not raise.
         workers: How many threads may run in this event loop at the same time, the abandoned ones counted.
+        waiting: Entered while this waits for a place.
 
     Raises:
         ToolFailedError: All places are held by abandoned threads, so that waiting could take forever.
@@ -51,13 +58,17 @@ async def run_in_worker(
     pool = _pools.get(None)
     if pool is None:
         pool = await _open_pool()
-    await pool.take_place(workers)
+    await pool.take_place(workers, waiting)
     job = _Job(pool, call)
     try:
         pool.start(job)
         await job.attend()
+    except anyio.get_cancelled_exc_class():
+        if not job.has_ended:
+            raise
+        keep_cancelling()
     finally:
-        if not job.is_over and job.abandon() and on_abandoned is not None:
+        if not (job.is_over or job.has_ended) and job.abandon() and on_abandoned is not None:
             on_abandoned()
     try:
         return job.outcome()
@@ -140,11 +151,13 @@ class _Job(Generic[T]):
         self.is_over = False
         self.is_abandoned = False
         self.has_begun = False
+        self.has_ended = False
+        self.is_left = False  # abandoned while its thread was at work
         self._call: Callable[[], T] | None = call
         self._context = context_for_thread()
         self._value: Any = None  # a T, once there is no error
         self._error: BaseException | None = None
-        self._lock = threading.Lock()  # over has_begun, is_abandoned, _request and _watcher
+        self._lock = threading.Lock()  # over has_begun, has_ended, is_abandoned, is_left, _request and _watcher
         self._request: _Request | None = None
         self._news = anyio.Event()
         self._watcher: Callable[[], object] | None = None
@@ -170,15 +183,18 @@ class _Job(Generic[T]):
         with self._lock:
             self.is_abandoned = True
             request, self._request = self._request, None
-            has_begun = self.has_begun
+            self.is_left = self.has_begun and not self.has_ended
+            if self.is_left:
+                for work in works_in(self._context):
+                    work.add(self)
             watcher, self._watcher = self._watcher, None
         if request is not None:
             request.refuse()
-        if has_begun:
+        if self.is_left:
             self.pool.count_abandoned()
         if watcher is not None:
             watcher()
-        return has_begun
+        return self.is_left
 
     def outcome(self) -> T:
         error, self._error = self._error, None
@@ -196,7 +212,7 @@ class _Job(Generic[T]):
         self.is_over = True
         if self.is_abandoned and inspect.iscoroutine(self._value):
             self._value.close()
-        self.pool.free_place(was_abandoned=self.is_abandoned and self.has_begun)
+        self.pool.free_place(was_abandoned=self.is_left)
         self._news.set()
 
     def _news_came(self) -> None:
@@ -215,6 +231,11 @@ class _Job(Generic[T]):
             except BaseException as error:  # noqa: BLE001  # carried to the caller, also what would end the program
                 self._error = error
             _here.job = None
+        with self._lock:
+            self.has_ended = self.has_begun
+        if self.is_left:
+            for work in works_in(self._context):
+                work.remove(self)
 
     def watch(self, watcher: Callable[[], object] | None) -> None:
         with self._lock:
@@ -261,7 +282,7 @@ class _Pool:
         self._idle = 0  # threads that wait for a job, less the jobs that are on their way to them
         self._is_closed = False
 
-    async def take_place(self, workers: int) -> None:
+    async def take_place(self, workers: int, waiting: Callable[[], AbstractContextManager[object]]) -> None:
         if self._taken < workers:
             self._taken += 1
             return
@@ -270,7 +291,8 @@ class _Pool:
         is_taken = False
         try:
             if self.abandoned < workers:
-                await turn.changed.wait()
+                with waiting():
+                    await turn.changed.wait()
             if not turn.has_come:
                 raise ToolFailedError(
                     f"Not started: all {workers} worker threads are held by earlier calls that were cancelled or "

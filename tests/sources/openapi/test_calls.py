@@ -286,4 +286,4 @@ async def test_another_transport_can_send(application: Application) -> None:
 
 async def test_what_may_have_taken_effect_says_so(application: Application) -> None:
     result = await call(application, "slowly", {}, timeout=0.2)
-    assert result.text == "Tool 'slowly' timed out after 0.2 s. It may still be running and may still take effect."
+    assert result.text == "Tool 'slowly' timed out after 0.2 s. It may have taken effect and may still be running."

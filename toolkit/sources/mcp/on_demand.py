@@ -7,6 +7,7 @@ from typing import Any, Self
 import anyio
 import mcp.types as wire
 
+from toolkit.backoff import backoff_pause
 from toolkit.chat import ToolDefinition
 from toolkit.errors import McpError, ToolFailedError
 from toolkit.schema import ArgumentsParser, raw_arguments
@@ -22,6 +23,7 @@ from toolkit.tools.settings import Duration, to_seconds
 __all__ = ["MCPToolWrapper"]
 
 _TRIES = 3
+_LONGEST_PAUSE = 60.0
 
 
 class MCPToolWrapper:
@@ -102,7 +104,7 @@ class MCPToolWrapper:
                 after = " It may have taken effect." if is_under_way and "taken effect" not in failure else ""
                 raise ToolFailedError(f"{failure}{after}")
             if attempt < _TRIES:
-                await anyio.sleep(self._first_pause * 2 ** (attempt - 1))
+                await anyio.sleep(backoff_pause(attempt - 1, initial=self._first_pause, longest=_LONGEST_PAUSE))
         raise ToolFailedError(f"MCP tool execution failed after {_TRIES} attempts: {failure}")
 
     def _settings(self) -> SessionSettings:

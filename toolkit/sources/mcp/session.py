@@ -24,6 +24,7 @@ from mcp.client import IncomingMessage, Transport
 from mcp.client.session import ElicitationFnT, SamplingFnT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
+from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
@@ -302,18 +303,18 @@ class McpSession:
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed:
             return
-        pause = _FIRST_PAUSE
+        failures = 0
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as changes:
-                    pause = _FIRST_PAUSE
+                    failures = 0
                     self._changed()  # what changed while nobody listened is not told
                     async for _ in changes:
                         self._changed()
             except Exception as error:  # noqa: BLE001 - a server may tell of no changes; its tools serve all the same
                 _LOG.debug("MCP server '%s' tells of no changes: %s", self.server.name, type(innermost(error)).__name__)
-            await anyio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            await anyio.sleep(backoff_pause(failures, initial=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
+            failures += 1
 
     async def _list_again(self, client: Client) -> None:
         try:

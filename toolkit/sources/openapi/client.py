@@ -87,7 +87,9 @@ class Caller:
                 async with self._borrowed() as client:
                     return await self._called(client, endpoint, wire, url)
         except (TimeoutError, httpx2.TimeoutException):
-            raise ToolTimeoutError(endpoint.operation.id, self._timeout, still_running=not is_read) from None
+            raise ToolTimeoutError(
+                endpoint.operation.id, self._timeout, still_running=not is_read, is_harmless=is_read
+            ) from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             said = self._secrets.without(str(error)) or "no answer"
             after = "" if is_read or isinstance(error, httpx2.ConnectError) else " It may have taken effect."

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
+from toolkit.backoff import backoff_pause
 from toolkit.errors import PluginError, ToolFailedError
 from toolkit.secrets import Redact
 from toolkit.sources.plugin.program import start_plugin
@@ -191,7 +192,8 @@ class PluginSession:
                 raise PluginError(f"plugin {self.name}: its tools are closed; use them inside of `async with`")
             if self._running is None:
                 if self._failures:
-                    await anyio.sleep(min(_FIRST_PAUSE * 2 ** (self._failures - 1), _LONGEST_PAUSE))
+                    pause = backoff_pause(self._failures - 1, initial=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+                    await anyio.sleep(pause)
                 started: _Running | PluginError = await self._tasks.start(self._run)
                 if isinstance(started, PluginError):
                     self._failures += 1

@@ -1,0 +1,74 @@
+"""What a call has left running: threads that were given up and still work. What the call holds is held until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from threading import Lock
+
+__all__ = ["Work", "works_in"]
+
+
+class Work:
+    """The abandoned threads of one call and of all that runs inside it; safe between threads."""
+
+    __slots__ = ("_callbacks", "_lock", "_outer", "_running")
+
+    def __init__(self) -> None:
+        self._outer = _current.get()
+        self._lock = Lock()
+        self._running: set[object] = set()
+        self._callbacks: list[Callable[[], object]] = []
+
+    @property
+    def outer(self) -> Work | None:
+        """The work that this is a part of."""
+        return self._outer
+
+    @property
+    def is_left_running(self) -> bool:
+        """Whether a thread was given up and has not ended."""
+        return bool(self._running)
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Have the threads that are given up in here counted, also those of loops and threads that start in here."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def add(self, thread: object) -> None:
+        """Note a thread that was given up."""
+        with self._lock:
+            self._running.add(thread)
+
+    def remove(self, thread: object) -> None:
+        """Note that it has ended; called in that thread."""
+        with self._lock:
+            self._running.discard(thread)
+            callbacks, self._callbacks = ([], self._callbacks) if self._running else (self._callbacks, [])
+        for callback in callbacks:
+            callback()
+
+    def when_over(self, callback: Callable[[], object]) -> None:
+        """Call `callback`, which must not raise, when nothing of this runs: now, or in the thread that ends last."""
+        with self._lock:
+            is_over = not self._running
+            if not is_over:
+                self._callbacks.append(callback)
+        if is_over:
+            callback()
+
+
+_current: ContextVar[Work | None] = ContextVar("toolkit_work", default=None)
+
+
+def works_in(context: Context) -> Generator[Work]:
+    """Yield the work that code of this context is a part of, the innermost first."""
+    work = context.get(_current)
+    while work is not None:
+        yield work
+        work = work.outer
