@@ -13,7 +13,7 @@ class ScriptPeer:
     """A script, which is whole however it is asked for."""
 
     def __init__(self) -> None:
-        self.features = Features()
+        self.features = Features(waiting=frozenset({"computer_call"}))
         self._script: list[ChatResponse] = []
         self._scripted = ScriptedProvider([self._next], repeats=True)
         self.provider: Provider = self._scripted

@@ -24,6 +24,7 @@ from toolkit import (
     ToolCall,
     ToolDefinition,
     ToolResult,
+    UnansweredItem,
     UserMessage,
 )
 from toolkit.providers.anthropic import AnthropicProvider
@@ -38,7 +39,8 @@ _CHOICES = {"any": "required", "auto": "auto", "none": "none"}
 class MessagesWire:
     def __init__(self) -> None:
         self.features = Features(
-            stop_reasons=frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal"})
+            stop_reasons=frozenset({"end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal"}),
+            waiting=frozenset({"toolset_tool_use", "hologram_tool_use"}),
         )
 
     def provider(self, server: Server) -> Provider:
@@ -50,12 +52,13 @@ class MessagesWire:
             "type": "message",
             "role": "assistant",
             "model": response.model,
-            "content": [_block(block) for block in response.message.content],
+            "content": [_block(block) for block in response.message.content] + list(map(_waiting, response.unanswered)),
             "stop_reason": response.stop_reason,
             "stop_sequence": None,
             "usage": _usage(response),
         }
-        anthropic.types.Message.model_validate(body)
+        if not response.unanswered:  # no kind of which the SDK knows
+            anthropic.types.Message.model_validate(body)
         return body
 
     def pieces(self, response: ChatResponse) -> Sequence[bytes]:
@@ -69,6 +72,9 @@ class MessagesWire:
         told: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
         for index, block in enumerate(response.message.content):
             told.extend(_events(index, block))
+        for index, item in enumerate(response.unanswered, len(response.message.content)):
+            told.append({"type": "content_block_start", "index": index, "content_block": _waiting(item)})
+            told.append({"type": "content_block_stop", "index": index})
         told.append(
             {
                 "type": "message_delta",
@@ -111,6 +117,10 @@ def _usage(response: ChatResponse) -> dict[str, Any]:
         "output_tokens": usage.output_tokens,
         "output_tokens_details": None if thought is None else {"thinking_tokens": thought},
     }
+
+
+def _waiting(item: UnansweredItem) -> dict[str, Any]:
+    return {"type": item.kind, "id": item.id, "name": item.name, "input": {}}
 
 
 def _block(block: AssistantContent) -> dict[str, Any]:

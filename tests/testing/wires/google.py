@@ -24,6 +24,7 @@ from toolkit import (
     ToolCall,
     ToolDefinition,
     ToolResult,
+    UnansweredItem,
     UserMessage,
 )
 from toolkit.providers.google import GoogleProvider
@@ -42,17 +43,19 @@ class GenerateWire:
             stop_reasons=frozenset({"end_turn", "tool_use", "max_tokens", "content_filter"}),
             usage=frozenset({"cache_read_tokens", "reasoning_tokens"}),
             parallel_switch=False,
+            waiting=frozenset({"hologramCall"}),
         )
 
     def provider(self, server: Server) -> Provider:
         return GoogleProvider("gemini-3-conformance", base_url=server.root, api_key=KEY)
 
     def whole(self, response: ChatResponse) -> dict[str, Any]:
-        return _piece(response, [_part(block) for block in response.message.content], is_last=True)
+        parts = [_part(block) for block in response.message.content]
+        return _piece(response, parts + list(map(_waiting, response.unanswered)), is_last=True)
 
     def pieces(self, response: ChatResponse) -> Sequence[bytes]:
         parts = [part for block in response.message.content for part in _parts(block)]
-        told = [_piece(response, [part], is_last=False) for part in parts]
+        told = [_piece(response, [part], is_last=False) for part in parts + list(map(_waiting, response.unanswered))]
         told.append(_piece(response, [], is_last=True))
         return [b"data: " + json.dumps(piece).encode() + b"\r\n\r\n" for piece in told]
 
@@ -101,8 +104,13 @@ def _piece(response: ChatResponse, parts: list[dict[str, Any]], *, is_last: bool
         "modelVersion": response.model,
         "responseId": "resp_1",
     }
-    GenerateContentResponse.model_validate(piece)
+    if not response.unanswered:  # no kind of which the SDK knows
+        GenerateContentResponse.model_validate(piece)
     return piece
+
+
+def _waiting(item: UnansweredItem) -> dict[str, Any]:
+    return {item.kind: {"id": item.id, "name": item.name}}
 
 
 def _part(block: AssistantContent) -> dict[str, Any]:

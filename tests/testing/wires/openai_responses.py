@@ -25,6 +25,7 @@ from toolkit import (
     ToolCall,
     ToolDefinition,
     ToolResult,
+    UnansweredItem,
     UserMessage,
 )
 from toolkit.providers.openai import OpenAIResponsesProvider
@@ -39,14 +40,16 @@ _INCOMPLETE = {"max_tokens": "max_output_tokens", "content_filter": "content_fil
 class ResponsesWire:
     def __init__(self) -> None:
         self.features = Features(
-            stop_reasons=frozenset({"end_turn", "tool_use", "max_tokens", "content_filter", "refusal"})
+            stop_reasons=frozenset({"end_turn", "tool_use", "max_tokens", "content_filter", "refusal"}),
+            waiting=frozenset(_WAITING),
         )
 
     def provider(self, server: Server) -> Provider:
         return OpenAIResponsesProvider("conformance-1", base_url=server.url, api_key=KEY)
 
     def whole(self, response: ChatResponse) -> dict[str, Any]:
-        body = _body(response, [_item(index, block, response) for index, block in enumerate(response.message.content)])
+        output = [_item(index, block, response) for index, block in enumerate(response.message.content)]
+        body = _body(response, output + list(map(_waiting_item, response.unanswered)))
         Response.model_validate(body)
         return body
 
@@ -80,6 +83,26 @@ class ResponsesWire:
             max_tokens=body.get("max_output_tokens"),
             response_format=None if wanted is None else ResponseFormat(wanted["schema"], wanted["name"]),
         )
+
+
+# What each kind of item has beside the ids.
+_WAITING: dict[str, dict[str, Any]] = {
+    "apply_patch_call": {"status": "completed", "operation": {"type": "delete_file", "path": "a"}},
+    "computer_call": {"status": "completed", "pending_safety_checks": [], "action": {"type": "screenshot"}},
+    "custom_tool_call": {"name": "click", "input": "left"},
+    "local_shell_call": {"status": "completed", "action": {"type": "exec", "command": ["ls"], "env": {}}},
+    "mcp_approval_request": {"name": "click", "arguments": "{}", "server_label": "mouse"},
+    "program": {"code": "click()", "fingerprint": "f"},
+    "shell_call": {"status": "completed", "action": {"commands": ["ls"]}, "environment": {"type": "local"}},
+    "tool_search_call": {"status": "completed", "arguments": {}, "execution": "client"},
+}
+
+
+def _waiting_item(item: UnansweredItem) -> dict[str, Any]:
+    wire = {"type": item.kind, "id": item.id, "call_id": item.id, **_WAITING[item.kind]}
+    if item.kind == "mcp_approval_request":
+        del wire["call_id"]
+    return wire
 
 
 def _body(response: ChatResponse, output: list[dict[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ of tools that run at Anthropic's, and their results) is kept sealed in a `Reason
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json
@@ -25,9 +25,11 @@ from toolkit.chat import (
     TextBlock,
     TextDelta,
     ToolCall,
+    UnansweredItem,
     Usage,
 )
 from toolkit.providers.anthropic.encode import PROVIDER
+from toolkit.providers.anthropic.pauses import PAUSED
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
 from toolkit.providers.json_values import as_count, as_items, as_key, as_mapping, as_text
@@ -35,11 +37,12 @@ from toolkit.providers.json_values import as_count, as_items, as_key, as_mapping
 __all__ = ["StreamDecoder", "decode_message", "decode_usage"]
 
 _STOP_REASONS: Mapping[str, StopReason] = {
-    "max_tokens": "max_tokens",
-    "model_context_window_exceeded": "max_tokens",
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded", *PAUSED), "max_tokens"),
     "refusal": "refusal",
     "stop_sequence": "stop_sequence",
 }
+_OF_SERVER = frozenset({"server_tool_use", "mcp_tool_use"})
+_SAID = frozenset({"text", "thinking", "tool_use"})
 _CALL_FIELDS = frozenset({"type", "id", "name", "input"})
 _TOLD = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
 
@@ -156,8 +159,19 @@ class _Block:
         self.kind = as_text(began.get("type"))
         self.number = number
         self.pieces: list[str] = []
-        self.signature = as_text(began.get("signature"))
+        self.signature = [as_text(began.get("signature"))]
         self.citations: list[Any] = list(as_items(began.get("citations")))
+
+    @property
+    def is_half_said(self) -> bool:
+        """Whether it is something of a tool at Anthropic's whose input was cut off: it can't be sent back."""
+        if self.kind in _SAID or not self.pieces:
+            return False
+        try:
+            from_json("".join(self.pieces))
+        except ValueError:
+            return True
+        return False
 
 
 class _Reply:
@@ -167,6 +181,7 @@ class _Reply:
         self._names = names
         self._blocks: dict[int | str | None, _Block] = {}
         self._calls = 0
+        self._has_text = False
         self._told: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
 
@@ -203,7 +218,7 @@ class _Reply:
             case "thinking_delta":
                 yield from self._say(block, ReasoningDelta, delta.get("thinking"))
             case "signature_delta":
-                block.signature += as_text(delta.get("signature"))
+                block.signature.append(as_text(delta.get("signature")))
             case "citations_delta":
                 block.citations.append(delta.get("citation"))
             case _:
@@ -221,32 +236,50 @@ class _Reply:
             yield TextDelta(text)
 
     def finish(self, request_id: str | None) -> ChatResponse:
-        content: list[AssistantContent] = []
-        for block in self._blocks.values():
-            self._put(block, content)
-        if text := self._explanation():
-            content.append(TextBlock(text))
         reason = as_text(self._told.get("stop_reason"))
+        stop_reason = _STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn")
+        blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_half_said]
+        content = self._content_of(blocks)
         told = {name: self._told[name] for name in _TOLD if self._told.get(name)}
         told |= {name: self._usage[name] for name in ("service_tier", "server_tool_use") if self._usage.get(name)}
         if citations := [citation for block in self._blocks.values() for citation in block.citations]:
             told["citations"] = citations
-        if reason in ("pause_turn", "model_context_window_exceeded"):
+        if reason in ("model_context_window_exceeded", *PAUSED):
             told["stop_reason"] = reason
+        container = as_text(as_mapping(self._told.get("container")).get("id"))
+        if container and reason not in PAUSED:
+            content.append(ReasoningBlock(encrypted=sealed(PROVIDER, {"container": container})))
         return ChatResponse(
             message=AssistantMessage(content),
             usage=decode_usage(self._usage),
-            stop_reason=_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn"),
+            stop_reason=stop_reason,
             model=as_text(self._told.get("model")),
             request_id=request_id or as_text(self._told.get("id")) or None,
             metadata=told,
+            unanswered=_find_unanswered(blocks),
         )
+
+    def _content_of(self, blocks: Sequence[_Block]) -> list[AssistantContent]:
+        content: list[AssistantContent] = []
+        spoken: list[str] = []  # a text with citations comes in blocks that are cut in the middle of sentences
+        for block in blocks:
+            if block.kind == "text":
+                spoken += block.pieces
+                continue
+            if spoken:
+                content.append(TextBlock("".join(spoken)))
+                spoken = []
+            content.append(self._put(block))
+        if spoken := spoken or [text for text in [self._explanation()] if text]:
+            content.append(TextBlock("".join(spoken)))
+        return content
 
     def _say(
         self, block: _Block, event: type[TextDelta] | type[ReasoningDelta], value: object
     ) -> Iterator[StreamEvent]:
         if text := as_text(value):
             block.pieces.append(text)
+            self._has_text = self._has_text or block.kind == "text"
             yield event(text)
 
     def _arguments(self, block: _Block, text: str) -> ArgumentsDelta:
@@ -258,29 +291,34 @@ class _Reply:
         return self._names.get(name, name)
 
     def _explanation(self) -> str:
-        if any(block.kind == "text" and block.pieces for block in self._blocks.values()):
-            return ""
-        return as_text(as_mapping(self._told.get("stop_details")).get("explanation"))
+        return "" if self._has_text else as_text(as_mapping(self._told.get("stop_details")).get("explanation"))
 
-    def _put(self, block: _Block, content: list[AssistantContent]) -> None:
+    def _put(self, block: _Block) -> AssistantContent:
         said = "".join(block.pieces)
         match block.kind:
-            case "text":
-                # A text with citations comes in blocks that are cut in the middle of sentences.
-                if content and isinstance(content[-1], TextBlock):
-                    content[-1] = TextBlock(content[-1].text + said)
-                elif said:
-                    content.append(TextBlock(said))
             case "thinking":
-                content.append(ReasoningBlock(text=said, signature=block.signature or None))
+                return ReasoningBlock(text=said, signature="".join(block.signature) or None)
             case "tool_use":
                 kept = {name: value for name, value in block.began.items() if name not in _CALL_FIELDS}
                 kept = {name: value for name, value in kept.items() if value not in (None, {"type": "direct"})}
                 extra = {PROVIDER: kept} if kept else None
-                call_id = as_text(block.began.get("id"))
-                content.append(ToolCall(call_id, self._name_of(block), said or "{}", extra=extra))
+                return ToolCall(as_text(block.began.get("id")), self._name_of(block), said or "{}", extra=extra)
             case _:
                 kept = dict(block.began)
                 if said:
                     kept["input"] = from_json(said)
-                content.append(ReasoningBlock(encrypted=sealed(PROVIDER, kept)))
+                return ReasoningBlock(encrypted=sealed(PROVIDER, kept))
+
+
+def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
+    """Return the calls that are neither ours nor those of tools at Anthropic's, and have no result beside them."""
+    answered = {as_text(block.began.get("tool_use_id")) for block in blocks}
+    return tuple(
+        [
+            UnansweredItem(block.kind, as_text(block.began.get("id")), as_text(block.began.get("name")))
+            for block in blocks
+            if block.kind.endswith("_tool_use")
+            and block.kind not in _OF_SERVER
+            and as_text(block.began.get("id")) not in answered
+        ]
+    )

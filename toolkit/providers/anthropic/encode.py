@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never, cast
 
 from anthropic import transform_schema
 
@@ -49,7 +49,7 @@ from toolkit.providers.dialect import (
     unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
-from toolkit.providers.json_values import as_mapping
+from toolkit.providers.json_values import as_mapping, as_text
 from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
 from toolkit.schema import anthropic, anthropic_strict
 
@@ -94,7 +94,7 @@ class MessagesEncoder:
         self._max_tokens = max_tokens
         self._mark: JsonObject = {"cache_control": {"type": "ephemeral", "ttl": cache}} if cache else {}
         self._takes_temperature = takes_temperature
-        self._messages = EncodedOnce(_spoken, size_of=lambda spoken: len(spoken[1]))
+        self._messages = EncodedOnce(_spoken, size_of=lambda encoded: len(encoded[1]))
         self._tools = EncodedOnce(_tool_bytes, size_of=len)
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
@@ -125,7 +125,10 @@ class MessagesEncoder:
         body["output_config"] = output or None
         if "thinking" not in body:
             body["thinking"] = _thinking(request)
-        members = {"messages": self._turns(messages)}
+        encoded = self._messages.all_of(messages)
+        if container := _container_in(encoded):
+            _go_on_in(container, body)
+        members = {"messages": self._turns([(role, blocks) for role, blocks, _ in encoded])}
         own_tools: Sequence[Any] = body.pop("tools", None) or ()
         if request.tools or own_tools:
             tools = [to_bytes(tool, "a tool") for tool in own_tools] + self._tools.all_of(request.tools or ())
@@ -134,9 +137,8 @@ class MessagesEncoder:
             members["tools"] = joined(tools)
         return assembled(body, members)
 
-    def _turns(self, messages: Sequence[Message]) -> bytes:
+    def _turns(self, spoken: list[tuple[bytes, bytes]]) -> bytes:
         """Join the messages; the mark stands after all that the next request has too."""
-        spoken = self._messages.all_of(messages)
         if self._mark:
             by_user = (place for place in reversed(range(len(spoken))) if spoken[place][0] == USER and spoken[place][1])
             last = next(by_user, None)
@@ -186,9 +188,32 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     return {**tool, "input_schema": schema}
 
 
-def _spoken(message: Message) -> tuple[bytes, bytes]:
-    role = b"assistant" if isinstance(checked_message(message), AssistantMessage) else USER
-    return role, to_bytes(encode_message(message), f"the {message.role} message")[1:-1]
+def _spoken(message: Message) -> tuple[bytes, bytes, str]:
+    """Return who speaks, what, and the container that the tools at Anthropic's worked in, where there is one."""
+    role, container = USER, ""
+    if isinstance(checked_message(message), AssistantMessage):
+        role = b"assistant"
+        for block in message.content:
+            if isinstance(block, ReasoningBlock) and block.encrypted is not None:
+                container = as_text((unsealed(PROVIDER, block.encrypted) or {}).get("container")) or container
+    return role, to_bytes(encode_message(message), f"the {message.role} message")[1:-1], container
+
+
+def _container_in(encoded: Sequence[tuple[bytes, bytes, str]]) -> str:
+    """Return the container of the latest reply that had one."""
+    for _, _, container in reversed(encoded):
+        if container:
+            return container
+    return ""
+
+
+def _go_on_in(container: str, body: JsonObject) -> None:
+    """Ask for the same container again; one that the options name, or take away, goes before."""
+    asked: object = body.get("container", "")
+    if asked == "":
+        body["container"] = container
+    elif isinstance(asked, Mapping):
+        body["container"] = {"id": container, **as_mapping(cast("object", asked))}
 
 
 def _tool_bytes(tool: ToolDefinition) -> bytes:
@@ -323,7 +348,8 @@ def _encode_call(call: ToolCall) -> JsonObject:
 def _encode_reasoning(block: ReasoningBlock) -> JsonObject | None:
     """Return the block as the decoder kept it; None for another provider's."""
     if block.encrypted is not None:
-        return unsealed(PROVIDER, block.encrypted)
+        kept = unsealed(PROVIDER, block.encrypted)
+        return kept if kept and "type" in kept else None
     if block.signature is None:
         return None
     return {"type": "thinking", "thinking": block.text, "signature": block.signature}

@@ -9,14 +9,15 @@ from typing import Any
 from toolkit.chat import AssistantMessage, ChatRequest, ChatResponse
 from toolkit.providers.json_values import as_count, as_mapping
 
-__all__ = ["going_on", "joined"]
+__all__ = ["PAUSED", "going_on", "joined"]
 
-_PAUSED = "pause_turn"
+PAUSED = ("pause_turn", "compaction")
+"""Why the server stops a turn that it goes on with when it is asked again."""
 
 
 def going_on(request: ChatRequest, response: ChatResponse) -> ChatRequest | None:
     """Return what to ask for the rest of a paused turn; None where the turn is over, or waits for results."""
-    if response.metadata.get("stop_reason") != _PAUSED or response.tool_calls:
+    if response.metadata.get("stop_reason") not in PAUSED or response.tool_calls or response.unanswered:
         return None
     options = dict(request.options)
     if container := as_mapping(response.metadata.get("container")).get("id"):
@@ -34,7 +35,8 @@ def joined(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
     if used := _sums(earlier.metadata.get("server_tool_use"), later.metadata.get("server_tool_use")):
         metadata["server_tool_use"] = used
     message = AssistantMessage([*earlier.message.content, *later.message.content])
-    return replace(later, message=message, usage=earlier.usage + later.usage, metadata=metadata)
+    unanswered = (*earlier.unanswered, *later.unanswered)
+    return replace(later, message=message, usage=earlier.usage + later.usage, metadata=metadata, unanswered=unanswered)
 
 
 def _sums(earlier: object, later: object) -> Mapping[str, int]:

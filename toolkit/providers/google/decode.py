@@ -28,6 +28,7 @@ from toolkit.chat import (
     TextBlock,
     TextDelta,
     ToolCall,
+    UnansweredItem,
     Usage,
 )
 from toolkit.errors import BadResponseError, ContentFilteredError
@@ -41,6 +42,8 @@ __all__ = ["StreamDecoder", "decode_answer", "decode_usage"]
 _STOP_REASONS: Mapping[str, StopReason] = {
     "MAX_TOKENS": "max_tokens",
     "CONTINUATION": "max_tokens",
+    "STOP": "end_turn",
+    "": "end_turn",
     **dict.fromkeys(
         (
             "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY",
@@ -53,6 +56,7 @@ _UNUSABLE_NOW = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"}
 )
 _UNUSABLE = _UNUSABLE_NOW | {"MISSING_THOUGHT_SIGNATURE", "PUP_LIMITED_DISABLED"}
+_OF_SERVER = frozenset({"toolCall"})  # goes back with its response; nobody here answers it
 _TOLD = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
 
 
@@ -146,6 +150,7 @@ class _Reply:
         self._spoken: list[str] = []
         self._is_thought = False
         self._calls = 0
+        self._other: list[tuple[str, Mapping[str, Any]]] = []  # what has no word of ours
 
     def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         if error := piece.get("error"):
@@ -172,15 +177,31 @@ class _Reply:
                 is_retryable=reason in _UNUSABLE_NOW,
                 request_id=self._request_id,
             )
-        if reason not in ("", "STOP", *_STOP_REASONS):
-            told["finishReason"] = reason
+        stop_reason = _STOP_REASONS.get(reason)
+        if stop_reason is None:
+            # Not the word for a whole answer: what it cuts off is a call.
+            told["finishReason"], stop_reason = reason, "max_tokens" if self._calls else "end_turn"
         return ChatResponse(
             message=AssistantMessage(self._content),
             usage=decode_usage(self._answer.get("usageMetadata")),
-            stop_reason=_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn"),
+            stop_reason="tool_use" if self._calls and stop_reason == "end_turn" else stop_reason,
             model=as_text(self._answer.get("modelVersion")),
             request_id=self._request_id or as_text(self._answer.get("responseId")) or None,
             metadata=told,
+            unanswered=self._unanswered(),
+        )
+
+    def _unanswered(self) -> tuple[UnansweredItem, ...]:
+        """Return the calls of kinds that are not known yet, where no response to them stands beside them."""
+        answered = {(kind, as_text(value.get("id"))) for kind, value in self._other if kind.endswith("Response")}
+        return tuple(
+            [
+                UnansweredItem(kind, as_text(value.get("id")), as_text(value.get("name")))
+                for kind, value in self._other
+                if kind.endswith("Call")
+                and kind not in _OF_SERVER
+                and (f"{kind.removesuffix('Call')}Response", as_text(value.get("id"))) not in answered
+            ]
         )
 
     def _complain_of_a_block(self, feedback: Mapping[str, Any]) -> None:
@@ -194,9 +215,9 @@ class _Reply:
 
     def _read_part(self, part: Mapping[str, Any]) -> Iterator[StreamEvent]:
         signature = as_text(part.get("thoughtSignature"))
-        if call := as_mapping(part.get("functionCall")):
+        if "functionCall" in part:
             self._end_speech()
-            yield self._read_call(call, signature)
+            yield self._read_call(as_mapping(part["functionCall"]), signature)
             return
         if isinstance(part.get("text"), str):
             yield from self._say(part["text"], is_thought=bool(part.get("thought")))
@@ -212,6 +233,7 @@ class _Reply:
         else:
             self._end_speech()
             self._content.append(ReasoningBlock(encrypted=_kept(part=dict(part))))
+            self._other += [(kind, as_mapping(value)) for kind, value in part.items()]
             return
         if signature:
             self._end_speech()

@@ -33,6 +33,7 @@ class Features:
         reasoning: Whether an answer can tell what the model thought.
         reasoning_back: Whether that is sent back with the next request.
         images: Whether the user can show some.
+        waiting: The kinds of items that only the application can answer; an answer has them in `unanswered`.
     """
 
     tool_choices: frozenset[str] = frozenset({"auto", "none", "required", "one"})
@@ -45,6 +46,7 @@ class Features:
     reasoning: bool = True
     reasoning_back: bool = True
     images: bool = True
+    waiting: frozenset[str] = frozenset()
 
 
 class Peer(Protocol):

@@ -21,11 +21,13 @@ from toolkit.chat import (
     TextBlock,
     TextDelta,
     ToolResult,
+    UnansweredItem,
     UserMessage,
     dump_messages,
     load_messages,
 )
 from toolkit.chat.provider import closing
+from toolkit.loop.outcome import UnansweredItems
 from toolkit.testing.conformance.exchange import (
     ADD,
     ADD_MORE,
@@ -277,3 +279,24 @@ class ProviderConformance:
             again = [*load_messages(dump_messages(result.messages)), UserMessage("And?")]
             await answer_of(provider, ChatRequest(messages=again, tools=TOOLS), streams=streams)
         assert list(map(gist, peer.asked[-1].messages)) == list(map(gist, again))
+
+    @both_ways
+    async def test_what_only_the_application_can_answer_ends_a_loop_by_its_name(
+        self, peer: Peer, streams: bool
+    ) -> None:
+        """Each kind of such items, alone and beside a call, which is answered."""
+        if not peer.features.waiting:
+            pytest.skip("this format has no items that wait for the application")
+        async with closed(peer.provider) as provider:
+            for kind in sorted(peer.features.waiting):
+                for content in ((TextBlock("See."),), (ADD,)):
+                    item = UnansweredItem(kind, "item_1", "click")
+                    peer.say(replace(response_of(*content), unanswered=(item,)), streams=streams)
+                    events = EventCollector()
+                    with anyio.fail_after(PATIENCE):
+                        await run_loop(provider, events, streams=streams)
+                    reason = events.result.reason
+                    check_transcript(events.result.messages)
+                    assert isinstance(reason, UnansweredItems), kind
+                    assert [(waiting.kind, waiting.id) for waiting in reason.items] == [(kind, "item_1")]
+                    assert [m.text for m in events.result.messages[2:]] == (["3"] if content == (ADD,) else [])

@@ -36,12 +36,21 @@ from toolkit.providers.openai.chat.encode import PROVIDER, Reading
 
 __all__ = ["StreamDecoder", "decode_completion", "decode_usage"]
 
+# The words of compatible servers for a reply that is not whole, or that a filter stopped.
 _STOP_REASONS: Mapping[str, StopReason] = {
-    "length": "max_tokens",
-    "content_filter": "content_filter",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-}
+    **dict.fromkeys(
+        (
+            "length", "max_tokens", "max_length", "max_output_tokens", "model_length", "context_length",
+            "model_context_window_exceeded", "incomplete", "abort", "aborted", "cancelled", "error", "timeout",
+            "network_error", "insufficient_system_resource",
+        ),
+        "max_tokens",
+    ),
+    **dict.fromkeys(
+        ("content_filter", "content_filtered", "safety", "sensitive", "recitation", "blocklist", "prohibited_content"),
+        "content_filter",
+    ),
+}  # fmt: skip
 _ANSWER_FIELDS = ("id", "model", "usage", "system_fingerprint", "service_tier")
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 _SPOKEN_DETAILS = ("text", "summary", "data")
@@ -157,7 +166,8 @@ class _Reply:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._reasoning: list[str] = []
-        self._details: dict[Any, dict[str, Any]] = {}
+        self._details: dict[tuple[int | str | None, str], dict[str, Any]] = {}
+        self._spoken_details: dict[tuple[int | str | None, str, str], list[str]] = {}
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._transcript: list[str] = []
@@ -191,17 +201,19 @@ class _Reply:
         for image in as_items(piece.get("images")):
             if url := as_mapping(image.get("image_url")).get("url"):
                 self._images.append(_image(as_text(url)))
-        for position, call in enumerate(as_items(piece.get("tool_calls"))):
+        for position, call in enumerate(_calls_in(piece)):
             yield self._read_call(call, position)
 
     def _read_detail(self, piece: Mapping[str, Any], position: int) -> None:
         """Put an item that the server wants back together from its pieces."""
         kind = as_text(piece.get("type"))
         if kind.startswith("reasoning."):
-            detail = self._details.setdefault((as_key(piece.get("index", position)), kind), {})
+            key = (as_key(piece.get("index", position)), kind)
+            detail = self._details.setdefault(key, {})
             for name, value in piece.items():
                 if name in _SPOKEN_DETAILS and isinstance(value, str):
-                    detail[name] = detail.get(name, "") + value
+                    detail[name] = ""
+                    self._spoken_details.setdefault((*key, name), []).append(value)
                 elif value is not None:
                     detail[name] = value
 
@@ -248,6 +260,8 @@ class _Reply:
 
     def _thoughts(self) -> Iterator[ReasoningBlock]:
         text = "".join(self._reasoning)
+        for (index, kind, name), pieces in self._spoken_details.items():
+            self._details[index, kind][name] = "".join(pieces)
         for detail in self._details.values():
             yield ReasoningBlock(
                 text=text,
@@ -260,8 +274,8 @@ class _Reply:
             yield ReasoningBlock(text=text)
 
     def _stop_reason(self, choice: Mapping[str, Any]) -> StopReason:
-        reason = _STOP_REASONS.get(as_text(choice.get("finish_reason")))
-        if reason in ("max_tokens", "content_filter"):
+        reason = _STOP_REASONS.get(as_text(choice.get("finish_reason")).lower())
+        if reason is not None:
             return reason
         if self._refusal:
             return "refusal"
@@ -276,6 +290,12 @@ def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the choice of index 0; there are more where `options` ask for several."""
     choices = [choice for choice in as_items(answer.get("choices")) if not choice.get("index")]
     return choices[0] if choices else {}
+
+
+def _calls_in(piece: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the calls; old servers have another field, for a single one."""
+    function = as_mapping(piece.get("function_call"))
+    return [{"function": function}] if function else as_items(piece.get("tool_calls"))
 
 
 def _spoken(value: object) -> str:

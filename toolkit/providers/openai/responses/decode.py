@@ -6,7 +6,7 @@ What has no word of ours is kept sealed in a `ReasoningBlock`, for the encoder t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -32,13 +32,13 @@ from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
 from toolkit.providers.json_values import as_bytes, as_count, as_items, as_key, as_mapping, as_text
 from toolkit.providers.openai.responses.encode import PROVIDER
+from toolkit.providers.openai.responses.items import find_unanswered
 
 __all__ = ["StreamDecoder", "decode_response", "decode_usage"]
 
 _TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 _ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_INCOMPLETE: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
 _TOLD = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
 _UNFINISHED = ("queued", "in_progress", "cancelled")
 _CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
@@ -96,10 +96,11 @@ def decode_response(
     return ChatResponse(
         message=message,
         usage=decode_usage(answer.get("usage")),
-        stop_reason=_stop_reason(answer, is_refusal=is_refusal, calls=bool(message.tool_calls)),
+        stop_reason=_stop_reason(answer, items, is_refusal=is_refusal),
         model=as_text(answer.get("model")),
         request_id=request_id or as_text(answer.get("id")) or None,
         metadata=told,
+        unanswered=find_unanswered(items),
     )
 
 
@@ -144,7 +145,7 @@ class StreamDecoder:
         elif kind == "response.output_item.done":
             yield from self._end_item(event)
         elif kind in _ENDINGS:
-            self._end(as_mapping(event.get("response")))
+            self._end(as_mapping(event.get("response")), is_cut=kind == "response.incomplete")
         elif kind == "error" or (not kind and event.get("error")):
             raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
 
@@ -183,11 +184,12 @@ class StreamDecoder:
                 # Some servers send the arguments only whole.
                 yield from self._more_of_call(event, as_text(item.get("arguments")))
 
-    def _end(self, answer: Mapping[str, Any]) -> None:
+    def _end(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
         output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
-        self._response = decode_response(
-            {**answer, "output": output}, self._failures, self._names, request_id=self._request_id
-        )
+        whole: dict[str, Any] = {**answer, "output": output}
+        if is_cut:
+            whole["status"] = "incomplete"
+        self._response = decode_response(whole, self._failures, self._names, request_id=self._request_id)
 
 
 class _Call:
@@ -218,10 +220,15 @@ def decode_usage(usage: object) -> Usage:
     )
 
 
-def _stop_reason(answer: Mapping[str, Any], *, is_refusal: bool, calls: bool) -> StopReason:
-    reason = _INCOMPLETE.get(as_text(as_mapping(answer.get("incomplete_details")).get("reason")))
-    if reason is not None:
-        return reason
+def _stop_reason(answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, is_refusal: bool) -> StopReason:
+    details = as_mapping(answer.get("incomplete_details"))
+    if details.get("reason") == "content_filter":
+        return "content_filter"
+    calls = [item for item in items if item.get("type") == "function_call"]
+    is_cut = answer.get("status") == "incomplete" or any(call.get("status") == "incomplete" for call in calls)
+    if is_cut or details:
+        # Other reasons to stop early, such as a word of the user, cut nothing off but a call.
+        return "max_tokens" if calls or details.get("reason") in (None, "max_output_tokens") else "end_turn"
     if is_refusal:
         return "refusal"
     return "tool_use" if calls else "end_turn"

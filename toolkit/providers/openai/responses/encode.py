@@ -107,11 +107,25 @@ class ResponsesEncoder:
         }
         body |= {name: value for name, value in settings.items() if value is not None}
         _add_options(body, request.options)
-        members = {"input": [items for items in self._messages.all_of(request.messages) if items]}
+        members = {"input": [items for items in self._said_to(request.messages) if items]}
         offered = [to_bytes(tool, "a tool of the options") for tool in body.pop("tools", None) or ()]
         if request.tools or offered:
             members["tools"] = [*self._tools.all_of(request.tools or ()), *offered]
         return assembled(body, members)
+
+    def _said_to(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return the items of each message; the result of a call that a program made names its caller."""
+        encoded = self._messages.all_of(messages)
+        callers: dict[str, Any] = {}
+        for place, message in enumerate(messages):
+            if isinstance(message, AssistantMessage):
+                for block in message.content:
+                    if isinstance(block, ToolCall) and block.extra is not None and block.extra.get("caller"):
+                        callers[block.id] = block.extra["caller"]
+            elif callers and isinstance(message, ToolResult) and message.call_id in callers:
+                caller = to_bytes(callers[message.call_id], "the caller")
+                encoded[place] = b"".join([encoded[place][:-1], b',"caller":', caller, b"}"])
+        return encoded
 
     def _items_of(self, message: Message) -> bytes:
         items = encode_message(checked_message(message), sends_open_reasoning=not self._is_openai)
