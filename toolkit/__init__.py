@@ -12,7 +12,7 @@
     result = await tool_loop(provider, ToolRegistry([add]), "What is 17 + 25?")
 
 To read the code, follow one call: ``tools/decorators`` -> ``schema/function_schema`` -> ``tools/function_tool`` ->
-``tools/registry`` -> ``tools/prepare`` -> ``tools/run`` -> ``loop/state`` -> ``loop/driver`` -> ``loop/run`` ->
+``tools/registry`` -> ``tools/prepare`` -> ``tools/run`` -> ``loop/state`` -> ``loop/driver`` -> ``loop/handle`` ->
 ``chat/provider`` -> ``providers/``. The public thing of each is the input of the next.
 """
 
@@ -82,7 +82,7 @@ from toolkit.errors import (
     TranscriptError,
     UnknownToolNameError,
 )
-from toolkit.loop.approval import PendingApproval
+from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.budget import UsageLimits
 from toolkit.loop.compaction import keep_last, mask_old_results, summarize
 from toolkit.loop.config import Batched, Parallel, ProviderRetryConfig, Sequential, ToolLoopConfig
@@ -91,13 +91,15 @@ from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.events import (
     Compacted,
     Done,
+    Failed,
     IterationStart,
     LoopDetected,
     LoopEvent,
     ProviderRetried,
     ResponseReceived,
+    RunStart,
 )
-from toolkit.loop.handle import Completed, Failed, ToolLoopHandle, TurnOutcome, Yielded, tool_loop_resumable
+from toolkit.loop.handle import ToolLoopHandle, tool_loop_resumable
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
@@ -112,7 +114,7 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.run import tool_loop, tool_loop_sync
+from toolkit.loop.run import tool_loop, tool_loop_channel, tool_loop_stream, tool_loop_sync
 from toolkit.loop.state import InjectMessages
 from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import (
@@ -126,7 +128,7 @@ from toolkit.loop.stopping import (
     token_budget,
     when_called,
 )
-from toolkit.loop.streaming import tool_loop_channel, tool_loop_stream
+from toolkit.loop.turns import Completed, TurnOutcome, Yielded
 from toolkit.tools.approval import Abort, Approval, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.tools.caching import Cache, MemoryCache, SqliteCache
 from toolkit.tools.context import ToolContext
@@ -229,6 +231,7 @@ __all__ = [
     "ResultAsAnswer",
     "ResultStore",
     "Rule",
+    "RunStart",
     "SchemaError",
     "Sequential",
     "SourceError",

@@ -44,7 +44,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolkit.chat import Message
+    from toolkit.chat import Message, Usage
 
 __all__ = [
     "BadResponseError",
@@ -267,10 +267,12 @@ class LoopError(ToolkitError):
 
     Attributes:
         messages: The transcript as far as it came; valid, each call with its result.
+        usage: The sum over all requests so far; None where no run had begun.
     """
 
     def __init__(self, message: str) -> None:
         self.messages: tuple[Message, ...] = ()
+        self.usage: Usage | None = None
         super().__init__(message)
 
 
@@ -352,6 +354,7 @@ class ProviderError(ToolkitError):
 
     Attributes:
         messages: The transcript as far as it came, when a loop was running; valid, each call with its result.
+        usage: The sum over all requests so far, when a loop was running.
     """
 
     _usually_retryable = False
@@ -373,6 +376,7 @@ class ProviderError(ToolkitError):
         self.is_retryable: bool = self._usually_retryable if is_retryable is None else is_retryable
         self.request_id = request_id
         self.messages: tuple[Message, ...] = ()
+        self.usage: Usage | None = None
         facts = ([f"HTTP {status}"] if status is not None else []) + ([f"request {request_id}"] if request_id else [])
         where = f" ({', '.join(facts)})" if facts else ""
         super().__init__(f"{provider}{where}: {message}")

@@ -203,8 +203,8 @@ async def test_too_deep_is_told_by_the_first_turn() -> None:
     failed = await handle.next_turn()
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, MaxDepthExceededError)
-    with pytest.raises(MaxDepthExceededError):
-        _ = handle.messages
+    assert [message.text for message in handle.messages] == ["go"]
+    assert [message.text for message in failed.error.messages] == ["go"]
 
 
 async def test_two_turns_at_once_are_refused() -> None:
@@ -274,8 +274,10 @@ async def test_closing_ends_the_loop_between_turns() -> None:
     validate_transcript(handle.messages)
 
 
-async def test_the_limit_of_iterations_ends_it_after_that_turn() -> None:
+async def test_the_last_allowed_turn_is_yielded_before_the_end() -> None:
     handle = stepped(say("a"), config=ToolLoopConfig(max_iterations=1))
+    turn = await yielded(handle)
+    assert ([result.text for result in turn.results], handle.is_finished) == (["a"], False)
     end = await handle.next_turn()
     assert isinstance(end, Completed)
     assert (end.reason, end.result.messages[-1].text) == (MaxIterations(1), "a")

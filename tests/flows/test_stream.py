@@ -16,10 +16,13 @@ from toolkit import (
     Complete,
     ConfigurationError,
     Done,
+    Failed,
+    IterationStart,
     LoopEvent,
     LoopUsageError,
     ProviderError,
     ResponseDone,
+    RunStart,
     StreamEvent,
     TextDelta,
     Timeout,
@@ -73,6 +76,7 @@ async def test_events_come_in_order_and_done_is_last() -> None:
             seen.append(event)
     names = [type(event).__name__ for event in seen]
     assert names == [
+        "RunStart",
         "IterationStart",
         "ArgumentsDelta",
         "ResponseReceived",
@@ -187,7 +191,7 @@ class CutProvider:
             yield ResponseDone(ChatResponse(message=AssistantMessage("never")))
 
 
-async def test_a_failure_ends_the_stream_by_raising_without_done() -> None:
+async def test_a_failure_ends_the_stream_with_failed_and_raises() -> None:
     seen: list[LoopEvent] = []
     told: list[LoopEvent] = []
     provider = ScriptedProvider([ProviderError("scripted", "broken")])
@@ -196,7 +200,10 @@ async def test_a_failure_ends_the_stream_by_raising_without_done() -> None:
             async for event in events:
                 seen.append(event)
     assert [message.role for message in failure.value.messages] == ["user"]
-    assert not [event for event in seen + told if isinstance(event, Done)]
+    assert [type(event) for event in seen] == [RunStart, IterationStart, Failed]
+    assert seen == told
+    assert isinstance(seen[-1], Failed)
+    assert seen[-1].error is failure.value
 
 
 async def test_a_stream_can_be_entered_once() -> None:
@@ -243,7 +250,7 @@ async def test_a_channel_gives_events_and_the_result() -> None:
 async def test_a_channel_holds_the_run_back_for_a_slow_reader() -> None:
     provider = ScriptedProvider([calls(("echo", '{"text": "a"}')), "It said a."])
     with anyio.fail_after(30):
-        async with tool_loop_channel(provider, TOOLS, "go", buffer_size=1) as (events, handle):
+        async with tool_loop_channel(provider, TOOLS, "go", buffer_size=2) as (events, handle):
             await anyio.wait_all_tasks_blocked()
             assert len(provider.requests) == 1
             async for _ in events:

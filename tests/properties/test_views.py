@@ -21,6 +21,7 @@ from toolkit import (
     LoopEvent,
     Modify,
     Parallel,
+    RunStart,
     Sequential,
     TextBlock,
     ToolCall,
@@ -123,8 +124,8 @@ def signature(events: list[LoopEvent]) -> list[str]:
     parts: list[str] = []
     for event in events:
         if isinstance(event, ToolExecutionEnd):
-            event.duration = 0.0
-        if not isinstance(event, Done):
+            parts.append(repr(replace(event, duration=0.0)))
+        elif not isinstance(event, Done | RunStart):  # a loop that is taken up again starts again
             parts.append(repr(event))
     return sorted(parts)
 

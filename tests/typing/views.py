@@ -59,7 +59,8 @@ async def handles(provider: ScriptedProvider) -> None:
 
 async def streams(provider: ScriptedProvider) -> None:
     async with tool_loop_stream(provider, registry, "go", ctx=App()) as events:
-        assert_type(events, AsyncIterator[LoopEvent])
+        assert_type(aiter(events), AsyncIterator[LoopEvent])
+        assert_type(events.result, ToolLoopResult[None])
     async with tool_loop_channel(provider, registry, "go", ctx=App(), config=typed) as (events, task):
         assert_type(await task.result(), ToolLoopResult[int])
     tool_loop_stream(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

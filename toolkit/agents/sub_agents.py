@@ -20,8 +20,8 @@ from toolkit.errors import ConfigurationError, MaxDepthExceededError, ToolCancel
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame
 from toolkit.loop.driver import check_parts
-from toolkit.loop.events import LoopDetected, LoopEvent
-from toolkit.loop.handle import Failed, ToolLoopHandle, Yielded
+from toolkit.loop.events import Failed, LoopDetected, LoopEvent
+from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
@@ -35,6 +35,7 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
+from toolkit.loop.turns import Yielded
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress

@@ -23,7 +23,7 @@ from toolkit.chat.messages import (
 )
 from toolkit.chat.provider import Provider
 from toolkit.chat.request import ChatRequest, ChatResponse, ResponseFormat, StopReason, UnansweredItem, Usage
-from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta
+from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, Stamped, StreamEvent, TextDelta
 from toolkit.chat.transcript import call_ids_of, mend_call_ids, repair_transcript, validate_transcript
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "ReasoningDelta",
     "ResponseDone",
     "ResponseFormat",
+    "Stamped",
     "StopReason",
     "StreamEvent",
     "SystemMessage",

@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 from typing import TypeAlias
 
 from toolkit.chat.content import ReasoningBlock, TextBlock, ToolCall
 from toolkit.chat.request import ChatResponse
 from toolkit.dataclass import dataclass
 
-__all__ = ["ArgumentsDelta", "ReasoningDelta", "ResponseDone", "StreamEvent", "TextDelta", "events_of"]
+__all__ = ["ArgumentsDelta", "ReasoningDelta", "ResponseDone", "Stamped", "StreamEvent", "TextDelta", "events_of"]
 
 
-@dataclass(slots=True)
-class TextDelta:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamped:
+    """When something was told, and by which run.
+
+    A loop fills it in, a provider leaves it empty. Two events that differ in nothing else are equal.
+
+    Attributes:
+        run_id: The run of the outermost loop, which the loops inside its tools share.
+        loop_id: The loop that tells it; `ToolResult.child_loop_id` is that of a loop inside a tool.
+        time: Seconds since 1970.
+    """
+
+    run_id: str = field(default="", compare=False, repr=False)
+    loop_id: str = field(default="", compare=False, repr=False)
+    time: float = field(default=0.0, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta(Stamped):
     """Some more text."""
 
     text: str
 
 
-@dataclass(slots=True)
-class ReasoningDelta:
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta(Stamped):
     """Some more reasoning."""
 
     text: str
 
 
-@dataclass(slots=True)
-class ArgumentsDelta:
+@dataclass(frozen=True, slots=True)
+class ArgumentsDelta(Stamped):
     """Some more of a call's arguments.
 
     Args:
@@ -43,7 +61,7 @@ class ArgumentsDelta:
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ResponseDone:
     """The whole answer, once, last."""
 

@@ -81,6 +81,10 @@ class Budget:
         """Take up what a saved loop had spent."""
         self.requests, self.tool_calls, self.usage = requests, tool_calls, usage
 
+    def nest_in(self, parent: Budget | None) -> None:
+        """Spend from the budget of the loop round this one as well, from now on."""
+        self._parent = parent
+
     def _forbids_request(self, tokens: int) -> UsageLimit | None:
         limits, usage, waiting = self._limits, self.usage, self._reserved_tokens
         if limits.requests is not None and self.requests >= limits.requests:

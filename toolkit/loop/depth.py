@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol, Self, TypeGuard, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, TypeVar, cast, runtime_checkable
 
 from toolkit.dataclass import dataclass
-from toolkit.errors import MaxDepthExceededError
+from toolkit.errors import ConfigurationError, MaxDepthExceededError
+from toolkit.tools.settings import shown
 
 if TYPE_CHECKING:
     from toolkit.chat import Usage
     from toolkit.loop.budget import Budget
 
-__all__ = ["LoopDepth", "LoopFrame", "current_frame", "enter_depth", "nested_context"]
+__all__ = ["LoopDepth", "LoopFrame", "current_frame", "enter_depth", "nested_context", "new_loop_id"]
 
 Context = TypeVar("Context")
 
@@ -40,6 +42,9 @@ class LoopFrame:
     Args:
         depth: The depth of a loop started here.
         limit: The smallest ``max_depth`` of the loops round here; None where none has one.
+        loop_id: The id of the loop whose tools run under this.
+        run_id: The id of the outermost loop.
+        parent_loop_id: The id of the loop round that one, where there is one.
         budget: What the outer loops may still spend.
         spend: Counts what a loop started here used towards the loop round it; who starts one as a part of its own
             work, as a sub-agent, calls it.
@@ -47,6 +52,9 @@ class LoopFrame:
 
     depth: int
     limit: int | None
+    loop_id: str = field(default="", compare=False)
+    run_id: str = field(default="", compare=False)
+    parent_loop_id: str | None = field(default=None, compare=False)
     budget: Budget | None = None
     spend: Callable[[Usage], None] | None = field(default=None, compare=False)
 
@@ -54,21 +62,28 @@ class LoopFrame:
 current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)
 
 
-def enter_depth(ctx: object, max_depth: int | None) -> LoopFrame:
+def new_loop_id() -> str:
+    """Return an id that no other loop has."""
+    return os.urandom(16).hex()
+
+
+def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFrame:
     """Return what the tools of a loop that starts now run under, with the budget of the loop round it.
 
     Raises:
         MaxDepthExceededError: It would be too deep.
     """
     outer = current_frame.get()
-    depth, limit, budget = 0, max_depth, None
+    depth, limit, run_id = 0, max_depth, loop_id
     if outer is not None:
-        depth, limit, budget = outer.depth, _smaller(max_depth, outer.limit), outer.budget
+        depth, limit, run_id = outer.depth, _smaller(max_depth, outer.limit), outer.run_id
     if _carries_depth(ctx):
-        depth = max(depth, ctx.loop_depth)
+        depth = max(depth, _read_depth(ctx))
     if limit is not None and depth >= limit:
         raise MaxDepthExceededError(depth, limit)
-    return LoopFrame(depth + 1, limit, budget)
+    if outer is None:
+        return LoopFrame(depth + 1, limit, loop_id, run_id)
+    return LoopFrame(depth + 1, limit, loop_id, run_id, parent_loop_id=outer.loop_id, budget=outer.budget)
 
 
 def nested_context(ctx: Context, frame: LoopFrame) -> Context:
@@ -76,6 +91,17 @@ def nested_context(ctx: Context, frame: LoopFrame) -> Context:
     if _carries_depth(ctx):
         return cast("Context", ctx.with_depth(frame.depth))
     return ctx
+
+
+def _read_depth(ctx: LoopDepth) -> int:
+    """Return the depth that a context carries, as a property or, as some write it, as a method."""
+    read = cast("Any", ctx).loop_depth
+    depth: object = read() if callable(read) else read
+    if not isinstance(depth, int):
+        raise ConfigurationError(
+            f"loop_depth of the context must be a number, or a method that returns one, not {shown(depth)}"
+        )
+    return depth
 
 
 def _carries_depth(ctx: object) -> TypeGuard[LoopDepth]:

@@ -4,34 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import anyio
 
-from toolkit.tools.backend import gather
+from toolkit.loop.approvals import Approvals
+from toolkit.loop.depth import current_frame
+from toolkit.loop.resources import LoopResources
+from toolkit.loop.state import RunTools
+from toolkit.tools.backend import gather, run_in_own_context
 from toolkit.tools.handler import Ctx
 from toolkit.tools.prepare import Ready
-
-if TYPE_CHECKING:
-    from toolkit.loop.listener import Listener
+from toolkit.tools.run import run
 
 __all__ = ["run_unit"]
 
+_Run: TypeAlias = Callable[[], Awaitable[None]]
 
-async def run_unit(
-    run_call: Callable[[Ready[Ctx]], Awaitable[None]],
-    calls: Sequence[Ready[Ctx]],
-    limit: int | None,
-    listener: Listener | None,
-) -> None:
-    """Run calls to their results, at most `limit` at once; a single one in this task."""
+
+async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: Approvals[Ctx]) -> None:
+    """Run calls to their results, at most ``step.limit`` at once; a message that was steered meanwhile skips them.
+
+    Each call has a copy of the context variables to itself.
+    """
+    steering = resources.config.steering
+    if steering is not None:
+        steered = steering.take_steered()
+        if steered:
+            resources.state.steered(steered)
+            return
+    calls = [approvals.ready[call.id] for call in step.calls]
+    runs: list[_Run] = [partial(_run_call, ready, resources) for ready in calls]
+    listener = resources.listener
     if listener is None or not listener.needs_pump or not any(ready.registration.may_report for ready in calls):
-        await _run_all(run_call, calls, limit)
+        await _run_all(runs, step.limit)
         return
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listener.pump)
-            await _run_all(run_call, calls, limit)
+            await _run_all(runs, step.limit)
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         # What no `Exception` is passes out as itself; beside it there can only be cancellations.
@@ -39,10 +50,16 @@ async def run_unit(
         raise next(error for error in group.exceptions if not isinstance(error, cancelled)) from None
 
 
-async def _run_all(
-    run_call: Callable[[Ready[Ctx]], Awaitable[None]], calls: Sequence[Ready[Ctx]], limit: int | None
-) -> None:
-    if len(calls) == 1:
-        await run_call(calls[0])
+async def _run_all(runs: Sequence[_Run], limit: int | None) -> None:
+    if len(runs) == 1:
+        await run_in_own_context(runs[0])
     else:
-        await gather([partial(run_call, ready) for ready in calls], limit)
+        await gather(runs, limit)
+
+
+async def _run_call(ready: Ready[Ctx], resources: LoopResources[Ctx]) -> None:
+    """Run one call, telling the machine that it started and ended."""
+    state, frame = resources.state, resources.frame
+    current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
+    state.tool_started(ready.call.id)
+    await run(ready, resources.ctx, resources.policy, depth=frame.depth, keep=state.tool_returned, cut=state.tool_cut)

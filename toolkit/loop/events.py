@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from toolkit.chat import ArgumentsDelta, ChatResponse, ReasoningDelta, TextDelta
+from toolkit.chat import ArgumentsDelta, ChatResponse, Message, ReasoningDelta, Stamped, TextDelta, Usage
 from toolkit.dataclass import dataclass
 from toolkit.errors import ProviderError
 from toolkit.tools.events import (
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Compacted",
     "Done",
+    "Failed",
     "IterationStart",
     "LoopDetected",
     "LoopDetectionAction",
     "LoopEvent",
     "ProviderRetried",
     "ResponseReceived",
+    "RunStart",
 ]
 
 LoopDetectionAction: TypeAlias = Literal["warn", "stop", "inject_warning", "skip"]
@@ -36,8 +38,23 @@ LoopDetectionAction: TypeAlias = Literal["warn", "stop", "inject_warning", "skip
 or answer the repeated calls without running them."""
 
 
-@dataclass(slots=True, kw_only=True)
-class IterationStart:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStart(Stamped):
+    """A run begins, or goes on after a decision that it awaited; `Done` or `Failed` tells its end, once.
+
+    Args:
+        depth: How many loops are running round it.
+        parent_loop_id: The loop whose tool runs it; None for an outermost one.
+        message_count: How long the transcript is.
+    """
+
+    depth: int = 0
+    parent_loop_id: str | None = None
+    message_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationStart(Stamped):
     """A turn begins.
 
     Args:
@@ -49,16 +66,16 @@ class IterationStart:
     message_count: int
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponseReceived:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseReceived(Stamped):
     """The model has answered."""
 
     iteration: int
     response: ChatResponse
 
 
-@dataclass(slots=True, kw_only=True)
-class LoopDetected:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopDetected(Stamped):
     """The model asked for the same again.
 
     Args:
@@ -74,16 +91,16 @@ class LoopDetected:
     is_in_row: bool = True
 
 
-@dataclass(slots=True, kw_only=True)
-class Compacted:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted(Stamped):
     """The transcript was shortened between two turns."""
 
     before: int
     after: int
 
 
-@dataclass(slots=True, kw_only=True)
-class ProviderRetried:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderRetried(Stamped):
     """A request failed and is made again; deltas of the failed one don't count.
 
     Args:
@@ -97,15 +114,33 @@ class ProviderRetried:
     error: ProviderError
 
 
-@dataclass(slots=True)
-class Done:
-    """The loop has ended; always the last event."""
+@dataclass(frozen=True, slots=True)
+class Done(Stamped):
+    """The loop has ended; the last event of a run that did not fail."""
 
     result: ToolLoopResult[Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Stamped):
+    """The loop can't go on; the last event of a run that failed, and what `next_turn` gives for it.
+
+    Args:
+        error: Why; a `LoopError` or `ProviderError` carries the transcript and the usage, too.
+        iterations: How many requests were made.
+        usage: What they cost.
+        messages: The transcript as far as it came: valid, each call with its result.
+    """
+
+    error: Exception
+    iterations: int
+    usage: Usage
+    messages: tuple[Message, ...] = ()
+
+
 LoopEvent: TypeAlias = (
-    IterationStart
+    RunStart
+    | IterationStart
     | TextDelta
     | ReasoningDelta
     | ArgumentsDelta
@@ -121,5 +156,6 @@ LoopEvent: TypeAlias = (
     | Compacted
     | ProviderRetried
     | Done
+    | Failed
 )
-"""What is told of a running loop; `Done` comes once, last."""
+"""What is told of a running loop: `RunStart` first, then `Done` or `Failed`, once, last."""

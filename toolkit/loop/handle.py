@@ -1,38 +1,36 @@
-"""A loop that the caller steps by hand: one turn at a time, with a word in between."""
+"""The one object behind every view of a loop: run to its end, streamed, stepped by hand, saved and taken up again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
 from dataclasses import fields
-from typing import Any, Generic, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 import anyio
 from typing_extensions import TypeVar
 
-from toolkit.chat import (
-    AssistantContent,
-    ChatRequest,
-    ChatResponse,
-    Message,
-    Provider,
-    ToolCall,
-    ToolResult,
-    Usage,
-    text_of,
-)
-from toolkit.dataclass import dataclass
-from toolkit.errors import LoopUsageError, MaxDepthExceededError
-from toolkit.loop.approval import PendingApproval
-from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.driver import Driver, Prompt
-from toolkit.loop.outcome import Out, Snapshot, TerminationReason, ToolLoopResult
-from toolkit.loop.state import Command, InjectMessages
-from toolkit.loop.stopping import Continue, Stop
+from toolkit.chat import ChatRequest, Message, Provider, Usage
+from toolkit.errors import LoopUsageError, ToolCancelledError
+from toolkit.loop.approvals import PendingApproval
+from toolkit.loop.clock import LoopClock
+from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
+from toolkit.loop.driver import Driver, Prompt, check_parts
+from toolkit.loop.events import Done, Failed
+from toolkit.loop.outcome import Out, Snapshot, ToolLoopResult
+from toolkit.loop.state import Command, LoopState
+from toolkit.loop.turns import Completed, TurnOutcome, Yielded
 from toolkit.tools.approval import Approval
+from toolkit.tools.backend import LoopWaker, is_in_event_loop, loop_waker
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.workers import when_abandoned
 
-__all__ = ["Completed", "Failed", "ToolLoopHandle", "TurnOutcome", "Yielded", "tool_loop_resumable"]
+if TYPE_CHECKING:
+    from toolkit.loop.listener import EventFeed
+    from toolkit.loop.snapshot import SavedLoop
+    from toolkit.loop.streaming import EventChannel, EventStream
+
+__all__ = ["ToolLoopHandle", "tool_loop_resumable"]
 
 
 # Where something is called on the class itself, a checker takes the class's own variables for their defaults.
@@ -40,113 +38,29 @@ OtherCtx = TypeVar("OtherCtx")
 OtherOut = TypeVar("OtherOut", default=None)
 
 
-class Yielded:
-    """A turn has run its tools; say what comes next, or nothing to go on.
-
-    Attributes:
-        tool_calls: What the model asked for.
-        results: What the tools gave, in call order.
-        assistant_content: What the model said besides.
-        iteration: The number of the turn.
-        usage: The sum over all requests so far.
-    """
-
-    __slots__ = ("_handle", "assistant_content", "iteration", "results", "tool_calls", "usage")
-
-    def __init__(
-        self, handle: ToolLoopHandle[Any, Any], response: ChatResponse, results: tuple[ToolResult, ...]
-    ) -> None:
-        self._handle = handle
-        self.tool_calls: tuple[ToolCall, ...] = response.tool_calls
-        self.results: tuple[ToolResult, ...] = results
-        self.assistant_content: tuple[AssistantContent, ...] = tuple(
-            [block for block in response.message.content if not isinstance(block, ToolCall)]
-        )
-        self.iteration: int = handle.iterations
-        self.usage: Usage = handle.usage
-
-    @property
-    def messages(self) -> list[Message]:
-        """The transcript; it may be edited until the next turn, as long as it stays valid."""
-        return self._handle.messages
-
-    @property
-    def assistant_text(self) -> str | None:
-        """The text that the model said besides its calls, or None."""
-        return text_of(self.assistant_content) or None
-
-    def continue_loop(self) -> None:
-        """Go on; the same as saying nothing."""
-        self.resume(Continue())
-
-    def inject_and_continue(self, messages: Iterable[Message]) -> None:
-        """Append these messages after this turn's results, and go on.
-
-        Raises:
-            TranscriptError: They leave a call without its result, or repeat a call's id.
-        """
-        self.resume(InjectMessages(tuple(messages)))
-
-    def stop(self, reason: str | None = None) -> None:
-        """End the loop without another request."""
-        self.resume(Stop(reason))
-
-    def resume(self, command: Command) -> None:
-        """Say what comes next; the last word before `next_turn` counts."""
-        self._handle.resume(command)
-
-
-@dataclass(frozen=True, slots=True)
-class Completed(Generic[Out]):
-    """The loop has ended."""
-
-    result: ToolLoopResult[Out]
-
-    @property
-    def response(self) -> ChatResponse | None:
-        """The last response."""
-        return self.result.response
-
-    @property
-    def reason(self) -> TerminationReason:
-        """Why it ended."""
-        return self.result.reason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """The loop can't go on.
-
-    Args:
-        error: Why; it carries the transcript.
-        iterations: How many requests were made.
-        usage: What they cost.
-    """
-
-    error: Exception
-    iterations: int
-    usage: Usage
-
-
-TurnOutcome: TypeAlias = Yielded | Completed[Out] | Failed
-"""What comes of a turn: more may follow, the loop has ended, or it can't go on."""
-
-
 class ToolLoopHandle(Generic[Ctx, Out]):
-    """A loop that stands still between turns.
-
-    Making one does nothing yet. The `timeout` counts only while a turn runs, not while the caller thinks, unless
-    `counts_pauses` says so.
+    """A loop, to be run in whichever way: making one does nothing yet.
 
     ::
 
         handle = ToolLoopHandle(provider, registry, "Analyse this")
+        result = await handle.run()  # or handle.run_sync(), or one of:
+
+        async with handle.stream() as events:
+            async for event in events: ...
+
         while isinstance(turn := await handle.next_turn(), Yielded):
             if any("DONE" in result.text for result in turn.results):
                 turn.stop("task complete")
-        result = handle.into_result()
+
+    Whatever way it ends, and whoever stops it, `messages` has the transcript and `result` what the loop leaves. It runs
+    in one way at a time; turns may be stepped first and the rest be run or streamed. Stepped, the `timeout` counts only
+    while a turn runs, not while the caller thinks, unless `counts_pauses` says so.
 
     The other arguments are those of `tool_loop`.
+
+    Attributes:
+        turn: How many turns were stepped.
     """
 
     @overload
@@ -192,17 +106,10 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         config: ToolLoopConfig[Any] | None = None,
         counts_pauses: bool = False,
     ) -> None:
-        self._driver: Driver[Ctx, Out] | None = None
-        self._outcome: Completed[Out] | Failed | None = None
-        self._is_running = False
-        self._may_be_edited = False
-        try:
-            self._driver = Driver(provider, registry, prompt, ctx, config)
-        except MaxDepthExceededError as error:
-            self._outcome = Failed(error=error, iterations=0, usage=Usage())
-        self._seconds_left = None if config is None else config.timeout
-        self._counts_pauses = counts_pauses
-        self._paused_at: float | None = None
+        check_parts(provider, registry, prompt, config)
+        config = config or DEFAULT_CONFIG
+        driver: Driver[Ctx, Out] = Driver(provider, registry, prompt, ctx, config)
+        self._set_up(driver, LoopClock(config.timeout, counts_pauses=counts_pauses))
 
     @classmethod
     def restore(
@@ -230,56 +137,81 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         """
         from toolkit.loop.snapshot import SavedRequest, load_snapshot  # noqa: PLC0415 - few loops are restored
 
-        saved = load_snapshot(snapshot)
+        saved: SavedLoop = load_snapshot(snapshot)
+        check_parts(provider, registry, "", config)
         settings = {field.name: getattr(saved.request, field.name) for field in fields(SavedRequest)}
+        request = ChatRequest(messages=(), **settings)
         handle = object.__new__(cast("type[ToolLoopHandle[OtherCtx, OtherOut]]", cls))
-        handle._driver = Driver(provider, registry, ChatRequest(messages=(), **settings), ctx, config, saved=saved)
-        handle._outcome = None
-        handle._is_running = False
-        handle._may_be_edited = False
-        handle._seconds_left = saved.seconds_left
-        handle._counts_pauses = counts_pauses
-        handle._paused_at = None
-        if handle._driver.state.is_finished:
-            handle._outcome = Completed(handle._driver.result())
+        driver: Driver[OtherCtx, OtherOut] = Driver(
+            provider, registry, request, ctx, config or DEFAULT_CONFIG, saved=saved
+        )
+        handle._set_up(driver, LoopClock(saved.seconds_left, counts_pauses=counts_pauses))
         return handle
 
+    def _set_up(self, driver: Driver[Ctx, Out], clock: LoopClock) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._outcome: Completed[Out] | Failed | None = None
+        if driver.state.is_finished:
+            self._outcome = Completed(driver.result(clock.seconds_left))
+        self._is_running = self._may_be_edited = self._owes_outcome = False
+        self._idle: anyio.Event | None = None
+        self._lock = threading.Lock()  # over the next two
+        self._reach: tuple[LoopWaker, anyio.CancelScope] | None = None
+        self._wish: tuple[str | None] | None = None
+        self.turn: int = 0
+
+    # what may be asked at any time
+
     @property
-    def _started(self) -> Driver[Ctx, Out]:
-        if self._driver is None:
-            assert isinstance(self._outcome, Failed)
-            raise self._outcome.error
-        return self._driver
+    def _state(self) -> LoopState:
+        return self._driver.state
 
     @property
     def messages(self) -> list[Message]:
-        """The transcript; between turns it may be edited, as long as it stays valid."""
+        """The transcript. Between turns it may be edited, as long as it stays valid.
+
+        While calls await a decision it is a copy, in which they are answered as not started.
+        """
+        if self._state.open_calls and not self._is_running:
+            return self._state.settled_messages()
         self._may_be_edited = True
-        return self._started.state.messages
+        return self._state.messages
 
     @property
     def usage(self) -> Usage:
         """The sum over all requests so far."""
-        return self._started.state.usage
+        return self._state.usage
 
     @property
     def iterations(self) -> int:
         """How many requests were made."""
-        return self._started.state.iterations
+        return self._state.iterations
 
     @property
     def is_finished(self) -> bool:
         """Whether the last outcome was the end."""
-        return self._outcome is not None
+        return self._outcome is not None and not self._owes_outcome
 
-    def resume(self, command: Command) -> None:
-        """Say what the next turn begins with; ignored after the end.
+    @property
+    def result(self) -> ToolLoopResult[Out]:
+        """What the loop leaves; also after it was cancelled, or a stream of it was left.
 
         Raises:
-            TranscriptError: The messages to inject leave a call without its result, or repeat a call's id.
+            LoopUsageError: It has not ended.
+            Exception: It failed; the same error as in `Failed`.
         """
-        if self._driver is not None:
-            self._driver.state.commanded(command)
+        if isinstance(self._outcome, Failed):
+            raise self._outcome.error
+        if self._outcome is None:
+            raise LoopUsageError(
+                "the loop has not ended yet: call next_turn until it gives Completed or Failed, or run()"
+            )
+        return self._outcome.result
+
+    def into_result(self) -> ToolLoopResult[Out]:
+        """Return `result`."""
+        return self.result
 
     def snapshot(self) -> Snapshot:
         """Return the loop as plain JSON, between turns, when it awaits approval, or when it has ended.
@@ -289,12 +221,133 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         """
         if self._is_running:
             raise LoopUsageError("a turn is running: take the snapshot when next_turn has returned")
-        return self._started.save(self._seconds_left)
+        return self._driver.save(self._clock.seconds_left)
+
+    # the views
+
+    async def run(self) -> ToolLoopResult[Out]:
+        """Run to the end and return what the loop leaves; after the end, the same again.
+
+        Raises:
+            LoopUsageError: It is running already.
+            ProviderError: The model could not be reached after retries; carries the transcript.
+            MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
+        """
+        if self._outcome is None:
+            await self._advance(to_end=True)
+        return self.result
+
+    def run_sync(self) -> ToolLoopResult[Out]:
+        """Do what `run` does, in an event loop of its own, for code that is not async.
+
+        In a tool that runs in a worker thread it is cancelled when the call of that tool is, and inherits its limits.
+
+        Raises:
+            LoopUsageError: Called on a thread where an event loop is running: await `run` there.
+        """
+        if is_in_event_loop():
+            raise LoopUsageError(
+                "tool_loop_sync was called where an event loop is running: use 'await tool_loop(...)' there"
+            )
+        given_up = threading.Event()
+
+        def give_up() -> None:
+            given_up.set()
+            self.cancel()
+
+        async def run() -> ToolLoopResult[Out]:
+            with when_abandoned(give_up):
+                return await self.run()
+
+        result = anyio.run(run)
+        if given_up.is_set():
+            raise ToolCancelledError
+        return result
+
+    def stream(self) -> EventStream[Out]:
+        """Return the events of the run, to be entered with ``async with``; see `tool_loop_stream`."""
+        from toolkit.loop.streaming import EventStream  # noqa: PLC0415 - it needs the handle
+
+        return EventStream(self)
+
+    def channel(self, buffer_size: int = 32) -> EventChannel[Out]:
+        """Return the events of the run in a bounded queue, and its result apart; see `tool_loop_channel`."""
+        from toolkit.loop.streaming import EventChannel  # noqa: PLC0415 - it needs the handle
+
+        return EventChannel(self, buffer_size)
+
+    async def next_turn(self) -> TurnOutcome[Out]:
+        """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
+
+        Each turn that ran tools is yielded, the one that reached a limit too; the end comes after it. Cancelling this
+        ends the loop; the transcript in `messages` is valid then, too.
+
+        Raises:
+            LoopUsageError: It is running already.
+            TranscriptError: The `messages` were edited and are not valid anymore; mend them and call it again.
+        """
+        self._owes_outcome = False
+        if self._outcome is not None:
+            return self._outcome
+        rounds = self._state.tool_rounds
+        await self._advance(to_end=False)
+        outcome = self._outcome_now()
+        self._owes_outcome = isinstance(outcome, Completed) and self._state.tool_rounds > rounds
+        if outcome is not None and not self._owes_outcome:
+            return outcome
+        response = self._state.response
+        assert response is not None
+        return Yielded(self, response, tuple(self._state.last_results))
+
+    def _outcome_now(self) -> Completed[Out] | Failed | None:
+        return self._outcome  # asked anew, since a checker remembers what it was
+
+    # what others say to it
+
+    def resume(self, command: Command) -> None:
+        """Say what the next turn begins with; ignored after the end.
+
+        Raises:
+            TranscriptError: The messages to inject leave a call without its result, or repeat a call's id.
+        """
+        self._state.commanded(command)
+
+    def cancel(self, reason: str | None = None) -> None:
+        """Have the loop end as `Cancelled`, whichever view runs it: from any thread or task, and without waiting.
+
+        What is running is cancelled and the view returns its result, with `reason` in it. A loop that is not running
+        ends so when it is run next; one that has ended stays as it is.
+        """
+        with self._lock:
+            self._wish = self._wish or (reason,)
+            reach = self._reach
+        if reach is not None:
+            wake, scope = reach
+            wake(scope.cancel)
+
+    async def close(self) -> None:
+        """End the loop now, and return when nothing of it runs anymore; open calls are answered.
+
+        A turn that another task is running is cancelled. Does nothing after the end, but ends a loop that awaits
+        approval.
+        """
+        if self._is_running:
+            self.cancel()
+            assert self._idle is not None
+            await self._idle.wait()
+        driver, is_waiting = self._driver, bool(self._state.open_calls)
+        if self._outcome is not None and not is_waiting:
+            return
+        driver.state.close()
+        with anyio.CancelScope(shield=True):
+            if is_waiting:
+                await driver.begin(None)
+            await self._end(None)
 
     @property
     def pending_approvals(self) -> list[PendingApproval]:
         """What awaits a decision, in call order; empty unless the loop ended as `AwaitingApproval`."""
-        return self._started.pending()
+        return self._driver.approvals.list_pending()
 
     async def decide(self, call_id: str, approval: Approval | bool | str, *, binding: str) -> None:
         """Decide on one call; the next `next_turn` deals with it, and goes on when the last decision is in.
@@ -307,86 +360,75 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         Raises:
             LoopUsageError: No decision is awaited on the call, or it was made on something else.
         """
-        driver = self._started
-        await driver.decide(call_id, approval, binding)
-        self._outcome = Completed(driver.result()) if driver.state.reason is not None else None
+        self._driver.approvals.decide(call_id, approval, binding)
+        is_ended = self._state.reason is not None
+        self._outcome = Completed(self._driver.result(self._clock.seconds_left)) if is_ended else None
 
-    async def next_turn(self) -> TurnOutcome[Out]:
-        """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
+    # running
 
-        Cancelling it ends the loop; the transcript in `messages` is valid then, too.
-
-        Raises:
-            LoopUsageError: Another `next_turn` of this handle is running.
-            TranscriptError: The `messages` were edited and are not valid anymore; mend them and call it again.
-        """
-        if self._outcome is not None:
-            return self._outcome
+    async def _advance(self, *, to_end: bool, feed: EventFeed | None = None) -> None:
+        """Run one turn, or all; close the transcript and tell the end whatever happens."""
         if self._is_running:
-            raise LoopUsageError("next_turn is running already: a handle takes one turn at a time")
-        driver = self._started
+            raise LoopUsageError("the loop is running already: a handle runs in one way, and one turn at a time")
+        driver, state = self._driver, self._state
         if self._may_be_edited:
-            driver.state.edited()
-        self._is_running = True
+            state.edited()
+        self._is_running, self._idle = True, anyio.Event()
+        self.turn += 1
+        error: Exception | None = None
         is_through = False
         try:
-            await self._turn(driver)
+            await self._drive(to_end=to_end, feed=feed)
             is_through = True
-        except Exception as error:  # noqa: BLE001 - it is handed to the caller as an outcome
-            driver.fail(error)
-            self._outcome = Failed(error=error, iterations=driver.state.iterations, usage=driver.state.usage)
-            return self._outcome
+        except Exception as failure:  # noqa: BLE001 - it is handed to the caller as an outcome
+            error = failure
+            driver.fail(failure)
         finally:
+            # Neither through nor failed only when cancelled, or when something no `Exception` passes through.
+            if not is_through and error is None:
+                state.cancelled()
+            if state.is_finished:
+                await self._end(error)
             self._is_running = False
-            if self._outcome is None and not is_through:
-                driver.state.cancelled()
-            if driver.state.is_finished:
-                await driver.tell_end()
-                if driver.state.reason is not None:
-                    self._outcome = Completed(driver.result())
-        if self._outcome is not None:
-            return self._outcome
-        response = driver.state.response
-        assert response is not None
-        return Yielded(self, response, tuple(driver.state.last_results))
+            self._idle.set()
 
-    async def _turn(self, driver: Driver[Ctx, Out]) -> None:
-        if self._seconds_left is None:
-            await driver.turn()
-            return
-        began = anyio.current_time()
-        if self._counts_pauses and self._paused_at is not None:
-            self._seconds_left = max(0.0, self._seconds_left - (began - self._paused_at))
-        if self._seconds_left == 0:
-            driver.time_out()
-            return
-        with anyio.move_on_after(self._seconds_left) as scope:
-            await driver.turn()
-        self._paused_at = anyio.current_time()
-        self._seconds_left = max(0.0, self._seconds_left - (self._paused_at - began))
-        if scope.cancelled_caught:
-            driver.time_out()
+    async def _end(self, error: Exception | None) -> None:
+        """Keep the outcome, and tell it to observers; a cancellation does not stop that."""
+        driver = self._driver
+        if error is None:
+            outcome = Completed(driver.result(self._clock.seconds_left))
+            self._outcome = outcome
+            await driver.tell_end(Done(outcome.result))
+        else:
+            self._outcome = driver.failure(error)
+            await driver.tell_end(self._outcome)
 
-    def into_result(self) -> ToolLoopResult[Out]:
-        """Return what the loop leaves.
+    async def _drive(self, *, to_end: bool, feed: EventFeed | None) -> None:
+        """Run within the loop's time, and within the reach of `cancel`."""
+        driver, state = self._driver, self._state
+        deadline = self._clock.start()
+        is_late = False
+        scope = anyio.CancelScope(deadline=deadline)
+        try:
+            with scope:
+                await driver.begin(feed)
+                is_late = anyio.current_time() >= deadline
+                if self._expect_cancel(scope) and not is_late:
+                    await (driver.run_turns() if to_end else driver.run_turn())
+        finally:
+            self._clock.pause()
+            with self._lock:
+                self._reach = None
+        if self._wish is not None:
+            state.cancelled(*self._wish)
+        elif is_late or scope.cancelled_caught:
+            state.timed_out(driver.timeout)
 
-        Raises:
-            LoopUsageError: It has not ended.
-            ToolkitError: It failed; the same error as in `Failed`.
-        """
-        if isinstance(self._outcome, Failed):
-            raise self._outcome.error
-        if self._outcome is None:
-            raise LoopUsageError("the loop has not ended yet: call next_turn until it gives Completed or Failed")
-        return self._outcome.result
-
-    async def close(self) -> None:
-        """End the loop now, also one that awaits approval: open calls are answered. Does nothing after the end."""
-        is_open = self._outcome is None or (isinstance(self._outcome, Completed) and bool(self.pending_approvals))
-        if self._driver is not None and is_open:
-            self._driver.state.close()
-            await self._driver.tell_end()
-            self._outcome = Completed(self._driver.result())
+    def _expect_cancel(self, scope: anyio.CancelScope) -> bool:
+        """Let `cancel` reach the scope from now on; return False where it was called before."""
+        with self._lock:
+            self._reach = (loop_waker(), scope)
+            return self._wish is None
 
 
 tool_loop_resumable = ToolLoopHandle

@@ -1,12 +1,14 @@
-"""Whoever takes the events of a loop, and how events wait for them."""
+"""Whoever takes the events of a loop, and how events wait for them: first the hooks, then the reader of a stream."""
 
 from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections import Counter, deque
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -16,122 +18,216 @@ from toolkit.tools.events import ToolExecutionUpdate, ToolProgress
 if TYPE_CHECKING:
     from toolkit.loop.config import ToolLoopConfig
 
-__all__ = ["EventQueue", "HookListener", "Listener"]
+__all__ = ["EventFeed", "Listener", "has_hooks"]
 
 _logger = logging.getLogger("toolkit.loop")
 
 _REPORTS_PER_CALL = 64
 
-
-class Listener(Protocol):
-    """Takes every event of a loop, in order; never raises."""
-
-    @property
-    def needs_pump(self) -> bool:
-        """Whether what was offered waits for `pump`; else `offer` delivers it, or the reader takes it."""
-        ...
-
-    async def emit(self, event: LoopEvent) -> None:
-        """Deliver an event; returns when it is taken."""
-        ...
-
-    def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        """Take a report without waiting."""
-        ...
-
-    async def pump(self) -> None:
-        """Deliver what was offered, as it comes, until cancelled."""
-        ...
+_fill_in = object.__setattr__
 
 
-class EventQueue:
-    """Events in order. Of each call's reports only the newest are kept, and they tell how many gave way."""
+class _EventQueue:
+    """Events in order. Of each call's offered reports only the newest are kept, and they tell how many gave way."""
 
-    __slots__ = ("_events", "_reports")
+    __slots__ = ("_events", "_offered")
 
     def __init__(self) -> None:
-        self._events: deque[LoopEvent] = deque()
-        self._reports: Counter[str] = Counter()
+        self._events: deque[tuple[LoopEvent, bool]] = deque()
+        self._offered: Counter[str] = Counter()
 
-    def __bool__(self) -> bool:
-        return bool(self._events)
+    def __len__(self) -> int:
+        return len(self._events)
 
     def put(self, event: LoopEvent) -> None:
         """Append an event."""
-        self._events.append(event)
+        self._events.append((event, False))
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        """Append a report; where its call has too many waiting, its oldest gives way."""
-        if self._reports[event.call_id] >= _REPORTS_PER_CALL:
-            oldest = next(other for other in self._events if _is_report_of(other, event.call_id))
+        """Append a report; where its call has too many waiting, the oldest gives way."""
+        if self._offered[event.call_id] >= _REPORTS_PER_CALL:
+            oldest = next(entry for entry in self._events if _is_offered_by(entry, event.call_id))
             self._events.remove(oldest)
-            event.dropped += getattr(oldest, "dropped", 0) + 1
+            event = replace(event, dropped=event.dropped + getattr(oldest[0], "dropped", 0) + 1)
         else:
-            self._reports[event.call_id] += 1
-        self._events.append(event)
+            self._offered[event.call_id] += 1
+        self._events.append((event, True))
 
-    def take(self) -> LoopEvent:
-        """Return the oldest event and forget it."""
-        event = self._events.popleft()
-        if isinstance(event, (ToolExecutionUpdate, ToolProgress)):
-            self._reports[event.call_id] -= 1
-        return event
+    def take(self) -> tuple[LoopEvent, bool]:
+        """Return the oldest event and forget it; say whether it was offered."""
+        event, is_offered = self._events.popleft()
+        if is_offered and isinstance(event, (ToolExecutionUpdate, ToolProgress)):
+            self._offered[event.call_id] -= 1
+            if not self._offered[event.call_id]:
+                del self._offered[event.call_id]
+        return event, is_offered
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._events.clear()
+        self._offered.clear()
 
 
-def _is_report_of(event: LoopEvent, call_id: str) -> bool:
-    return isinstance(event, (ToolExecutionUpdate, ToolProgress)) and event.call_id == call_id
+def _is_offered_by(entry: tuple[LoopEvent, bool], call_id: str) -> bool:
+    event, is_offered = entry
+    return is_offered and isinstance(event, (ToolExecutionUpdate, ToolProgress)) and event.call_id == call_id
 
 
-class HookListener:
-    """Calls ``on_event`` and the update hooks, one event at a time; what they raise is logged and changes nothing."""
+class EventFeed:
+    """Events on their way from a run to its reader.
 
-    __slots__ = ("_after_update", "_before_update", "_hook", "_offered", "_timeout", "_turn", "_waiting", "needs_pump")
+    Args:
+        capacity: How many may wait before who tells the next one waits, too. With 0 it waits until the reader has come
+            back for more, so that nothing runs ahead of it.
+    """
 
-    def __init__(self, config: ToolLoopConfig[Any]) -> None:
+    __slots__ = ("_capacity", "_is_ended", "_is_left", "_news", "_queue", "_readers", "_room")
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity: float = capacity
+        self._queue = _EventQueue()
+        self._readers = 0
+        self._is_ended = self._is_left = False
+        self._news = anyio.Event()
+        self._room = anyio.Event()
+
+    def put(self, event: LoopEvent, *, is_offered: bool = False) -> None:
+        """Append an event; nobody gets it once the reader has left."""
+        if self._is_left:
+            return
+        if is_offered and isinstance(event, (ToolExecutionUpdate, ToolProgress)):
+            self._queue.offer(event)
+        else:
+            self._queue.put(event)
+        self._news.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait until the reader has caught up."""
+        while not self._has_room():
+            if self._room.is_set():
+                self._room = anyio.Event()
+            await self._room.wait()
+
+    def _has_room(self) -> bool:
+        if self._is_left or self._is_ended:
+            return True
+        if self._capacity:
+            return len(self._queue) <= self._capacity
+        return self._readers > 0 and not self._queue
+
+    async def next(self) -> LoopEvent | None:
+        """Return the next event; None when no more will come. Cancelled, it loses none."""
+        self._readers += 1
+        try:
+            self._room.set()
+            while not self._queue:
+                if self._is_ended or self._is_left:
+                    return None
+                if self._news.is_set():
+                    self._news = anyio.Event()
+                await self._news.wait()
+            return self._queue.take()[0]
+        finally:
+            self._readers -= 1
+
+    def end(self) -> None:
+        """Say that no more will come."""
+        self._is_ended = True
+        self._news.set()
+        self._room.set()
+
+    def leave(self) -> None:
+        """Say that nobody reads anymore: what waits is let go, and nothing waits from now on."""
+        self._is_left = True
+        self._queue.clear()
+        self._news.set()
+        self._room.set()
+
+    def lift_bound(self) -> None:
+        """Keep all events for their reader, however slow, and hold nobody up."""
+        self._capacity = float("inf")
+        self._room.set()
+
+
+class Listener:
+    """Takes every event of a run: marks it, tells the hooks, and passes it on to the reader, in one order.
+
+    Hooks are told one event at a time; what they raise is logged and changes nothing.
+
+    Args:
+        config: Has the hooks.
+        run_id: The run that its events are marked with.
+        loop_id: The loop that its events are marked with.
+        feed: Where a reader takes them; None without one.
+
+    Attributes:
+        needs_pump: Whether what was offered waits for `pump`; else `offer` delivers it.
+    """
+
+    __slots__ = (
+        "_after_update",
+        "_before_update",
+        "_feed",
+        "_has_hooks",
+        "_hook",
+        "_loop_id",
+        "_offered",
+        "_run_id",
+        "_timeout",
+        "_turn",
+        "_waiting",
+        "needs_pump",
+    )
+
+    def __init__(
+        self, config: ToolLoopConfig[Any], *, run_id: str = "", loop_id: str = "", feed: EventFeed | None = None
+    ) -> None:
         self._hook = config.on_event
         self._before_update = config.before_tool_execution_update
         self._after_update = config.after_tool_execution_update
+        self._has_hooks = has_hooks(config)
         self._timeout = config.hook_timeout
-        self._waiting = EventQueue()
+        self._run_id = run_id
+        self._loop_id = loop_id
+        self._feed = feed
+        self._waiting = _EventQueue()
         self._offered: anyio.Event | None = None
         # Tools of one turn run at once, and an async hook would overtake itself.
         self._turn = anyio.Lock(fast_acquire=True)
         # Plain functions are called where a report is made. A task beside the tools would cost more than a turn.
         self.needs_pump: bool = any(map(_may_wait, (self._hook, self._before_update, self._after_update)))
 
-    @classmethod
-    def of(cls, config: ToolLoopConfig[Any] | None) -> HookListener | None:
-        """Return a listener for the hooks of `config`, or None where it has none."""
-        if config is None:
-            return None
-        has_update_hooks = config.before_tool_execution_update or config.after_tool_execution_update
-        return None if config.on_event is None and not has_update_hooks else cls(config)
-
     async def emit(self, event: LoopEvent) -> None:
-        """Call the hooks, after delivering what was told before; a cancellation leaves the event to the next one."""
-        if self._waiting or self._turn.locked() or isinstance(event, ToolExecutionUpdate) or self._hook is None:
-            self._waiting.put(event)
-            async with self._turn:
-                await self._deliver_waiting()
-            return
-        # Nobody is before this event. Most hooks are done when they return, and a lock takes longer than they do.
-        value = _called(self._hook, event)
-        if value is not None and inspect.isawaitable(value):
-            self._turn.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
-            try:
-                await self._wait_for(value)
-                await self._deliver_waiting()
-            finally:
-                self._turn.release()
+        """Tell an event, after all that was told before; a cancellation leaves it to the next one that is told."""
+        self._mark(event)
+        if self._has_hooks:
+            await self._tell_hooks(event)
+        elif self._feed is not None:
+            self._feed.put(event)
+        if self._feed is not None:
+            await self._feed.wait_for_room()
+
+    async def emit_last(self, events: Iterable[LoopEvent]) -> None:
+        """Tell how a run has ended: no cancellation stops it, and it waits for no reader."""
+        with anyio.CancelScope(shield=True):
+            for event in events:
+                self._mark(event)
+                if self._has_hooks:
+                    await self._tell_hooks(event)
+                elif self._feed is not None:
+                    self._feed.put(event)
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         """Keep the report for `pump`; where hooks are plain functions, call them now."""
-        if not self.needs_pump and not self._waiting:
+        self._mark(event)
+        if not self._has_hooks and self._feed is not None:
+            self._feed.put(event, is_offered=True)
+        elif not self.needs_pump and not self._waiting and not self._turn.locked():
             self._deliver_now(event)
-            return
-        self._waiting.offer(event)
-        if self._offered is not None:
-            self._offered.set()
+        else:
+            self._waiting.offer(event)
+            if self._offered is not None:
+                self._offered.set()
 
     async def pump(self) -> None:
         """Deliver what was offered, as it comes, until cancelled."""
@@ -141,12 +237,42 @@ class HookListener:
                 await self._deliver_waiting()
             await self._offered.wait()
 
+    def _mark(self, event: LoopEvent) -> None:
+        # The event is new, and nobody has it yet: filled in here, it need not be made twice.
+        _fill_in(event, "run_id", self._run_id)
+        _fill_in(event, "loop_id", self._loop_id)
+        _fill_in(event, "time", time.time())
+
+    async def _tell_hooks(self, event: LoopEvent) -> None:
+        if self._waiting or self._turn.locked() or isinstance(event, ToolExecutionUpdate) or self._hook is None:
+            self._waiting.put(event)
+            async with self._turn:
+                await self._deliver_waiting()
+            return
+        # Nobody is before this event. Most hooks are done when they return, and a lock takes longer than they do.
+        value = _call_hook(self._hook, event)
+        if value is None or not inspect.isawaitable(value):
+            if self._feed is not None:
+                self._feed.put(event)
+            return
+        self._turn.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
+        try:
+            try:
+                await self._wait_for(value)
+            finally:
+                if self._feed is not None:
+                    self._feed.put(event)
+            await self._deliver_waiting()
+        finally:
+            self._turn.release()
+
     async def _deliver_waiting(self) -> None:
         while self._waiting:
-            await self.deliver(self._waiting.take())
+            event, is_offered = self._waiting.take()
+            await self._deliver(event, is_offered=is_offered)
 
     def _deliver_now(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        delivery = self.deliver(event)
+        delivery = self._deliver(event, is_offered=True)
         try:
             delivery.send(None)
         except StopIteration:
@@ -155,15 +281,20 @@ class HookListener:
         self.needs_pump = True
         _logger.warning("a hook that is a plain function gave an awaitable, and one report was lost: make it async")
 
-    async def deliver(self, event: LoopEvent) -> bool:
-        """Call the hooks; return whether the event may be shown to others, too."""
-        if isinstance(event, ToolExecutionUpdate) and not await self._allows(event):
-            return False
-        if self._hook is not None:
-            await self._call(self._hook, event)
-        if isinstance(event, ToolExecutionUpdate) and self._after_update is not None:
+    async def _deliver(self, event: LoopEvent, *, is_offered: bool) -> None:
+        """Call the hooks, and pass the event on to the reader unless one of them suppresses it."""
+        is_update = isinstance(event, ToolExecutionUpdate)
+        is_shown = True
+        try:
+            if is_update:
+                is_shown = await self._allows(event)
+            if is_shown and self._hook is not None:
+                await self._call(self._hook, event)
+        finally:
+            if is_shown and self._feed is not None:
+                self._feed.put(event, is_offered=is_offered)
+        if is_update and is_shown and self._after_update is not None:
             await self._call(self._after_update, event.tool_name, event.call_id, event.output.text)
-        return True
 
     async def _allows(self, event: ToolExecutionUpdate) -> bool:
         if self._before_update is None:
@@ -172,7 +303,7 @@ class HookListener:
         return answer is not False
 
     async def _call(self, hook: Any, *arguments: Any) -> Any:
-        value = _called(hook, *arguments)
+        value = _call_hook(hook, *arguments)
         return await self._wait_for(value) if inspect.isawaitable(value) else value
 
     async def _wait_for(self, value: Awaitable[Any]) -> Any:
@@ -184,7 +315,13 @@ class HookListener:
             return None
 
 
-def _called(hook: Any, *arguments: Any) -> Any:
+def has_hooks(config: ToolLoopConfig[Any]) -> bool:
+    """Return whether any hook of `config` takes events."""
+    hooks = (config.on_event, config.before_tool_execution_update, config.after_tool_execution_update)
+    return any(hook is not None for hook in hooks)
+
+
+def _call_hook(hook: Any, *arguments: Any) -> Any:
     try:
         return hook(*arguments)
     except Exception:

@@ -109,7 +109,9 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The caller cancelled the loop, or left it."""
+    """The caller cancelled the loop, or left it; `reason` is what `ToolLoopHandle.cancel` was given."""
+
+    reason: str | None = None
 
 
 TerminationReason: TypeAlias = (

@@ -1,22 +1,19 @@
-"""The main job: run a loop to its end."""
+"""A loop as a call of one function, in each of its ways: all are `ToolLoopHandle`, made and used at once."""
 
 from __future__ import annotations
 
 from typing import Any, overload
 
-import anyio
-
 from toolkit.chat import Provider
-from toolkit.errors import LoopUsageError, ToolCancelledError
-from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
-from toolkit.loop.driver import Driver, Prompt, check_parts
+from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.driver import Prompt
+from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import Out, ToolLoopResult
-from toolkit.tools.backend import is_in_event_loop, loop_waker
+from toolkit.loop.streaming import EventChannel, EventStream
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.workers import when_abandoned
 
-__all__ = ["tool_loop", "tool_loop_sync"]
+__all__ = ["tool_loop", "tool_loop_channel", "tool_loop_stream", "tool_loop_sync"]
 
 
 @overload
@@ -43,8 +40,8 @@ async def tool_loop(
     prompt: Prompt,
     *,
     ctx: Any = None,
-    config: ToolLoopConfig[Out] | None = None,
-) -> ToolLoopResult[Out]:
+    config: ToolLoopConfig[Any] | None = None,
+) -> ToolLoopResult[Any]:
     """Let the model call tools until it answers, and return the answer with all that led to it.
 
     ::
@@ -52,7 +49,8 @@ async def tool_loop(
         result = await tool_loop(provider, registry, "What's the weather in Paris?")
         print(result.text)
 
-    Works on asyncio and on trio. Whatever way it ends, ``result.messages`` is valid: each call has its result.
+    Works on asyncio and on trio. Whatever way it ends, ``result.messages`` is valid: each call has its result. Make a
+    `ToolLoopHandle` and ``run()`` it to have the transcript also where this is cancelled, or to stop it from elsewhere.
 
     Args:
         provider: Talks to the model.
@@ -66,13 +64,7 @@ async def tool_loop(
         ProviderError: The model could not be reached after retries; carries the transcript.
         MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
     """
-    if config is None:
-        config = DEFAULT_CONFIG
-    try:
-        return await Driver(provider, registry, prompt, ctx, config).run()
-    except (AttributeError, TypeError):
-        check_parts(provider, registry, prompt, config)  # not before: it would be a tenth of a run
-        raise
+    return await ToolLoopHandle(provider, registry, prompt, ctx=ctx, config=config).run()
 
 
 @overload
@@ -99,8 +91,8 @@ def tool_loop_sync(
     prompt: Prompt,
     *,
     ctx: Any = None,
-    config: ToolLoopConfig[Out] | None = None,
-) -> ToolLoopResult[Out]:
+    config: ToolLoopConfig[Any] | None = None,
+) -> ToolLoopResult[Any]:
     """Do what `tool_loop` does, for code that is not async; runs an event loop of its own until the end.
 
     In a tool that runs in a worker thread it is cancelled when the call of that tool is, and inherits its limits.
@@ -108,15 +100,101 @@ def tool_loop_sync(
     Raises:
         LoopUsageError: Called on a thread where an event loop is running: await `tool_loop` there.
     """
-    if is_in_event_loop():
-        raise LoopUsageError(
-            "tool_loop_sync was called where an event loop is running: use 'await tool_loop(...)' there"
-        )
+    return ToolLoopHandle(provider, registry, prompt, ctx=ctx, config=config).run_sync()
 
-    async def run() -> ToolLoopResult[Out]:
-        wake = loop_waker()
-        with anyio.CancelScope() as scope, when_abandoned(lambda: wake(scope.cancel)):
-            return await tool_loop(provider, registry, prompt, ctx=ctx, config=config)
-        raise ToolCancelledError
 
-    return anyio.run(run)
+@overload
+def tool_loop_stream(
+    provider: Provider,
+    registry: ToolRegistry[object] | ToolRegistry[None],
+    prompt: Prompt,
+    *,
+    ctx: None = None,
+    config: ToolLoopConfig[Out] | None = None,
+) -> EventStream[Out]: ...
+@overload
+def tool_loop_stream(
+    provider: Provider,
+    registry: ToolRegistry[Ctx],
+    prompt: Prompt,
+    *,
+    ctx: Ctx,
+    config: ToolLoopConfig[Out] | None = None,
+) -> EventStream[Out]: ...
+def tool_loop_stream(
+    provider: Provider,
+    registry: ToolRegistry[Any],
+    prompt: Prompt,
+    *,
+    ctx: Any = None,
+    config: ToolLoopConfig[Any] | None = None,
+) -> EventStream[Any]:
+    """Run a loop and read its events as they come.
+
+    ::
+
+        async with tool_loop_stream(provider, registry, "What's the weather in Paris?") as events:
+            async for event in events:
+                match event:
+                    case TextDelta(text):
+                        print(text, end="")
+                    case Done(result):
+                        print(result.reason)
+
+    The last event is `Done`, once, with the result; a run that fails tells `Failed` instead, and raises. Nothing runs
+    ahead of the reader, but tools that run already. Leaving the block cancels what is running; the transcript is closed
+    all the same, and ``events.result`` has it. Arguments are those of `tool_loop`.
+    """
+    return ToolLoopHandle(provider, registry, prompt, ctx=ctx, config=config).stream()
+
+
+@overload
+def tool_loop_channel(
+    provider: Provider,
+    registry: ToolRegistry[object] | ToolRegistry[None],
+    prompt: Prompt,
+    *,
+    ctx: None = None,
+    config: ToolLoopConfig[Out] | None = None,
+    buffer_size: int = 32,
+) -> EventChannel[Out]: ...
+@overload
+def tool_loop_channel(
+    provider: Provider,
+    registry: ToolRegistry[Ctx],
+    prompt: Prompt,
+    *,
+    ctx: Ctx,
+    config: ToolLoopConfig[Out] | None = None,
+    buffer_size: int = 32,
+) -> EventChannel[Out]: ...
+def tool_loop_channel(
+    provider: Provider,
+    registry: ToolRegistry[Any],
+    prompt: Prompt,
+    *,
+    ctx: Any = None,
+    config: ToolLoopConfig[Any] | None = None,
+    buffer_size: int = 32,
+) -> EventChannel[Any]:
+    """Run a loop with its events in a bounded queue, and its result apart.
+
+    ::
+
+        async with tool_loop_channel(provider, registry, "Go") as (events, handle):
+            async for event in events:
+                await show(event)
+            result = await handle.result()
+
+    A reader that is slow slows the run down; one that stops reading and asks for ``handle.result()`` doesn't. Leaving
+    the block cancels the run. Arguments are those of `tool_loop`.
+
+    Args:
+        provider: Talks to the model.
+        registry: The tools.
+        prompt: What the loop starts from.
+        ctx: What the tools get as their context.
+        config: The settings.
+        buffer_size: How many events may wait; 0 hands each over.
+    """
+    return ToolLoopHandle(provider, registry, prompt, ctx=ctx, config=config).channel(buffer_size)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticSerializationError
 
-from toolkit.chat import ResponseFormat, ToolDefinition
+from toolkit.chat import ChatRequest, ResponseFormat, ToolDefinition
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
+from toolkit.loop.approvals import PendingApproval
+from toolkit.loop.budget import Budget
 from toolkit.loop.outcome import Snapshot
-from toolkit.loop.state import FrozenState
+from toolkit.loop.state import FrozenState, LoopState
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["SavedLoop", "SavedRequest", "dump_snapshot", "load_snapshot"]
+__all__ = ["SavedLoop", "SavedRequest", "dump_snapshot", "load_snapshot", "save_loop"]
 
 _VERSION = 1
 
@@ -68,6 +72,54 @@ def _adapter() -> TypeAdapter[SavedLoop]:
     from pydantic import TypeAdapter  # noqa: PLC0415 - costs milliseconds that an import should not
 
     return TypeAdapter(SavedLoop)
+
+
+def save_loop(
+    state: LoopState,
+    request: ChatRequest,
+    *,
+    tools: Sequence[ToolDefinition] | None,
+    pending: Sequence[PendingApproval],
+    arguments: dict[str, str],
+    seconds_left: float | None,
+    budget: Budget | None,
+) -> Snapshot:
+    """Return a loop as a snapshot.
+
+    Args:
+        state: Its machine.
+        request: The settings of its requests.
+        tools: The tools that the caller fixed; None offers what the registry holds.
+        pending: What awaits a decision.
+        arguments: As in `SavedLoop`.
+        seconds_left: As in `SavedLoop`.
+        budget: What was spent of its limits.
+
+    Raises:
+        LoopUsageError: A turn is under way, or something in it is no JSON.
+    """
+    saved = SavedLoop(
+        state=state.freeze(),
+        request=SavedRequest(
+            tools=None if tools is None else tuple(tools),
+            tool_choice=request.tool_choice,
+            parallel_tool_calls=request.parallel_tool_calls,
+            temperature=request.temperature,
+            max_tokens=request.max_tokens,
+            seed=request.seed,
+            stop=request.stop,
+            response_format=request.response_format,
+            reasoning_effort=request.reasoning_effort,
+            timeout=request.timeout,
+            options=dict(request.options),
+        ),
+        bindings={approval.call_id: approval.binding for approval in pending},
+        arguments=arguments,
+        seconds_left=seconds_left,
+        requests=0 if budget is None else budget.requests,
+        tool_calls=0 if budget is None else budget.tool_calls,
+    )
+    return dump_snapshot(saved, [asdict(approval) for approval in pending])
 
 
 def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]]) -> Snapshot:

@@ -326,6 +326,13 @@ class LoopState:
         """The calls that have no result yet, in call order."""
         return tuple([entry.call for entry in self._open.values() if entry.result is None])
 
+    def settled_messages(self) -> list[Message]:
+        """Return the transcript; where calls await a decision, a copy in which they are answered as not started."""
+        if not self._open:
+            return self.messages
+        answers = [entry.result or _not_started(entry.call, "approval is awaited") for entry in self._open.values()]
+        return [*self.messages, *answers]
+
     @property
     def last_results(self) -> Sequence[ToolResult]:
         """The results of the turn that was finished last."""
@@ -791,22 +798,22 @@ class LoopState:
         if not self.is_finished:
             self._end(Timeout(limit))
 
-    def cancelled(self) -> None:
-        """End the loop: its caller has gone."""
+    def cancelled(self, reason: str | None = None) -> None:
+        """End the loop: its caller has gone, or has said so."""
         if not self.is_finished:
-            self._end(Cancelled())
+            self._end(Cancelled(reason))
 
     def failed(self) -> None:
         """End the loop: what it needs has failed, and its driver is about to raise why."""
         if not self.is_finished:
             self._end(None)
 
-    def close(self) -> None:
+    def close(self, reason: str | None = None) -> None:
         """End the loop, whatever state it is in, and answer every open call."""
         if isinstance(self.reason, AwaitingApproval):
-            self._end(Cancelled())
+            self._end(Cancelled(reason))
         else:
-            self.cancelled()
+            self.cancelled(reason)
 
     def _end(self, reason: TerminationReason | None) -> None:
         if self._open:

@@ -78,9 +78,17 @@ async def _goes_on(ready: Ready[Any], before: BeforeToolExecution, timeout: floa
 async def _ask_approver(ready: Ready[Any], approve: ApprovalHook, policy: ExecutionPolicy) -> object:
     call, reason = ready.call, ready.asks or ""
     if policy.observer is not None:
-        arguments = copy_arguments(ready)
+        options = ready.registration.options
         await policy.observer.emit(
-            ApprovalRequested(call_id=call.id, tool_name=call.name, arguments=arguments, reason=reason)
+            ApprovalRequested(
+                call_id=call.id,
+                tool_name=call.name,
+                label=options.label,
+                tags=options.tags,
+                arguments=copy_arguments(ready),
+                arguments_json=ready.registration.arguments.dump_json(ready.arguments),
+                reason=reason,
+            )
         )
     request = ApprovalRequest(
         call.id,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+import types
 from asyncio import CancelledError as AsyncioCancelledError
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeAlias
 
@@ -44,6 +45,8 @@ __all__ = [
     "keep_cancelling",
     "loop_waker",
     "LoopWaker",
+    "run_in_own_context",
+    "start_carried",
     "start_detached",
 ]
 
@@ -185,6 +188,47 @@ def start_detached(call: _Call) -> None:
     It must not raise an `Exception`, and who starts it sees to its end: at the end of the event loop it is cancelled.
     """
     detached_starter()(call)
+
+
+def start_carried(call: _Call, on_end: Callable[[BaseException | None], None]) -> None:
+    """Run a call as `start_detached` does, and give `on_end` what it raised, of whatever kind; None for nothing.
+
+    A cancellation, which can only be that of the event loop's end, is given as None and goes on.
+    """
+
+    async def carry() -> None:
+        raised: BaseException | None = None
+        try:
+            await call()
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # noqa: BLE001  # carried to whoever waits: here it would end the event loop
+            raised = error
+        finally:
+            on_end(raised)
+
+    start_detached(carry)
+
+
+@types.coroutine
+def run_in_own_context(call: _Call) -> Generator[Any, Any, None]:
+    """Await a call in this task, but in a copy of its context: the variables that it sets are set for nobody else."""
+    context = copy_context()
+    coroutine = call().__await__()
+    step: Callable[..., Any] = coroutine.send
+    sent: Any = None
+    while True:
+        try:
+            waited_for = context.run(step, sent)
+        except StopIteration:
+            return
+        try:
+            step, sent = coroutine.send, (yield waited_for)
+        except GeneratorExit:
+            context.run(coroutine.close)
+            raise
+        except BaseException as error:  # noqa: BLE001  # thrown into the call, which is to see it
+            step, sent = coroutine.throw, error
 
 
 def detached_starter() -> Callable[[_Call], None]:

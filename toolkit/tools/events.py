@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol, TypeAlias
 
-from toolkit.chat import ToolResult
+from toolkit.chat import Stamped, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.tools.output import ToolOutput
 
 __all__ = [
     "ApprovalRequested",
+    "CallEvent",
     "Observer",
     "ToolCallRefused",
     "ToolCallRepaired",
@@ -21,106 +22,114 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolCallRepaired:
-    """A call was not quite right and could be mended without guessing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEvent(Stamped):
+    """A fact about one call.
 
     Args:
         call_id: The call.
-        tool_name: The tool that it means.
+        tool_name: Its tool, as the registry names it.
+        label: The tool's name for people, where it has one.
+        tags: The tool's tags.
+    """
+
+    call_id: str
+    tool_name: str
+    label: str = ""
+    tags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRepaired(CallEvent):
+    """A call was not quite right and could be mended without guessing.
+
+    Args:
         kind: What was mended: the ``name``, the ``text`` of the arguments, or ``values`` in them.
         before: As the model wrote it.
         after: As it is taken.
         assumed: What was assumed for that, in words.
     """
 
-    call_id: str
-    tool_name: str
     kind: Literal["name", "text", "values"]
     before: str
     after: str
     assumed: tuple[str, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class ApprovalRequested:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequested(CallEvent):
     """Somebody is asked whether a call may run, and the call waits for the answer.
 
     Args:
-        call_id: The call.
-        tool_name: The tool that would run.
-        arguments: What it would be given, validated.
+        arguments: A copy of what it would be given, validated.
+        arguments_json: The same as JSON; secrets are shown as digests.
         reason: Why it is asked about, where a rule says so.
     """
 
-    call_id: str
-    tool_name: str
     arguments: dict[str, Any]
+    arguments_json: str = ""
     reason: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolCallRefused:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRefused(CallEvent):
     """A call that will not run: unknown, invalid, denied or skipped. It has no Start and no End."""
 
-    call_id: str
-    tool_name: str
     result: ToolResult
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolExecutionStart:
-    """A tool is about to run, with these validated arguments."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionStart(CallEvent):
+    """A tool is about to run, with these validated arguments.
 
-    call_id: str
-    tool_name: str
+    Args:
+        arguments: A copy: changing it changes no run.
+        arguments_json: The same as JSON; secrets are shown as digests.
+    """
+
     arguments: dict[str, Any]
+    arguments_json: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolExecutionUpdate:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionUpdate(CallEvent):
     """A running tool shows what it has so far. No model reads it.
 
     Args:
-        call_id: The call.
-        tool_name: Its tool.
         output: What the tool shows.
         dropped: How many earlier updates gave way to this one because nobody took them in time.
     """
 
-    call_id: str
-    tool_name: str
     output: ToolOutput
     dropped: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolExecutionEnd:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionEnd(CallEvent):
     """A tool has run; its result is kept.
 
     Args:
-        call_id: The call.
-        tool_name: Its tool.
         result: The whole output, also where the model reads a shortened one.
         duration: Seconds since the Start, retries and their pauses included.
         is_cached: Whether the result came from the cache.
         error: What the tool raised, with its traceback, where that was no `ToolError`.
     """
 
-    call_id: str
-    tool_name: str
     result: ToolResult
     duration: float
     is_cached: bool = False
     error: BaseException | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolProgress:
-    """A running tool says how far it is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgress(CallEvent):
+    """A running tool says how far it is.
 
-    call_id: str
-    tool_name: str
+    Args:
+        text: How far.
+        dropped: How many earlier reports gave way to this one because nobody took them in time.
+    """
+
     text: str
     dropped: int = 0
 

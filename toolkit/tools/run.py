@@ -96,9 +96,7 @@ async def run(
     try:
         if observer is not None:
             began = time.perf_counter()
-            await observer.emit(
-                ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=copy_arguments(ready))
-            )
+            await observer.emit(_start_of(ready))
         try:
             if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
                 output, is_cached = await _guarded(ready, context, policy)
@@ -124,7 +122,7 @@ async def run(
     if keep is not None:
         keep(call.id, limited)
     if observer is not None or policy.after is not None:
-        await _tell_end(call, whole, policy, began=began, is_cached=is_cached, crash=crash)
+        await _tell_end(ready, whole, policy, began=began, is_cached=is_cached, crash=crash)
     if crash is not None and policy.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
@@ -183,8 +181,21 @@ def _read_failure(call: ToolCall, error: BaseException) -> tuple[ToolOutput, Bas
     return output, error
 
 
+def _start_of(ready: Ready[Any]) -> ToolExecutionStart:
+    """Return the event that tells of a run, with arguments of its own: whoever takes it may spoil them."""
+    call, options = ready.call, ready.registration.options
+    return ToolExecutionStart(
+        call_id=call.id,
+        tool_name=call.name,
+        label=options.label,
+        tags=options.tags,
+        arguments=copy_arguments(ready),
+        arguments_json=ready.registration.arguments.dump_json(ready.arguments),
+    )
+
+
 async def _tell_end(
-    call: ToolCall,
+    ready: Ready[Any],
     result: ToolResult,
     policy: ExecutionPolicy,
     *,
@@ -192,11 +203,14 @@ async def _tell_end(
     is_cached: bool,
     crash: BaseException | None,
 ) -> None:
+    call, options = ready.call, ready.registration.options
     if policy.observer is not None:
         await policy.observer.emit(
             ToolExecutionEnd(
                 call_id=call.id,
                 tool_name=call.name,
+                label=options.label,
+                tags=options.tags,
                 result=result,
                 duration=time.perf_counter() - began,
                 is_cached=is_cached,

@@ -1,0 +1,202 @@
+"""Asks the model: makes a loop's requests, as often as they must and may be made, and takes the answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any, assert_never
+
+import anyio
+
+from toolkit.chat import (
+    ArgumentsDelta,
+    ChatRequest,
+    ChatResponse,
+    Provider,
+    ReasoningDelta,
+    ResponseDone,
+    StreamEvent,
+    TextDelta,
+    ToolDefinition,
+    UserMessage,
+)
+from toolkit.errors import BadResponseError, ProviderError
+from toolkit.loop.answer import ANSWER_TOOL, TypedAnswer
+from toolkit.loop.approvals import Approvals
+from toolkit.loop.events import IterationStart, LoopDetected, ProviderRetried, ResponseReceived
+from toolkit.loop.listener import Listener
+from toolkit.loop.outcome import Complete
+from toolkit.loop.resources import LoopResources
+from toolkit.loop.state import CallModel
+
+__all__ = ["ModelRequests"]
+
+_CLOSE_TIMEOUT = 5.0
+
+
+class ModelRequests:
+    """Makes the requests of one loop.
+
+    Args:
+        resources: What the loop works with.
+        approvals: Prepares the calls of a reply.
+        provider: Talks to the model.
+        request: The settings of each request.
+    """
+
+    __slots__ = ("_answer_retries", "_approvals", "_provider", "_resources", "request")
+
+    def __init__(
+        self, resources: LoopResources[Any], approvals: Approvals[Any], provider: Provider, request: ChatRequest | None
+    ) -> None:
+        messages = resources.state.messages
+        self._resources = resources
+        self._provider = provider
+        self._answer_retries = resources.config.max_output_retries
+        self._approvals = approvals
+        if request is not None:
+            self.request = replace(request, messages=messages)
+        elif resources.answer is not None:
+            self.request = ChatRequest(messages=messages)
+        else:
+            resources.shown_tools = resources.registry.definitions()
+            self.request = ChatRequest(messages=messages, tools=resources.shown_tools)
+
+    async def ask(self, step: CallModel) -> None:
+        """Ask the model and feed its answer to the machine, or end the loop where a limit forbids to ask."""
+        listener, state = self._resources.listener, self._resources.state
+        if listener is not None:
+            await listener.emit(IterationStart(iteration=step.iteration, message_count=len(state.messages)))
+        request, attempt = self._request_for(step), 0
+        while self._reserve(request):
+            response: ChatResponse | None = None
+            try:
+                response = await self._answer_to(request, listener)
+                break
+            except ProviderError as error:
+                failure, delay = error, self._retry_delay(error, attempt)
+            finally:
+                self._settle(request, response)
+            attempt += 1
+            if listener is not None:
+                await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=failure))
+            await anyio.sleep(delay)
+        else:
+            return
+        detected = self._take_reply(response)
+        if listener is not None:
+            # As the machine took it: ids of calls may have been mended.
+            await listener.emit(ResponseReceived(iteration=step.iteration, response=state.response or response))
+            if detected is not None:
+                await listener.emit(detected)
+
+    async def _answer_to(self, request: ChatRequest, listener: Listener | None) -> ChatResponse:
+        streams = self._resources.config.stream
+        if not (listener is not None if streams is None else streams):
+            return await self._provider.generate(request)
+        events = self._provider.stream(request)
+        response: ChatResponse | None = None
+        try:
+            async for event in events:
+                if isinstance(event, ResponseDone):
+                    response = event.response
+                elif listener is not None:
+                    await listener.emit(_copy_delta(event))
+        finally:
+            if response is None:  # else it has come to its end, and to look again takes 8 us
+                await _close(events)
+        if response is None:
+            raise BadResponseError(
+                type(self._provider).__name__, "the stream ended without its last event", is_retryable=True
+            )
+        return response
+
+    def _request_for(self, step: CallModel) -> ChatRequest:
+        if not step.has_tools:
+            return replace(self.request, tools=(), tool_choice="auto")
+        resources = self._resources
+        tools = resources.registry.definitions() if resources.fixed_tools is None else resources.fixed_tools
+        if resources.shown_tools is not tools:
+            resources.shown_tools = tools
+            self.request = replace(self.request, tools=tools)
+            if resources.answer is not None:
+                self._ask_for_type(resources.answer, tools)
+        return self.request
+
+    def _ask_for_type(self, answer: TypedAnswer[Any], tools: Sequence[ToolDefinition]) -> None:
+        if self._resources.config.output_mode == "native":
+            self.request = replace(self.request, response_format=answer.format)
+        else:
+            answer.beside(self._resources.registry)
+            self.request = replace(self.request, tools=(*tools, answer.registration.definition))
+
+    def _take_reply(self, response: ChatResponse) -> LoopDetected | None:
+        state, answer = self._resources.state, self._resources.answer
+        calls = state.model_replied(response)
+        detected = state.calls_prepared(self._approvals.prepare(calls)) if calls else None
+        if answer is not None and isinstance(state.reason, Complete):
+            self._check_answer(answer, response)
+        steering = self._resources.config.steering
+        if steering is not None and isinstance(state.reason, Complete):
+            state.steered(steering.take_steered() or steering.take_follow_up())
+        return detected
+
+    def _check_answer(self, answer: TypedAnswer[Any], response: ChatResponse) -> None:
+        """See whether a reply without calls is the answer; else ask again, as often as allowed."""
+        if self._resources.config.output_mode == "native":
+            problem = answer.read(response.text)
+            if problem is None:
+                return
+            wish = f"That answer can't be used. {problem}"
+        else:
+            wish = f"Give your answer by calling the tool {ANSWER_TOOL}."
+        if self._answer_retries > 0:
+            self._answer_retries -= 1
+            self._resources.state.steered([UserMessage(wish)])
+
+    def _reserve(self, request: ChatRequest) -> bool:
+        """Take a request out of the budget, or end the loop where nothing is left."""
+        budget = self._resources.budget
+        limit = None if budget is None else budget.reserve_request(request.max_tokens)
+        if limit is None:
+            return True
+        self._resources.state.limit_reached(limit)
+        return False
+
+    def _settle(self, request: ChatRequest, response: ChatResponse | None) -> None:
+        budget = self._resources.budget
+        if budget is not None:
+            budget.settle_request(request.max_tokens, None if response is None else response.usage)
+
+    def _retry_delay(self, error: ProviderError, attempt: int) -> float:
+        """Return the seconds to wait before the request is made again, or raise `error` where it is not."""
+        import random  # noqa: PLC0415 - with its hash functions it takes a thirtieth of the import
+
+        retry = self._resources.config.provider_retry
+        asked = error.retry_after or 0.0
+        if not error.is_retryable or attempt >= retry.max_retries or asked > retry.max_backoff:
+            raise error
+        return max(retry.pause(attempt, random.random()), asked)  # noqa: S311 - jitter is no secret
+
+
+def _copy_delta(
+    event: TextDelta | ReasoningDelta | ArgumentsDelta,
+) -> TextDelta | ReasoningDelta | ArgumentsDelta:
+    """Return a delta of the loop's own, which it may mark: a provider may give the same object to other loops."""
+    match event:
+        case TextDelta(text):
+            return TextDelta(text)
+        case ReasoningDelta(text):
+            return ReasoningDelta(text)
+        case ArgumentsDelta(index, call_id, tool_name, text):
+            return ArgumentsDelta(index, call_id, tool_name, text)
+        case _:
+            assert_never(event)
+
+
+async def _close(events: AsyncIterator[StreamEvent]) -> None:
+    """Close a provider's stream, also when cancelled, but don't wait for ever."""
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            await close()
