@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import AliasChoices
+from pydantic import AliasChoices, Secret, SecretBytes, SecretStr
 
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tools.permissions import Members
@@ -14,6 +14,7 @@ from toolkit.tools.permissions import Members
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from toolkit.schema import ArgumentsParser
     from toolkit.tools.handler import Registration
     from toolkit.tools.permissions import Decision, Permissions
 
@@ -52,11 +53,27 @@ def _read_arguments(registration: Registration[Any], arguments: dict[str, Any]) 
     parser = registration.arguments
     plain: dict[str, Any] = json.loads(parser.dump_json(arguments, reveal_secrets=True))
     aliases: Mapping[str, str] = getattr(parser, "aliases", {})
-    members = Members({name: _name_fields(arguments.get(name), value) for name, value in plain.items()})
-    for name, alias in aliases.items():
-        if name in members:
-            members.others.setdefault(alias, members[name])
+    members = Members(plain)
+    for name, value in arguments.items():
+        written = name if name in plain else _find_written_name(parser, name, value)
+        if written in plain:
+            members[written] = _name_fields(value, plain[written])
+        elif isinstance(value, _SECRETS):  # a default that is left out, as JSON can't say it
+            written, members[name] = name, value.get_secret_value()
+        else:
+            continue
+        for other in {name, aliases.get(name, name)} - {written}:
+            members.others[other] = members[written]
     return members
+
+
+_SECRETS = (SecretStr, SecretBytes, Secret)
+
+
+def _find_written_name(parser: ArgumentsParser, name: str, value: Any) -> str:
+    """Return the name under which a parameter is written as JSON."""
+    alone: dict[str, Any] = json.loads(parser.dump_json({name: value}, reveal_secrets=True))
+    return next(iter(alone), name)
 
 
 def _name_fields(value: Any, plain: Any) -> Any:
