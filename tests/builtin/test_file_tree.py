@@ -221,8 +221,10 @@ async def test_a_tree_is_walked_to_a_depth_and_no_further(with_ripgrep: bool, tm
 @pytest.mark.parametrize("with_ripgrep", [pytest.param(True, marks=NEEDS_RIPGREP), False])
 async def test_a_name_with_a_line_break_is_shown_in_one_line(with_ripgrep: bool, tmp_path: Path) -> None:
     make_tree(tmp_path, {"a\nb\x1b.txt": "needle"})
-    assert await text_of(list_files_tool(tmp_path)) == "a?b?.txt"
-    assert await text_of(search_tool(tmp_path, with_ripgrep=with_ripgrep), pattern="needle") == "a?b?.txt:1: needle"
+    assert await text_of(list_files_tool(tmp_path)) == r'"a\nb\x1b.txt"'
+    assert (
+        await text_of(search_tool(tmp_path, with_ripgrep=with_ripgrep), pattern="needle") == r'"a\nb\x1b.txt":1: needle'
+    )
 
 
 async def test_a_search_that_would_never_end_is_stopped_and_others_go_on(tmp_path: Path) -> None:

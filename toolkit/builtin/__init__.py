@@ -4,8 +4,10 @@ from toolkit.builtin.bash import BashOptions, bash_tool
 from toolkit.builtin.coding import CodingPreset, coding_tools
 from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, CommandRules, removes_everything
 from toolkit.builtin.edits import edit_file_tool
+from toolkit.builtin.executed_files import is_executed_later
 from toolkit.builtin.files import read_file_tool, write_file_tool
 from toolkit.builtin.listing import list_files_tool
+from toolkit.builtin.plain_commands import PlainCommandPattern, runs_only
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.sandbox import Bubblewrap
 from toolkit.builtin.search import search_tool
@@ -19,14 +21,17 @@ __all__ = [
     "CommandPattern",
     "CommandRules",
     "DEFAULT_DENY",
+    "PlainCommandPattern",
     "RootFolder",
     "bash_tool",
     "coding_tools",
     "edit_file_tool",
+    "is_executed_later",
     "list_files_tool",
     "read_file_tool",
     "read_result_tool",
     "removes_everything",
+    "runs_only",
     "search_tool",
     "write_file_tool",
 ]

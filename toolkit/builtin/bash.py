@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from pydantic import Field
 
 from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, CommandRules
 from toolkit.builtin.file_tree import require_extra
+from toolkit.builtin.plain_commands import PlainCommandPattern
 from toolkit.builtin.processes import Tail, run_command
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.sandbox import Bubblewrap
+from toolkit.builtin.shell_commands import read_script_apart
 from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
@@ -35,6 +38,8 @@ _ALWAYS_INHERITED = ("PATH", "HOME", "PWD")
 _UPDATE_SECONDS = 0.1
 _UPDATE_BYTES = 4_000
 _LONGEST_COMMAND = 100_000
+# What moves the cursor or the direction of writing: what a person approves must be what the shell reads.
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +48,24 @@ class BashOptions:
 
     Args:
         timeout: Seconds for one command; a call may ask for less. None sets no limit.
-        deny: What must not run; see `CommandRules` for what a pattern means, and what it can't.
-        allow: Where it is not None, all that may run; likewise.
-        confirm: Asked about each command that the rules let pass.
+        deny: Commands that are refused where they can be seen: a guard against mistakes. What means harm is held by
+            `sandbox` or by `allow`, never by a list of what is denied.
+        allow: Where it is not None, what may run without a question: only text that is proved plain, each command of
+            which begins with the words of one of these patterns; see `toolkit.builtin.runs_only`. `confirm` is asked
+            about everything else; without it that is refused.
+        confirm: Asked about a command that `deny` let pass and `allow` does not name.
         env_allowlist: The only variables that commands inherit, besides PATH, HOME and PWD; None lets them inherit
-            all, so also what keys are in the environment.
+            all, so also what keys are in the environment. A command of the same user can read the environment of this
+            process all the same, by ``/proc``: only a sandbox hides it.
         working_folder: Where commands start, relative to the root. They can go elsewhere: only a sandbox holds them.
-        sandbox: Runs every command in bubblewrap; None runs it with all rights of this process.
+        sandbox: Runs every command in bubblewrap, with no network and nothing writable but the root folder unless it
+            says otherwise; None runs it with all rights of this process.
         max_output_bytes: How much of each stream is kept, from its end; what came before is gone and counted.
     """
 
     timeout: float | None = 120
     deny: Sequence[CommandPattern] = DEFAULT_DENY
-    allow: Sequence[CommandPattern] | None = None
+    allow: Sequence[PlainCommandPattern] | None = None
     confirm: Confirm | None = None
     env_allowlist: Sequence[str] | None = None
     working_folder: str = "."
@@ -120,9 +130,13 @@ def bash_tool(
     ) -> ToolOutput:
         """Run a command in bash; each starts anew in the working folder. What it leaves in the background is ended."""
         _check_text(command)
-        await to_thread.run_sync(rules.check, command, abandon_on_cancel=True)  # a long script takes a while
-        if settings.confirm is not None and not await _is_confirmed(settings.confirm, command):
-            raise ToolDeniedError("Command was not confirmed by the user.")
+        objection = rules.find_objection(command)
+        if objection and settings.confirm is None:
+            raise ToolDeniedError(objection)
+        script = await read_script_apart(command)
+        await to_thread.run_sync(rules.check_denied, command, script, abandon_on_cancel=True)
+        if settings.confirm is not None and (objection or settings.allow is None):
+            await _ask_about(settings.confirm, command)
         seconds = min(filter(None, (timeout, settings.timeout)), default=None)
         called = [shell, "-c", command]
         if settings.sandbox is not None:
@@ -152,6 +166,12 @@ def bash_tool(
 def _check_text(command: str) -> None:
     if "\0" in command:
         raise ToolFailedError("A command can't contain the character NUL. Write it as \\0 for printf.")
+    hidden = _HIDDEN.search(command)
+    if hidden is not None:
+        raise ToolFailedError(
+            f"The command contains U+{ord(hidden[0]):04X}, which makes it look like another to whoever reads it. "
+            "Leave it out, or write it with an escape such as $'\\u202e'."
+        )
     if len(command) > _LONGEST_COMMAND:
         raise ToolFailedError(
             f"The command has {len(command):,} characters; at most {_LONGEST_COMMAND:,} can be run. "
@@ -163,9 +183,10 @@ def _check_text(command: str) -> None:
         raise ToolFailedError("The command contains lone surrogates, which are no characters.") from error
 
 
-async def _is_confirmed(confirm: Confirm, command: str) -> bool:
+async def _ask_about(confirm: Confirm, command: str) -> None:
     answer = confirm(command)
-    return bool(await answer if inspect.isawaitable(answer) else answer)
+    if not (await answer if inspect.isawaitable(answer) else answer):
+        raise ToolDeniedError("Command was not confirmed by the user.")
 
 
 def _environment(allowlist: Sequence[str] | None, working_folder: Path) -> Mapping[str, str]:

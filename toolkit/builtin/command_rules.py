@@ -1,7 +1,9 @@
-"""Which commands may run: by patterns over the words of each command, and over the text.
+"""Which commands may run: what is allowed must be proved plain, what is denied is looked for as far as can be seen.
 
-This keeps a model from mistakes. It is no sandbox: a program can do anything that a denied command does, and no reading
-of a script tells what a program will do. `toolkit.builtin.Bubblewrap` is a sandbox.
+Denying keeps a model from mistakes and is no guard against intent: a program can do anything that a denied command
+does, and a shell has more ways to write a command than any list knows. Allowing holds as far as the allowed programs
+do.
+`toolkit.builtin.Bubblewrap` holds whatever runs.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from fnmatch import fnmatchcase, translate
 from pathlib import PurePosixPath
 from typing import TypeAlias
 
-from toolkit.builtin.shell_commands import Words, read_script
+from toolkit.builtin.plain_commands import PlainCommandPattern, compile_patterns, read_plain_commands
+from toolkit.builtin.shell_commands import ShellScript, Words, read_script
 from toolkit.errors import ConfigurationError, ToolDeniedError
 from toolkit.tools.settings import FUNCTION, check_setting
 
@@ -65,62 +68,77 @@ DEFAULT_DENY: tuple[CommandPattern, ...] = (
 
 
 class CommandRules:
-    """What `BashOptions.deny` and `BashOptions.allow` say, ready to be asked.
+    """The rules of `BashOptions.deny` and `BashOptions.allow`, ready to be applied.
 
     Args:
-        deny: A command is refused that matches one, however it is quoted or wrapped, as far as that can be read. The
+        deny: A guard against mistakes, not against intent: of the ways to disguise a command this sees some and no list
+            sees all. A command is refused that matches one, as far as its quotes and wrappers can be read. The
             first word is the program, with any path; the others must be among its arguments in this order, whatever
             stands between. The words one after the other anywhere in the text are refused, too: inside a
             string for Python, say. A pattern with an operator of the shell is looked for in the text, without blanks.
-        allow: Where it is not None, nothing else may run: each command of the script must begin with the words of a
-            pattern, its program without a path. Then what can't be read, sets variables, or writes files by ``>``
-            is refused as well. Allow no program that starts others (``env``, ``find``, ``xargs``, ``git -c``).
+        allow: Where it is not None, what runs without a question: text that is proved plain, each command of which
+            begins with the words of a pattern (see `toolkit.builtin.runs_only`).
 
     Raises:
         ConfigurationError: A pattern is empty.
     """
 
-    def __init__(self, deny: Sequence[CommandPattern], allow: Sequence[CommandPattern] | None) -> None:
+    def __init__(self, deny: Sequence[CommandPattern], allow: Sequence[PlainCommandPattern] | None) -> None:
         for name, patterns in (("deny", deny), ("allow", allow or ())):
             if isinstance(patterns, str):
                 raise ConfigurationError(f"{name} must be several patterns, such as [{patterns!r}], not one string")
             check_setting(name, patterns, Collection)
-            for pattern in patterns:
-                check_setting(f"a pattern in {name}", pattern, str, FUNCTION)
-                if isinstance(pattern, str) and not pattern.split():
-                    raise ConfigurationError(f"a pattern in {name} is empty: write one like 'git push'")
+        for pattern in deny:
+            check_setting("a pattern in deny", pattern, str, FUNCTION)
+            if isinstance(pattern, str) and not pattern.split():
+                raise ConfigurationError("a pattern in deny is empty: write one like 'git push'")
         self._denied = [(_shown(pattern), _denial(pattern)) for pattern in deny]
         self._texts = [(pattern, _in_text(pattern)) for pattern in deny if isinstance(pattern, str)]
-        self._allowed = None if allow is None else [_allowance(pattern) for pattern in allow]
+        self._allowed = None if allow is None else compile_patterns(allow, "a pattern in allow")
         self._offer = ", ".join(_shown(pattern) for pattern in allow or ()) or "nothing"
 
-    def check(self, script: str) -> None:
-        """Let a script pass.
+    def check_denied(self, text: str, script: ShellScript) -> None:
+        """Refuse a script in which a denied command can be seen.
+
+        Args:
+            text: The script.
+            script: What was read of it.
+
+        Raises:
+            ToolDeniedError: Names the pattern.
+        """
+        for words in (*script.commands, *script.hidden):
+            for shown, is_denied in self._denied:
+                if is_denied(words):
+                    raise _denied(shown)
+        for shown, is_in in self._texts:
+            if is_in(text):
+                raise _denied(shown)
+
+    def find_objection(self, text: str) -> str:
+        """Return why a script may not run without a question; nothing where it may."""
+        if self._allowed is None:
+            return ""
+        commands = read_plain_commands(text)
+        if commands is not None and self._allowed(commands):
+            return ""
+        why = "it is not one that may run here" if commands else "it is not made of plain words alone"
+        return (
+            f"Command blocked by safety policy: {why}. These commands may run, written with no variable, glob, "
+            f"redirection, substitution or other syntax of the shell than quotes, ;, &&, || and |: {self._offer}."
+        )
+
+    def check(self, text: str) -> None:
+        """Let a script pass, where nobody can be asked.
 
         Raises:
             ToolDeniedError: It may not run; says which pattern that is about.
             ToolFailedError: It is too long to be read.
         """
-        read = read_script(script)
-        for words in (*read.commands, *read.hidden):
-            for shown, is_denied in self._denied:
-                if is_denied(words):
-                    raise _denied(shown)
-        for shown, is_in in self._texts:
-            if is_in(script):
-                raise _denied(shown)
-        if self._allowed is None:
-            return
-        if read.doubts:
-            raise ToolDeniedError(
-                f"Command blocked by safety policy: {read.doubts[0]}. Only these commands may run here: {self._offer}."
-            )
-        for words in read.commands:
-            if not any(is_allowed(words) for is_allowed in self._allowed):
-                name = "a program that is only known when it runs" if not words or words[0] is None else f"'{words[0]}'"
-                raise ToolDeniedError(
-                    f"Command blocked by safety policy: {name} is not among what may run here: {self._offer}."
-                )
+        self.check_denied(text, read_script(text))
+        objection = self.find_objection(text)
+        if objection:
+            raise ToolDeniedError(objection)
 
 
 def _denied(shown: str) -> ToolDeniedError:
@@ -130,7 +148,7 @@ def _denied(shown: str) -> ToolDeniedError:
     )
 
 
-def _shown(pattern: CommandPattern) -> str:
+def _shown(pattern: CommandPattern | PlainCommandPattern) -> str:
     return pattern if isinstance(pattern, str) else getattr(pattern, "__name__", "a rule").replace("_", " ")
 
 
@@ -167,16 +185,3 @@ def _in_text(pattern: str) -> Callable[[str], bool]:
         return lambda _: False  # one word is too little to tell a command from a mention
     found = re.compile(r"(?<![\w.-])" + r"\s+".join(words) + r"(?![^\s;|&)'\"`])", re.IGNORECASE)
     return lambda text: found.search(text) is not None
-
-
-def _allowance(pattern: CommandPattern) -> Callable[[Words], bool]:
-    if not isinstance(pattern, str):
-        return pattern
-    wanted = pattern.split()
-
-    def is_allowed(words: Words) -> bool:
-        return len(words) >= len(wanted) and all(
-            word is not None and fnmatchcase(word, one) for word, one in zip(words, wanted, strict=False)
-        )
-
-    return is_allowed

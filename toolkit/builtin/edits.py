@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import nlargest
 from io import StringIO
 from itertools import accumulate, pairwise
@@ -15,9 +15,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from toolkit.builtin.executed_files import asks_before_writing, guard_link
 from toolkit.builtin.files import Encoding
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import decoded
+from toolkit.builtin.texts import decoded, quote_hidden
 from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
@@ -31,6 +32,9 @@ _MOST_HINT_CHARS = 400
 _MOST_COMPARED = 100
 _COMPARED_CHARS = 200
 _NEAR = 0.6
+_MOST_PLACES = 100
+_MOST_EDITS = 1_000
+_MOST_DIFFED = 1_000_000
 _CONTEXT_LINES = 3
 
 # What models, and the editors that they learned from, write in the place of ASCII; one character for one.
@@ -65,7 +69,9 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
     A passage is looked for as it is written, with ``\n`` for whatever line end the file has; only if that is nowhere,
     without regard to typographic quotes, dashes and spaces, and to blanks at line ends. Several edits are all looked
     for in the file as it was, must not overlap, and happen together or not at all. What no edit covers stays as it is
-    byte for byte: line ends, byte order mark, encoding. ``details["diff"]`` is a unified diff.
+    byte for byte: line ends, byte order mark, encoding. ``details["diff"]`` is a unified diff. A file that changes
+    while it is edited is left as it is then. Files that something runs by itself later need approval, as for
+    `write_file_tool`.
 
     Args:
         root: The folder whose files may be changed.
@@ -82,32 +88,38 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
         ] = None,
         new_text: Annotated[str | None, Field(description="What comes in its place; empty takes it out.")] = None,
         edits: Annotated[
-            list[Edit] | None, Field(description="Several edits in place of old_text and new_text: all happen or none.")
+            list[Edit] | None,
+            Field(
+                max_length=_MOST_EDITS,
+                description="Several edits in place of old_text and new_text: all happen or none.",
+            ),
         ] = None,
         encoding: Encoding = None,
     ) -> ToolOutput:
         """Replace a passage of a file with another."""
         wanted = _wanted(old_text, new_text, edits)
-        with folder.changing():
+        with folder.changing(path):
             with folder.open_file(path) as (descriptor, found):
                 status = os.fstat(descriptor)
                 if status.st_size > _LARGEST:
                     raise ToolFailedError(
-                        f"'{path}' has {status.st_size:,} bytes; at most {_LARGEST:,} can be edited. Use a command."
+                        f"'{quote_hidden(path)}' has {status.st_size:,} bytes; at most {_LARGEST:,} can be "
+                        "edited. Use a command."
                     )
                 with os.fdopen(os.dup(descriptor), "rb") as source:
                     data = source.read(_LARGEST + 1)
             file = decoded(data, path, encoding)
             if file.encoded(file.text, path) != data:
                 raise ToolFailedError(
-                    f"'{path}' can't be edited as {file.encoding}: other parts of it would be written in another way. "
+                    f"'{quote_hidden(path)}' can't be edited as {file.encoding}: "
+                    "other parts of it would be written in another way. "
                     "Use a command. Nothing was changed."
                 )
             changes = _changes(file.text, wanted, path, file.line_end)
             text = _applied(file.text, changes)
             if text == file.text:
                 raise ToolFailedError(f"The edit changes nothing in {path}: old_text and new_text are the same.")
-            folder.write(path, file.encoded(text, path), expected=status)
+            folder.write(path, file.encoded(text, path), expected=data, check=guard_link(folder, path))
         old_lines = sum(_line_count(file.text[change.start : change.end]) for change in changes)
         new_lines = sum(_line_count(change.text) for change in changes)
         details = {
@@ -117,9 +129,11 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
             "diff": _diff(file.text, changes, found.path),
         }
         many = f"{len(changes)} edits: replaced" if len(changes) > 1 else "Replaced"
-        return ToolOutput(f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {found.path}", details=details)
+        return ToolOutput(
+            f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {quote_hidden(found.path)}", details=details
+        )
 
-    return tool_from_function(edit_file, tags={"write"})
+    return tool_from_function(edit_file, tags={"write"}, requires_approval=asks_before_writing(folder))
 
 
 def _wanted(old_text: str | None, new_text: str | None, edits: Sequence[Edit] | None) -> list[Edit]:
@@ -141,9 +155,10 @@ def _changes(text: str, edits: Sequence[Edit], path: str, line_end: str) -> list
         ToolFailedError: A passage is not there exactly once, or two overlap.
     """
     changes: list[_Change] = []
+    readings = _Readings(text)
     for number, edit in enumerate(edits, start=1):
         which = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
-        start, end = _place(text, edit.old_text, path, which)
+        start, end = _place(readings, edit.old_text, path, which)
         new_text = edit.new_text.replace("\r\n", "\n").replace("\n", line_end)
         changes.append(_Change(start, end, new_text))
     changes.sort(key=lambda change: (change.start, change.end))
@@ -154,28 +169,78 @@ def _changes(text: str, edits: Sequence[Edit], path: str, line_end: str) -> list
     return changes
 
 
-def _place(text: str, old_text: str, path: str, which: str) -> tuple[int, int]:
+def _place(readings: _Readings, old_text: str, path: str, which: str) -> tuple[int, int]:
+    """Return where a passage is: as it is written, else without regard to typography and to blanks at line ends."""
     lines = old_text.replace("\r\n", "\n").split("\n")
-    places = _places(text, r"\r?\n".join(map(re.escape, lines)))
+    places = readings.exact.find("\n".join(lines))
     if not places:
         plain = [line.translate(_PLAIN_CHARACTERS) for line in lines]
-        loose = [rf"{re.escape(line.rstrip())}[ \t]*+" for line in plain[:-1]]
-        places = _places(text.translate(_PLAIN_CHARACTERS), r"\r?\n".join([*loose, re.escape(plain[-1])]))
+        loose = [line.rstrip(" \t") for line in plain[:-1]]
+        places = readings.loose.find("\n".join([*loose, plain[-1]]))
     if len(places) == 1:
         return places[0]
+    text = readings.text
     if not places:
         raise ToolFailedError(f"{which}old_text not found in {path}. Nothing was changed.{_hint(text, old_text)}")
     at = ", ".join(str(text.count("\n", 0, start) + 1) for start, _ in places[:5])
     more = ", ..." if len(places) > 5 else ""
+    count = f"more than {_MOST_PLACES}" if len(places) > _MOST_PLACES else str(len(places))
     raise ToolFailedError(
-        f"{which}old_text matches {len(places)} locations in {path}, at the lines {at}{more}. "
+        f"{which}old_text matches {count} locations in {path}, at the lines {at}{more}. "
         "Give more of the lines round it, so that it matches one. Nothing was changed."
     )
 
 
-def _places(text: str, pattern: str) -> list[tuple[int, int]]:
-    """Return all places, those that overlap too."""
-    return [match.span(1) for match in re.finditer(f"(?=({pattern}))", text)]
+class _Readings:
+    """A text, and the two ways in which passages are looked for in it, each made once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def exact(self) -> _Folded:
+        """The text but for its line ends."""
+        return _Folded(self.text, strips_blanks=False)
+
+    @cached_property
+    def loose(self) -> _Folded:
+        """The text in plain characters, without blanks at line ends."""
+        return _Folded(self.text.translate(_PLAIN_CHARACTERS), strips_blanks=True)
+
+
+class _Folded:
+    r"""A text whose line ends are all ``\n``, and which knows where each of its characters was.
+
+    Args:
+        text: The text as it is.
+        strips_blanks: Whether blanks at line ends are left out, too.
+    """
+
+    __slots__ = ("_folded_starts", "_starts", "_text")
+
+    def __init__(self, text: str, *, strips_blanks: bool) -> None:
+        lines = text.split("\n")
+        # The last line has no line end; a carriage return there is a character like any other.
+        folded = [line.removesuffix("\r") for line in lines[:-1]]
+        if strips_blanks:
+            folded = [line.rstrip(" \t") for line in folded]
+        folded.append(lines[-1])
+        self._text = "\n".join(folded)
+        self._starts = [0, *accumulate(len(line) + 1 for line in lines)]
+        self._folded_starts = [0, *accumulate(len(line) + 1 for line in folded)]
+
+    def find(self, passage: str) -> list[tuple[int, int]]:
+        """Return the places of a passage in the text as it is, those that overlap too; at most one more than 100."""
+        found: list[tuple[int, int]] = []
+        start = self._text.find(passage)
+        while start >= 0 and len(found) <= _MOST_PLACES:
+            found.append((self._locate(start), self._locate(start + len(passage))))
+            start = self._text.find(passage, start + 1)
+        return found
+
+    def _locate(self, position: int) -> int:
+        line = bisect_right(self._folded_starts, position) - 1
+        return self._starts[line] + position - self._folded_starts[line]
 
 
 def _applied(text: str, changes: Sequence[_Change]) -> str:
@@ -196,7 +261,7 @@ def _hint(text: str, old_text: str) -> str:
     bare = ["".join(line.split()) for line in lines]
     bare_wanted = ["".join(line.split()) for line in wanted]
     for start in range(len(lines) - len(wanted) + 1):
-        if bare[start : start + len(wanted)] == bare_wanted and any(bare_wanted):
+        if bare[start] == bare_wanted[0] and bare[start : start + len(wanted)] == bare_wanted and any(bare_wanted):
             return f" It is there with other blanks or indentation, at line {start + 1}:\n" + _quoted(
                 lines, start, len(wanted)
             )
@@ -270,18 +335,19 @@ def _grouped(changes: Sequence[_Change], starts: Sequence[int]) -> list[list[_Ch
 
 def _hunk(lines: Sequence[str], first: int, last: int, new: list[str], grown: int) -> list[str]:
     """Return the part of a diff in which some lines become others, the text being longer by `grown` lines already."""
-    while first < last and new and lines[first] == new[0]:
-        first += 1
-        new = new[1:]
-    while first < last and new and lines[last - 1] == new[-1]:
-        last -= 1
-        new = new[:-1]
+    same = 0
+    while first + same < last and same < len(new) and lines[first + same] == new[same]:
+        same += 1
+    first, new, same = first + same, new[same:], 0
+    while first < last - same and same < len(new) and lines[last - 1 - same] == new[len(new) - 1 - same]:
+        same += 1
+    last, new = last - same, new[: len(new) - same]
     old = lines[first:last]
     if old == new:
         return []
     before, after = lines[max(first - _CONTEXT_LINES, 0) : first], lines[last : last + _CONTEXT_LINES]
     body = [f" {line}" for line in before]
-    for kind, old_start, old_end, new_start, new_end in difflib.SequenceMatcher(None, old, new).get_opcodes():
+    for kind, old_start, old_end, new_start, new_end in _compare_lines(old, new):
         if kind == "equal":
             body += [f" {line}" for line in old[old_start:old_end]]
         else:
@@ -289,6 +355,13 @@ def _hunk(lines: Sequence[str], first: int, last: int, new: list[str], grown: in
     start, around = first - len(before), len(before) + len(after)
     head = f"@@ -{_range(start, len(old) + around)} +{_range(start + grown, len(new) + around)} @@\n"
     return [head, *body, *[f" {line}" for line in after]]
+
+
+def _compare_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    """Return the steps from some lines to others: all at once where to compare each with each would take too long."""
+    if len(old) * len(new) > _MOST_DIFFED:
+        return [("replace", 0, len(old), 0, len(new))]
+    return list(difflib.SequenceMatcher(None, old, new).get_opcodes())
 
 
 def _range(start: int, count: int) -> str:

@@ -19,8 +19,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
-from typing import cast
 
+from toolkit.builtin.path_rules import PathRules
 from toolkit.builtin.root_folder import DEEPEST, RootFolder
 from toolkit.errors import ConfigurationError, ToolFailedError
 
@@ -39,7 +39,6 @@ _CLASSES = {
     "xdigit": "A-Fa-f0-9",
 }
 _CLASS = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]")
-_FOLDER_MARK = "ps_d"  # the group by which pathspec marks what is in a folder that matches
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -97,19 +96,11 @@ class TreeFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
-    """One line of a ``.gitignore``."""
-
-    leaves_out: bool
-    pattern: re.Pattern[str]
-
-
-@dataclass(frozen=True, slots=True)
 class _Rules:
     """The rules of one ``.gitignore``, and how many folders deep in the root it is."""
 
     depth: int
-    rules: tuple[_Rule, ...]
+    rules: PathRules
 
 
 class FileTree:
@@ -157,7 +148,7 @@ class FileTree:
                     return _content(descriptor, largest)
             descriptor = os.open(file.path.rpartition("/")[2], _FILE, dir_fd=file.folder)
             try:
-                return _content(descriptor, largest)
+                return _content(descriptor, largest) if self._root.may_read(os.fstat(descriptor)) else None
             finally:
                 os.close(descriptor)
         return None
@@ -277,37 +268,23 @@ class FileTree:
         return (_Rules(len(way), _read_rules(text)),)
 
 
-def _read_rules(text: str) -> tuple[_Rule, ...]:
-    """Return the rules of a file, the last one first, which is the one that decides."""
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - an extra
+def _read_rules(text: str) -> PathRules:
+    """Return the rules of a file.
 
-    rules: list[_Rule] = []
-    for line in text.split("\n"):
-        with suppress(ValueError, re.error):  # git passes over what is no pattern, too
-            spelled = _CLASS.sub(lambda match: _CLASSES[match[1]], line.removesuffix("\r"))
-            for pattern in GitIgnoreSpec.from_lines([spelled]).patterns:
-                compiled = cast("re.Pattern[str] | None", pattern.regex)  # pyright: ignore[reportUnknownMemberType]
-                if pattern.include is not None and compiled is not None:
-                    rules.append(_Rule(pattern.include, _for_itself(compiled)))
-    return tuple(reversed(rules))
-
-
-def _for_itself(pattern: re.Pattern[str]) -> re.Pattern[str]:
-    """Return a pattern that speaks of a path itself, and no more of all that is in the folder that it matches.
-
-    Whether what is above is left out has been decided on the way: a folder that a rule lets in again does not let in
-    what another rule leaves out in it.
+    They speak of a path itself, and not of all that is in a folder that they name: whether what is above is left out
+    has been decided on the way, and a folder that a rule lets in again does not let in what another leaves out in it.
     """
-    return re.compile(rf"(?:{pattern.pattern})\Z") if _FOLDER_MARK in pattern.groupindex else pattern
+    lines = (_CLASS.sub(lambda match: _CLASSES[match[1]], line.removesuffix("\r")) for line in text.split("\n"))
+    return PathRules(lines, for_contents=False)
 
 
 def _is_ignored(rules: Sequence[_Rules], way: Sequence[str], name: str, *, is_folder: bool) -> bool:
     """Return whether the nearest rules that speak of a name, in the folder at `way`, leave it out."""
     for one in reversed(rules):
         path = "/".join((*way[one.depth :], f"{name}/" if is_folder else name))
-        for rule in one.rules:
-            if rule.pattern.search(path) is not None:
-                return rule.leaves_out
+        leaves_out = one.rules.decide(path)
+        if leaves_out is not None:
+            return leaves_out
     return False
 
 

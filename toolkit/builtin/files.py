@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from toolkit.builtin.executed_files import asks_before_writing, guard_link
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import FileText, decoded, image_type, is_binary
+from toolkit.builtin.texts import FileText, decoded, image_type, is_binary, quote_hidden
 from toolkit.chat import ImageBlock
 from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
@@ -71,7 +72,8 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
 
     Whoever reads the file sees the old one or the new one, never a part, also when this process is killed; a hidden
     file whose name ends in ``.tmp`` may then be left beside it. A file that
-    is there keeps its mode, and its line ends where they are ``\r\n``; its folders are made.
+    is there keeps its mode without setuid and setgid, and its line ends where they are ``\r\n``; its folders are made.
+    Files that something runs by itself later need approval: see `is_executed_later`.
 
     Args:
         root: The folder whose files may be written.
@@ -88,31 +90,35 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
         """Write a whole file; what it held before is lost. Use edit_file to change a part."""
         note = ""
         data = FileText(text="").encoded(content, path)
-        with folder.changing():
-            folder.make_folders(path)
+        folder.make_folders(path)
+        with folder.changing(path):
             if b"\n" in data and b"\r" not in data and _has_windows_line_ends(folder, path):
                 data = data.replace(b"\n", b"\r\n")
                 note = " (line ends kept as \\r\\n)"
-            found = folder.write(path, data)
+            found = folder.write(path, data, check=guard_link(folder, path))
         return ToolOutput(
-            f"Wrote {len(data)} bytes to {found.path}{note}",
+            f"Wrote {len(data)} bytes to {quote_hidden(found.path)}{note}",
             details={"path": found.path, "bytes": len(data), "is_new": found.status is None},
         )
 
-    return tool_from_function(write_file, tags={"write"})
+    return tool_from_function(write_file, tags={"write"}, requires_approval=asks_before_writing(folder))
 
 
 def _check_size(path: str, size: int, head: bytes, *, is_image: bool, is_page: bool) -> None:
     """Refuse by what is known before the file is read."""
     if is_image:
         if size > _LARGEST_IMAGE:
-            raise ToolFailedError(f"The image '{path}' has {size:,} bytes; at most {_LARGEST_IMAGE:,} can be shown.")
+            raise ToolFailedError(
+                f"The image '{quote_hidden(path)}' has {size:,} bytes; at most {_LARGEST_IMAGE:,} can be shown."
+            )
         return
     if size > _LARGEST_TEXT:
         way = "It is binary." if is_binary(head) else "Use a command such as sed -n '1,100p'."
-        raise ToolFailedError(f"'{path}' has {size:,} bytes; at most {_LARGEST_TEXT:,} can be read. {way}")
+        raise ToolFailedError(
+            f"'{quote_hidden(path)}' has {size:,} bytes; at most {_LARGEST_TEXT:,} can be read. {way}"
+        )
     if size > _LARGEST_WHOLE and not is_page:
-        raise ToolFailedError(f"'{path}' has {size:,} bytes. Read a part of it with offset and limit.")
+        raise ToolFailedError(f"'{quote_hidden(path)}' has {size:,} bytes. Read a part of it with offset and limit.")
 
 
 def _content(descriptor: int, path: str) -> bytes:
@@ -120,7 +126,9 @@ def _content(descriptor: int, path: str) -> bytes:
     with os.fdopen(os.dup(descriptor), "rb") as file:
         data = file.read(_LARGEST_TEXT + 1)
     if len(data) > _LARGEST_TEXT:
-        raise ToolFailedError(f"'{path}' grows while it is read; at most {_LARGEST_TEXT:,} bytes can be read.")
+        raise ToolFailedError(
+            f"'{quote_hidden(path)}' grows while it is read; at most {_LARGEST_TEXT:,} bytes can be read."
+        )
     return data
 
 
@@ -151,7 +159,7 @@ def _page(file: FileText, offset: int, limit: int) -> str:
 
 def _has_windows_line_ends(folder: RootFolder, path: str) -> bool:
     with folder.find(path) as found:
-        if found.status is None or found.is_folder:
+        if found.status is None or found.is_folder or not folder.may_read(found.status):
             return False
     with folder.open_file(path) as (descriptor, _):
         data = os.pread(descriptor, _LARGEST_WHOLE, 0)

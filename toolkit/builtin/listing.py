@@ -12,7 +12,7 @@ from pydantic import Field
 from toolkit.builtin.file_tree import Deadline, FileTree, require_extra
 from toolkit.builtin.name_patterns import name_pattern
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import in_one_line
+from toolkit.builtin.texts import quote_hidden
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.output import ToolOutput
@@ -37,7 +37,7 @@ def list_files_tool(
     Raises:
         ConfigurationError: There is no such folder, or a package is missing.
     """
-    require_extra("list_files", "pathspec")
+    require_extra("list_files", "pathspec", "re2")
     folder = root if isinstance(root, RootFolder) else RootFolder(root)
 
     def list_files(
@@ -61,6 +61,6 @@ def list_files_tool(
             notes.append(f"[Stopped after {time_limit:g} s; there may be more. Narrow it with path or max_depth.]")
         if not names:
             notes.append(f"No files found in {path}, {max_depth} folders deep.")
-        return ToolOutput("\n".join([*map(in_one_line, names[:limit]), *notes]), details={"files": names[:limit]})
+        return ToolOutput("\n".join([*map(quote_hidden, names[:limit]), *notes]), details={"files": names[:limit]})
 
     return tool_from_function(list_files, tags={"read"})

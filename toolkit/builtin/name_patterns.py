@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from toolkit.builtin.path_rules import PathRules, UnreadableGlobError
 from toolkit.errors import ToolFailedError
 
 __all__ = ["expanded_braces", "name_pattern"]
 
+_LONGEST = 1_000
 _MOST_ALTERNATIVES = 1_000
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
@@ -19,19 +21,21 @@ def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
     Without a slash it is a name at any depth, else a path from the folder on; a ``!`` in front negates it.
 
     Raises:
-        ToolFailedError: It is no glob; names the parameter.
+        ToolFailedError: It is no glob, or has more than 1,000 characters; names the parameter.
     """
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - an extra
-
+    if len(glob) > _LONGEST:
+        raise ToolFailedError(
+            f"The glob in the parameter {parameter} has {len(glob):,} characters; at most {_LONGEST:,} can be read."
+        )
     is_negated = glob.startswith("!")
     lines = [re.sub(r"^(?=[#!])", r"\\", line) for line in expanded_braces(glob.removeprefix("!").removeprefix("./"))]
     try:
-        spec = GitIgnoreSpec.from_lines(lines)
-    except (ValueError, re.error) as error:
+        rules = PathRules(lines, for_contents=True, is_strict=True)
+    except UnreadableGlobError as error:
         raise _invalid(glob, parameter) from error
-    if not spec.patterns or any(pattern.include is None for pattern in spec.patterns):
+    if not rules:
         raise _invalid(glob, parameter)
-    return lambda path: spec.match_file(path) != is_negated
+    return lambda path: (rules.decide(path) is True) != is_negated
 
 
 def expanded_braces(text: str) -> list[str]:

@@ -2,28 +2,37 @@
 
 The kernel never follows a link or a ``..`` here. A link is read and its text walked in the same way, ``..`` goes back
 to a folder that is already open, and what is opened in the end is looked at again through its descriptor. So nothing
-that is swapped between a check and a use makes a difference. A second hard link to a file outside is the one thing that
-looks like any other file: it can be read, but a change replaces the name inside and leaves the file outside as it was.
+that is swapped between a check and a use makes a difference. A file with several hard links may be one from outside:
+it is not read, unless `RootFolder` was told that it may be; writing it replaces the name inside and leaves the file
+outside as it was.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import posixpath
 import secrets
 import stat
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
 
+from toolkit.builtin.file_exchange import exchange_files
+from toolkit.builtin.texts import quote_hidden
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
+from toolkit.tools.settings import check_setting
 
 __all__ = ["DEEPEST", "Found", "RootFolder", "explained"]
 
 _MOST_LINKS = 40
+_LOCK_SECONDS = 10.0
+_LOCK_PAUSE = 0.01
 DEEPEST = 256
 """How many folders deep anything is walked: each that is open on the way takes a descriptor of the process."""
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -67,14 +76,18 @@ class RootFolder:
 
     Args:
         path: The folder; links in this path itself are followed, once, here.
+        hard_links: Whether files with more than one name may be read. The other names may be outside of the folder, and
+            nothing tells: so they are not, unless package managers (pnpm, uv) link what shall be read into it.
 
     Raises:
         ConfigurationError: There is no such folder, or the platform has no folder descriptors.
     """
 
-    __slots__ = ("_given", "path")
+    __slots__ = ("_given", "hard_links", "path")
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, hard_links: bool = False) -> None:
+        check_setting("hard_links", hard_links, bool)
+        self.hard_links: bool = hard_links
         if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
             raise ConfigurationError(
                 "file tools over a root folder need a platform that opens files relative to a folder: Linux or macOS"
@@ -109,9 +122,27 @@ class RootFolder:
         with self.find(path) as found:
             descriptor = _opened(found, path, os.O_RDONLY)
             try:
+                if not self.may_read(os.fstat(descriptor)):
+                    raise ToolFailedError(
+                        f"'{quote_hidden(path)}' has other names (hard links), "
+                        "which may be outside of the folder that may be used, "
+                        "and is not read."
+                    )
                 yield descriptor, found
             finally:
                 os.close(descriptor)
+
+    def may_read(self, status: os.stat_result) -> bool:
+        """Return whether an open file may be read, by the number of its names."""
+        return self.hard_links or status.st_nlink <= 1
+
+    def spell(self, path: str) -> str:
+        """Return a path from the root on as it is spelled, without ``.``, ``..`` and a root in front; no link is read.
+
+        Raises:
+            ToolError: It is no path, or an absolute one outside.
+        """
+        return posixpath.normpath("/".join(self._parts_of(path)[::-1]))
 
     @contextmanager
     def open_folder(self, path: str) -> Generator[tuple[int, Found]]:
@@ -119,7 +150,7 @@ class RootFolder:
         with self.find(path) as found:
             _require(found, path)
             if not found.is_folder:
-                raise ToolFailedError(f"'{path}' is a file, not a folder. Give the folder that it is in.")
+                raise ToolFailedError(f"'{quote_hidden(path)}' is a file, not a folder. Give the folder that it is in.")
             descriptor = os.open(found.name, _FOLDER, dir_fd=found.folder)
             try:
                 yield descriptor, found
@@ -134,7 +165,7 @@ class RootFolder:
         """
         parts = self._parts_of(path)[::-1]
         if parts[-1] in ("", ".", ".."):
-            raise ToolFailedError(f"'{path}' is a folder. Give the name of a file in it.")
+            raise ToolFailedError(f"'{quote_hidden(path)}' is a folder. Give the name of a file in it.")
         if len(parts) > DEEPEST:
             raise explained(_too_deep(), path)
         for end in range(1, len(parts)):
@@ -145,32 +176,46 @@ class RootFolder:
                     with suppress(FileExistsError):  # somebody else was faster
                         os.mkdir(found.name, dir_fd=found.folder)
 
-    def write(self, path: str, data: bytes, *, expected: os.stat_result | None = None) -> Found:
+    def write(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        expected: bytes | None = None,
+        check: Callable[[Found], None] | None = None,
+    ) -> Found:
         """Put `data` in the place of a file, wholly or not at all, with the mode and the owner that the file had.
 
-        Must be called inside of `changing`; its folder must be there.
+        Bits that run a program with its owner's rights are not kept. Its folder must be there.
 
         Args:
             path: The file.
             data: All that it shall hold.
-            expected: The status that it had when it was read; None writes whatever is there.
+            expected: What it held when it was read: if it holds anything else when `data` is in its place, that is
+                taken back. None writes whatever is there.
+            check: Called with where the path leads before anything is written; what it raises passes out.
 
         Raises:
             ToolError: It can't be written; nothing has changed.
         """
         with self.find(path) as found:
+            if check is not None:
+                check(found)
             _require_writable(found, path)
-            if expected is not None and not _is_same(found.status, expected):
+            if not _replace(found, data, expected):
                 raise ToolFailedError(
-                    f"'{path}' was changed by somebody else meanwhile. Read it again, then try again."
+                    f"'{quote_hidden(path)}' was changed by somebody else meanwhile. Read it again, then try again."
                 )
-            _replace(found, data)
             return found
 
     @contextmanager
-    def changing(self) -> Generator[None]:
-        """Keep all other changes of this process away, from reading what is there to writing what shall be."""
-        with _changing:
+    def changing(self, path: str) -> Generator[None]:
+        """Keep other changes of this library away, in this process and in others, from reading a file to writing it.
+
+        Raises:
+            ToolError: The folder of the file is not there; or others have kept changing files in it for 10 seconds.
+        """
+        with _changing, self.find(path) as found, _locked(found.folder, path):
             yield
 
     def _walk(self, path: str, stack: ExitStack) -> Found:
@@ -242,7 +287,7 @@ class RootFolder:
 
     def _outside(self, path: str) -> ToolError:
         return ToolFailedError(
-            f"'{path}' is outside of the folder that may be used. Give a path relative to that folder."
+            f"'{quote_hidden(path)}' is outside of the folder that may be used. Give a path relative to that folder."
         )
 
 
@@ -304,7 +349,7 @@ def explained(error: OSError, path: str) -> ToolError:
             why = f"the name is too long, or the path goes through more than {DEEPEST} folders. Give a shorter one"
         case _:
             why = error.strerror or type(error).__name__
-    return ToolFailedError(f"'{path}' can't be used: {why}.")
+    return ToolFailedError(f"'{quote_hidden(path)}' can't be used: {why}.")
 
 
 def _too_deep() -> OSError:
@@ -318,21 +363,23 @@ def _require(found: Found, path: str) -> os.stat_result:
         near = [names[name] for name in get_close_matches(found.name.casefold(), names)]
         if not near:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        offer = " or ".join(f"'{'/'.join((*found.parts[:-1], name))}'" for name in near)
-        raise ToolFailedError(f"There is no '{path}'. Did you mean {offer}?")
+        offer = " or ".join(f"'{quote_hidden('/'.join((*found.parts[:-1], name)))}'" for name in near)
+        raise ToolFailedError(f"There is no '{quote_hidden(path)}'. Did you mean {offer}?")
     if found.is_folder or stat.S_ISREG(found.status.st_mode):
         return found.status
-    raise ToolFailedError(f"'{path}' is no regular file but a pipe, socket or device, and is not opened.")
+    raise ToolFailedError(f"'{quote_hidden(path)}' is no regular file but a pipe, socket or device, and is not opened.")
 
 
 def _opened(found: Found, path: str, flags: int) -> int:
     _require(found, path)
     if found.is_folder:
-        raise ToolFailedError(f"'{path}' is a folder. Give a file in it; list_files shows them.")
+        raise ToolFailedError(f"'{quote_hidden(path)}' is a folder. Give a file in it; list_files shows them.")
     descriptor = os.open(found.name, flags | _FILE, dir_fd=found.folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was swapped just now
         os.close(descriptor)
-        raise ToolFailedError(f"'{path}' is no regular file but a pipe, socket or device, and is not opened.")
+        raise ToolFailedError(
+            f"'{quote_hidden(path)}' is no regular file but a pipe, socket or device, and is not opened."
+        )
     return descriptor
 
 
@@ -342,21 +389,39 @@ def _require_writable(found: Found, path: str) -> None:
         os.close(_opened(found, path, os.O_WRONLY))
 
 
-def _is_same(status: os.stat_result | None, expected: os.stat_result) -> bool:
-    return status is not None and (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) == (
-        expected.st_dev,
-        expected.st_ino,
-        expected.st_size,
-        expected.st_mtime_ns,
-    )
+@contextmanager
+def _locked(folder: int, path: str) -> Generator[None]:
+    """Hold the lock that all processes share that change files in a folder; where there are no locks, hold none."""
+    end = time.monotonic() + _LOCK_SECONDS
+    is_locked = False
+    while not is_locked:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_locked = True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise ToolFailedError(
+                    f"Others keep changing files in the folder of '{quote_hidden(path)}'. Nothing was changed; "
+                    "try again."
+                ) from None
+            time.sleep(_LOCK_PAUSE)
+        except OSError:
+            break  # some network file systems have none; what was changed meanwhile is found all the same
+    try:
+        yield
+    finally:
+        if is_locked:
+            fcntl.flock(folder, fcntl.LOCK_UN)
 
 
-def _replace(found: Found, data: bytes) -> None:
-    """Write beside the file and give it the file's name when all is on the disk."""
+def _replace(found: Found, data: bytes, expected: bytes | None) -> bool:
+    """Write beside the file and give it the file's name when all is on the disk; return whether it did.
+
+    It did not where the file holds something else than is expected.
+    """
     temporary = f".{found.name[:40]}.{secrets.token_hex(6)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
     descriptor = os.open(temporary, flags, 0o666 if found.status is None else 0o600, dir_fd=found.folder)
-    is_done = False
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -364,11 +429,40 @@ def _replace(found: Found, data: bytes) -> None:
             if found.status is not None:
                 _keep_owner_and_mode(file.fileno(), found.status)
             os.fsync(file.fileno())
-        os.rename(temporary, found.name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
-        is_done = True
+        if expected is None:
+            os.rename(temporary, found.name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
+            return True
+        return _put_in_place(found, temporary, expected)
     finally:
-        if not is_done:
+        with suppress(FileNotFoundError):  # it has the file's name already
             os.unlink(temporary, dir_fd=found.folder)
+
+
+def _put_in_place(found: Found, temporary: str, expected: bytes) -> bool:
+    """Exchange two files, look at the one that came out, and exchange them again if it is not what was read.
+
+    So no change of somebody else's is lost, however late it came. What is left under the temporary name is not wanted.
+    """
+    if not exchange_files(found.folder, temporary, found.name):  # not on this system: then look before
+        if not _holds(found.folder, found.name, expected):
+            return False
+        os.rename(temporary, found.name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
+        return True
+    if _holds(found.folder, temporary, expected):
+        return True
+    exchange_files(found.folder, temporary, found.name)
+    return False
+
+
+def _holds(folder: int, name: str, expected: bytes) -> bool:
+    """Return whether a name is that of a regular file with this content."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        return stat.S_ISREG(status.st_mode) and status.st_size == len(expected) and file.read() == expected
 
 
 def _keep_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
@@ -376,4 +470,4 @@ def _keep_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
     if (made.st_uid, made.st_gid) != (status.st_uid, status.st_gid):
         with suppress(PermissionError):  # only root gives files away; else the writer owns it, as with any editor
             os.fchown(descriptor, status.st_uid, status.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+    os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)

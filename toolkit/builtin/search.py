@@ -14,7 +14,7 @@ from toolkit.builtin.file_tree import Deadline, FileTree, has_ripgrep, require_e
 from toolkit.builtin.line_patterns import LinePattern, line_pattern
 from toolkit.builtin.name_patterns import name_pattern
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import in_one_line, searchable
+from toolkit.builtin.texts import quote_hidden, searchable
 from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
@@ -52,7 +52,7 @@ def search_tool(
     Raises:
         ConfigurationError: There is no such folder, or a package is missing.
     """
-    require_extra("search", "pathspec", "regex")
+    require_extra("search", "pathspec", "re2", "regex")
     folder = root if isinstance(root, RootFolder) else RootFolder(root)
 
     def search(
@@ -157,7 +157,7 @@ def _block(hit: _Hit, numbers: list[int], context: int) -> str:
         for number in numbers
         for near in range(max(number - context, 0), min(number + context + 1, len(hit.lines)))
     })  # fmt: skip
-    path = in_one_line(hit.path)
+    path = quote_hidden(hit.path)
     shown: list[str] = []
     for before, number in zip([None, *wanted], wanted, strict=False):
         if context and before is not None and number > before + 1:

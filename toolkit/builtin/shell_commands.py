@@ -6,6 +6,7 @@ scripts inside ``sh -c``, ``eval`` and here-documents are seen through. What a p
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,13 +14,17 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+import anyio
+from anyio import to_thread
+
 from toolkit.builtin.name_patterns import expanded_braces
 from toolkit.errors import ToolFailedError
+from toolkit.tools.isolation import run_isolated
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-__all__ = ["ShellScript", "Words", "read_script"]
+__all__ = ["ShellScript", "Words", "dump_script", "read_script", "read_script_apart"]
 
 Words = tuple[str | None, ...]
 """The words of a simple command; None stands for what is only known when it runs."""
@@ -36,6 +41,9 @@ _MOST_WORDS = 500_000
 _BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
 _BARE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*])")
 _SPLIT = "\0"
+_DEFAULT = re.compile(r"\$\{\w+:?[-=]([^{}$`]*)\}", re.DOTALL)
+_LONGEST_HERE = 4_000  # for which the parser takes a fraction of a second and of the stack, whatever it reads
+_READING_SECONDS = 3.0
 _ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
 _ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\033", "E": "\033", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
@@ -47,12 +55,10 @@ class ShellScript:
     Args:
         commands: Its commands as they are written, in order.
         hidden: The commands that those would start: inside of wrappers, shells and what is handed to them.
-        doubts: What makes `commands` less than the truth or dangerous beside it, each in a few words.
     """
 
     commands: tuple[Words, ...]
     hidden: tuple[Words, ...]
-    doubts: tuple[str, ...]
 
 
 def read_script(text: str) -> ShellScript:
@@ -67,10 +73,34 @@ def read_script(text: str) -> ShellScript:
     # The parser misreads words over two lines, alternatives in braces, and a name that is followed by other letters.
     joined = text.replace("\\\n", "")
     spread = _BARE.sub(r"${\1}", _BRACED.sub(lambda match: " ".join(expanded_braces(match[0])), joined))
-    if spread != text:
-        again = _Reading(spread)
-        hidden += [*again.commands, *_hidden(again, effort, 0)]
-    return ShellScript(commands=tuple(reading.commands), hidden=tuple(hidden), doubts=tuple(reading.doubts))
+    for other, is_unset in ((spread, False), (spread, True)):
+        if is_unset or other != text:
+            again = _Reading(other, is_unset=is_unset)
+            hidden += [*again.commands, *_hidden(again, effort, 0)]
+    return ShellScript(commands=tuple(reading.commands), hidden=tuple(hidden))
+
+
+def dump_script(text: str) -> str:
+    """Return what `read_script` reads as JSON, for a process that may end in the middle."""
+    script = read_script(text)
+    return json.dumps([script.commands, script.hidden])
+
+
+async def read_script_apart(text: str) -> ShellScript:
+    """Do what `read_script` does, off the event loop; a long text in another process, as it may take the parser there.
+
+    Raises:
+        ToolFailedError: It can't be read, or takes more than 3 seconds.
+    """
+    if len(text) <= _LONGEST_HERE:
+        return await to_thread.run_sync(read_script, text, abandon_on_cancel=True)
+    try:
+        with anyio.fail_after(_READING_SECONDS):
+            read = await run_isolated(dump_script, json.dumps({"text": text}))
+    except (TimeoutError, ToolFailedError) as error:
+        raise _too_long() from error
+    commands, hidden = [tuple(tuple(words) for words in part) for part in json.loads(read)]
+    return ShellScript(commands=commands, hidden=hidden)
 
 
 class _Effort:
@@ -82,9 +112,13 @@ class _Effort:
     def spend(self, words: int) -> None:
         self._left -= words
         if self._left < 0:
-            raise ToolFailedError(
-                "The command is too long to be checked. Write it to a file and run that, or run it in parts."
-            )
+            raise _too_long()
+
+
+def _too_long() -> ToolFailedError:
+    return ToolFailedError(
+        "The command is too long to be checked. Write it to a file and run that, or run it in parts."
+    )
 
 
 def _hidden(reading: _Reading, effort: _Effort, depth: int) -> Iterator[Words]:
@@ -125,16 +159,19 @@ def _name_of(words: Words) -> str:
 
 
 class _Reading:
-    """One script: its commands, its here-documents, and what there is to doubt."""
+    """One script: its commands and its here-documents.
 
-    def __init__(self, text: str) -> None:
+    Args:
+        text: The script.
+        is_unset: Whether variables that it does not set are taken to be empty; else they are unknown.
+    """
+
+    def __init__(self, text: str, *, is_unset: bool = False) -> None:
         root = _parser().parse(text.encode("utf-8", "replace")).root_node
         self.commands: list[Words] = []
         self.documents: list[str] = []
-        self.doubts: list[str] = []
+        self._is_unset = is_unset
         self._constants = _constants(root)
-        if root.has_error:
-            self.doubts.append("it can't be read as a whole")
         self._visit(root)
 
     def _visit(self, node: Node) -> None:
@@ -147,10 +184,6 @@ class _Reading:
                 case "declaration_command" | "unset_command":
                     first = current.children[0]
                     self.commands.append((_text(first),))
-                case "variable_assignment":
-                    self.doubts.append(f"it sets the variable {_text(current).partition('=')[0]}")
-                case "file_redirect":
-                    self._redirected(current)
                 case "heredoc_body":
                     self.documents.append(_text(current))
                 case "herestring_redirect":
@@ -158,13 +191,6 @@ class _Reading:
                 case _:
                     pass
             waiting += reversed(current.children)
-
-    def _redirected(self, node: Node) -> None:
-        sign = next((child.type for child in node.children if not child.is_named), "")
-        target = node.child_by_field_name("destination")
-        value = self._value(target) if target is not None else None
-        if ">" in sign and value != "/dev/null" and not (sign in (">&", "<&") and (value or "").isdigit()):
-            self.doubts.append("it writes a file by '>'")
 
     def _words(self, node: Node) -> Words:
         words: list[str | None] = []
@@ -222,6 +248,9 @@ class _Reading:
             return _SPLIT
         if re.fullmatch(r"[@*]|\d", name):
             return ""  # a script has no parameters here
+        if self._is_unset and name not in self._constants:
+            default = _DEFAULT.fullmatch(text)
+            return default[1].strip("\"'") if default else ""
         value = self._constants.get(name)
         return None if value is None else re.sub(r"\s+", _SPLIT, value)
 

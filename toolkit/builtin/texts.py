@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
 from toolkit.errors import ToolFailedError
 
-__all__ = ["FileText", "decoded", "image_type", "in_one_line", "is_binary", "searchable"]
+__all__ = ["FileText", "decoded", "image_type", "is_binary", "quote_hidden", "searchable"]
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -19,7 +19,17 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _LOOKED_AT = 8192
-_LINE_BREAKERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# Those in which files are, and whose codecs take time in proportion to the text: some others (punycode, idna) don't.
+_ENCODINGS = frozenset({
+    "ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "utf-7",
+    *(f"iso8859-{number}" for number in range(1, 17) if number != 12), "koi8-r", "koi8-u", "mac-roman", "hp-roman8",
+    *(f"cp{number}" for number in (437, 850, 852, 855, 858, 862, 864, 866, 874, 932, 936, 949, 950)),
+    *(f"cp{number}" for number in range(1250, 1259)),
+    "gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis", "shift_jis_2004", "euc_jp", "euc_jis_2004",
+    "iso2022_jp", "iso2022_kr", "euc_kr", "johab",
+})  # fmt: skip
+_LONGEST_ENCODING = 30
+_HIDDEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +63,7 @@ class FileText:
         except UnicodeEncodeError as error:
             wrong = error.object[error.start]
             raise ToolFailedError(
-                f"'{path}' is written in {self.encoding}, which has no character U+{ord(wrong):04X}. "
+                f"'{quote_hidden(path)}' is written in {self.encoding}, which has no character U+{ord(wrong):04X}. "
                 "Leave it out; nothing was changed."
             ) from error
 
@@ -71,7 +81,7 @@ def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
         return FileText(text=_read(data, encoding, path), encoding=encoding)
     if is_binary(data):
         raise ToolFailedError(
-            f"'{path}' is a binary file of {len(data):,} bytes and can't be read or edited as text. "
+            f"'{quote_hidden(path)}' is a binary file of {len(data):,} bytes and can't be read or edited as text. "
             "If it is text in an encoding such as utf-16-le, give the parameter encoding."
         )
     return FileText(text=_read(data, "utf-8", path))
@@ -90,9 +100,25 @@ def is_binary(data: bytes) -> bool:
     return b"\0" in data[:_LOOKED_AT] and _marked(data)[1] is None
 
 
-def in_one_line(path: str) -> str:
-    """Return a path as it is shown, so that no name passes for several."""
-    return _LINE_BREAKERS.sub("?", path)
+def quote_hidden(name: str) -> str:
+    r"""Return a name as it is shown: in quotes and with escapes where it has characters that are not seen.
+
+    Line breaks, escape codes of terminals, marks that turn the direction of writing, characters of no width and bytes
+    that are no text would make a name pass for another, for several, or for words of the tool's own.
+    """
+    if name.isascii() and name.isprintable():
+        return name
+    if not any(unicodedata.category(character) in _HIDDEN_KINDS for character in name):
+        return name
+    return '"' + "".join(map(_escape_hidden, name)) + '"'
+
+
+def _escape_hidden(character: str) -> str:
+    if character in ('"', "\\"):
+        return f"\\{character}"
+    if unicodedata.category(character) not in _HIDDEN_KINDS:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def image_type(data: bytes) -> str | None:
@@ -126,6 +152,7 @@ def _is_same_encoding(encoding: str, marked: str) -> bool:
 
 
 def _read(data: bytes, encoding: str, path: str) -> str:
+    _check_encoding(encoding)
     try:
         return data.decode(encoding)
     except UnicodeError as error:
@@ -133,10 +160,18 @@ def _read(data: bytes, encoding: str, path: str) -> str:
         if isinstance(error, UnicodeDecodeError):
             at = f" (byte 0x{data[error.start]:02x} at offset {error.start})"
         raise ToolFailedError(
-            f"'{path}' is not text in {encoding}{at}. Give its encoding in the parameter encoding, "
+            f"'{quote_hidden(path)}' is not text in {encoding}{at}. Give its encoding in the parameter encoding, "
             "such as latin-1, cp1252 or shift_jis."
         ) from error
-    except (LookupError, ValueError) as error:
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        is_known = len(encoding) <= _LONGEST_ENCODING and codecs.lookup(encoding).name in _ENCODINGS
+    except (LookupError, ValueError):
+        is_known = False
+    if not is_known:
         raise ToolFailedError(
-            f"'{encoding[:80]}' is no encoding of text. Give one such as latin-1 or cp1252."
-        ) from error
+            f"'{encoding[:80]}' is no encoding of text that files are read in. "
+            "Give one such as latin-1, cp1252 or shift_jis."
+        )

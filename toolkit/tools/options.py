@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
@@ -101,6 +101,10 @@ class EnvVar:
         return value
 
 
+ApprovalNeed: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
+"""Says by the validated arguments whether somebody must agree to a call: True or a reason, else False or nothing."""
+
+
 class ChangeableOptionKeywords(TypedDict, total=False):
     """The keywords of `ToolRegistry.configured`: how a tool that is made already is run."""
 
@@ -108,7 +112,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     retry: ToolRetryConfig | None
     timeout: Duration | None
     argument_repair: bool | None
-    requires_approval: bool
+    requires_approval: bool | ApprovalNeed
     sequential: bool
     concurrency: int | None
     lock: str | Callable[[Mapping[str, Any]], object] | None
@@ -145,7 +149,8 @@ class ToolOptions:
         timeout: Seconds for one run, from the moment that its body begins; None takes the loop's `tool_timeout`.
         strict: Whether ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
         argument_repair: Whether malformed arguments are mended; None takes the loop's setting.
-        requires_approval: Whether somebody must agree to each call.
+        requires_approval: Whether somebody must agree to each call; a function says it by the validated arguments, and
+            may give the reason instead of True. Where it raises, somebody must.
         sequential: Whether it runs alone, never beside another tool of the turn.
         concurrency: How many runs of it may be under way at once in this process; None sets no limit.
         lock: Names what the call needs for itself, as a text or by a function of the arguments, which may give None
@@ -170,7 +175,7 @@ class ToolOptions:
     timeout: float | None = None
     strict: bool = False
     argument_repair: bool | None = None
-    requires_approval: bool = False
+    requires_approval: bool | ApprovalNeed = False
     sequential: bool = False
     concurrency: int | None = None
     lock: str | Callable[[Mapping[str, Any]], object] | None = None
@@ -205,7 +210,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "retry": (ToolRetryConfig, None),
     "strict": (bool,),
     "argument_repair": (bool, None),
-    "requires_approval": (bool,),
+    "requires_approval": (bool, FUNCTION),
     "sequential": (bool,),
     "concurrency": (int, None),
     "lock": (str, FUNCTION, None),

@@ -1,0 +1,257 @@
+"""Files: names that look like others, files that something runs later, and changes that come in between."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builtin.calls import call, error_of, text_of
+from toolkit import FunctionTool, ToolCall, ToolRegistry
+from toolkit.builtin import (
+    RootFolder,
+    edit_file_tool,
+    is_executed_later,
+    list_files_tool,
+    read_file_tool,
+    search_tool,
+    write_file_tool,
+)
+from toolkit.builtin.file_exchange import exchange_files
+from toolkit.errors import ToolFailedError
+
+pytestmark = pytest.mark.anyio
+
+HIDDEN_NAMES = {
+    "a line break": "a\nb.txt",
+    "a carriage return": "a\rb.txt",
+    "an escape code": "a\x1b[2K\x1b[1Gb.txt",
+    "a backspace": "secret\x08\x08\x08\x08\x08\x08a.txt",
+    "the other direction": "a\u202etxt.exe",
+    "an isolate": "a\u2066b\u2069.txt",
+    "a mark": "a\u200eb.txt",
+    "no width": "a\u200bb.txt",
+    "a joiner": "a\u2060b.txt",
+    "a line separator": "a\u2028b.txt",
+    "a tag": "a\U000e0041b.txt",
+    "a soft hyphen": "a\u00adb.txt",
+    "a byte that is no text": "a\udcffb.txt",
+    "a control of the second kind": "a\x9b2Jb.txt",
+    "words of the tool": "a.txt\n[The first 1 files; there are more.]",
+    "a quote within": 'a"\n"b.txt',
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN_NAMES)
+async def test_a_name_passes_for_no_other(name: str, tmp_path: Path) -> None:
+    (tmp_path / HIDDEN_NAMES[name]).write_text("needle")
+    listed = await text_of(list_files_tool(tmp_path))
+    found = [await text_of(search_tool(tmp_path, with_ripgrep=each), pattern="needle") for each in (False, True)]
+    near = await error_of(
+        read_file_tool(tmp_path), path=HIDDEN_NAMES[name][:-1].encode("utf-8", "ignore").decode() + "X"
+    )
+    for text in (listed, *found, near):
+        assert all(character.isprintable() or character == "\n" for character in text), ascii(text)
+    assert listed.count("\n") == 0
+    assert listed.startswith('"')
+    assert listed.endswith('"')
+
+
+@pytest.mark.parametrize("name", ["ünï.txt", "日本.txt", "a b.txt", "a'b.txt", "naïve file.txt", "👍🏽.txt"])
+async def test_a_name_of_characters_that_are_seen_is_shown_as_it_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("needle")
+    assert await text_of(list_files_tool(tmp_path)) == name
+
+
+EXECUTED = [
+    ".git/config", ".git/hooks/pre-commit", ".git", "sub/.git/hooks/x", ".GIT/config", ".g\u200cit/config", ".envrc",
+    "a/.envrc", ".github/workflows/ci.yml", "x/.github/workflows/ci.yml", ".gitlab-ci.yml", "Jenkinsfile", ".bashrc",
+    ".zshrc", ".profile", ".ssh/authorized_keys", ".vscode/tasks.json", ".husky/pre-commit", ".pre-commit-config.yaml",
+    "sitecustomize.py", "lib/python3/site-packages/x.pth", ".config/autostart/x.desktop", ".npmrc", ".mcp.json",
+    ".git/modules/x/config", ".vimrc", ".devcontainer/devcontainer.json", ".cargo/config.toml", ".gitconfig",
+    "./.git/config", "a/../.git/config", ".//.git//config", "{root}/.git/config",
+]  # fmt: skip
+ORDINARY = [
+    "main.py", "Makefile", ".gitignore", "git/config", ".github/README.md", "docs/bashrc.md", "package.json", "x.path",
+    "src/config", "envrc", ".env.example", "workflows/ci.yml",
+]  # fmt: skip
+
+
+async def ask_about(tool: FunctionTool[object, ..., Any], approved: bool = False, **arguments: object) -> str:
+    asked: list[str] = []
+    registry = ToolRegistry[object]([tool])
+
+    def approve(request: Any) -> bool:
+        asked.append(request.reason)
+        return approved
+
+    result = await registry.execute(
+        ToolCall("1", tool.definition.name, json.dumps(arguments)), object(), approve=approve
+    )
+    assert result.is_error != approved, result.text
+    return asked[0]
+
+
+@pytest.mark.parametrize("path", EXECUTED)
+async def test_what_something_runs_later_is_asked_about(path: str, tmp_path: Path) -> None:
+    spelled = path.replace("{root}", str(tmp_path))
+    assert "something may run it later" in await ask_about(write_file_tool(tmp_path), path=spelled, content="x")
+    said = await error_of(write_file_tool(tmp_path), path=spelled, content="x")
+    assert "needs approval" in said
+    assert not any(os.scandir(tmp_path))
+    target = tmp_path / "plain"
+    target.write_text("x")
+    assert "something may run it later" in await ask_about(
+        edit_file_tool(tmp_path), path=spelled, old_text="x", new_text="y"
+    )
+
+
+@pytest.mark.parametrize("path", ORDINARY)
+async def test_an_ordinary_file_is_written_without_a_question(path: str, tmp_path: Path) -> None:
+    assert not is_executed_later(path)
+    await text_of(write_file_tool(tmp_path), path=path, content="x")
+
+
+async def test_what_is_approved_is_written(tmp_path: Path) -> None:
+    await ask_about(write_file_tool(tmp_path), approved=True, path=".envrc", content="x")
+    assert (tmp_path / ".envrc").read_text() == "x"
+
+
+async def test_no_link_leads_to_what_would_be_asked_about(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text("old")
+    (tmp_path / "folder").symlink_to(".git")
+    (tmp_path / "file").symlink_to(".git/config")
+    for path in ("folder/config", "file", "folder/hooks"):
+        assert "leads through a link to '.git/" in await error_of(write_file_tool(tmp_path), path=path, content="new")
+    assert "leads through a link" in await error_of(
+        edit_file_tool(tmp_path), path="file", old_text="old", new_text="new"
+    )
+    assert (tmp_path / ".git/config").read_text() == "old"
+
+
+@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6711, 0o1644])
+@pytest.mark.parametrize("tool", ["write", "edit"])
+async def test_no_bit_that_gives_rights_is_kept(mode: int, tool: str, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    path.chmod(mode)
+    if tool == "write":
+        await text_of(write_file_tool(tmp_path), path="a", content="new")
+    else:
+        await text_of(edit_file_tool(tmp_path), path="a", old_text="old", new_text="new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode & 0o777
+
+
+def change_by_another(path: Path, how: str) -> None:
+    """Change a file as other programs do: in place, or by a new file in its place, or so that its size stays."""
+    if how == "in place":
+        with path.open("a") as file:
+            file.write("theirs\n")
+    elif how == "replaced":
+        other = path.with_name("other")
+        other.write_text("theirs\n")
+        other.rename(path)
+    else:
+        status = path.stat()
+        path.write_text(path.read_text().replace("a", "b"))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def refuse_exchange(folder: int, one: str, other: str) -> bool:
+    """Stand in for a system that can't exchange files."""
+    return False
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+@pytest.mark.parametrize("how", ["in place", "replaced", "of the same size and time"])
+def test_a_change_between_reading_and_writing_is_seen_and_kept(
+    how: str, can_exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr("toolkit.builtin.root_folder.exchange_files", refuse_exchange)
+    path = tmp_path / "a.txt"
+    path.write_text("aaa\n")
+    change_by_another(path, how)
+    theirs = path.read_text()
+    with pytest.raises(ToolFailedError, match="was changed by somebody else meanwhile"):
+        RootFolder(tmp_path).write("a.txt", b"ours\n", expected=b"aaa\n")
+    assert path.read_text() == theirs
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux exchanges two files")
+def test_a_change_in_the_very_moment_of_the_exchange_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("aaa\n")
+
+    def exchange(folder: int, one: str, other: str) -> bool:
+        if path.read_text() == "aaa\n":
+            path.write_text("theirs\n")
+        return exchange_files(folder, one, other)
+
+    monkeypatch.setattr("toolkit.builtin.root_folder.exchange_files", exchange)
+    with pytest.raises(ToolFailedError, match="was changed by somebody else meanwhile"):
+        RootFolder(tmp_path).write("a.txt", b"ours\n", expected=b"aaa\n")
+    assert path.read_text() == "theirs\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+EDITOR = """
+import sys, anyio
+from toolkit.builtin import edit_file_tool
+edit, name = edit_file_tool(sys.argv[1]), sys.argv[2]
+for number in range(int(sys.argv[3])):
+    anyio.run(edit.ainvoke, {"path": "a.txt", "old_text": f"<{name}{number}>", "new_text": f"[{name}{number}]"})
+"""
+
+
+@pytest.mark.real
+def test_two_processes_that_edit_one_file_lose_nothing(tmp_path: Path) -> None:
+    count = 60
+    lines = [f"<{name}{number}>\n" for number in range(count) for name in "ab"]
+    (tmp_path / "a.txt").write_text("".join(lines))
+    editors = [
+        subprocess.Popen([sys.executable, "-c", EDITOR, str(tmp_path), name, str(count)], cwd=Path.cwd())
+        for name in "ab"
+    ]
+    assert [editor.wait(120) for editor in editors] == [0, 0]
+    assert (tmp_path / "a.txt").read_text() == "".join(lines).replace("<", "[").replace(">", "]")
+
+
+async def test_a_file_of_several_names_is_not_searched_or_listed_by_its_content(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    os.link(tmp_path / "secret", root / ".gitignore")
+    os.link(tmp_path / "secret", root / "a.txt")
+    (root / "secret").write_text("not left out")
+    assert (await call(list_files_tool(root))).details["files"] == [".gitignore", "a.txt", "secret"]
+    assert await text_of(search_tool(root), pattern="secret|left") == "secret:1: not left out"
+
+
+NOT_FOR_FILES = [
+    "punycode",
+    "idna",
+    "unicode_escape",
+    "raw_unicode_escape",
+    "undefined",
+    "rot13",
+    "hex",
+    "zip",
+    "x" * 9999,
+]
+
+
+@pytest.mark.parametrize("encoding", NOT_FOR_FILES)
+async def test_only_encodings_in_which_files_are_written_are_read(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a" * 100_000 + b"-" + b"a" * 100_000)
+    assert "is no encoding of text" in await error_of(read_file_tool(tmp_path), path="a", encoding=encoding)
+    edit = edit_file_tool(tmp_path)
+    assert "is no encoding of text" in await error_of(edit, path="a", old_text="b", new_text="c", encoding=encoding)
