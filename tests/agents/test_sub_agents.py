@@ -3,6 +3,7 @@
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 
@@ -15,9 +16,12 @@ from toolkit import (
     Complete,
     ConfigurationError,
     Defer,
+    Done,
+    Failed,
     LoopDetectionConfig,
     LoopEvent,
     ProviderError,
+    RunStart,
     SystemMessage,
     ToolCall,
     ToolContext,
@@ -35,11 +39,12 @@ from toolkit import (
     stop_after,
     tool,
     tool_loop,
+    tool_loop_stream,
     tool_with_ctx,
     validate_transcript,
 )
 from toolkit.agents import SubAgentEvent, SubAgentRun, sub_agent_tool
-from toolkit.testing import ScriptedProvider, ScriptedReply
+from toolkit.testing import ScriptedProvider, ScriptedReply, check_transcript
 
 pytestmark = pytest.mark.anyio
 
@@ -88,6 +93,7 @@ async def test_it_works_on_the_task_alone_with_its_own_prompt_and_tools() -> Non
     assert first.reasoning_effort == "high"
     assert isinstance(answer.details, SubAgentRun)
     assert answer.child_loop_id == answer.details.loop_id
+    assert answer.details.result is not None
     assert isinstance(answer.details.result.reason, Complete)
 
 
@@ -119,6 +125,11 @@ async def test_its_events_come_as_updates_of_the_call_with_its_name() -> None:
     _, agent = child(call("look", what="sky"), "It is blue.", config=ToolLoopConfig(on_event=own.append))
     answer = await asked(agent, config=ToolLoopConfig(on_event=events.append))
     updates = [event for event in events if isinstance(event, ToolExecutionUpdate)]
+    assert {event.run_id for event in own} == {event.run_id for event in events} == {events[0].loop_id}
+    assert {event.loop_id for event in own} == {answer.child_loop_id}
+    start = own[0]
+    assert isinstance(start, RunStart)
+    assert (start.parent_loop_id, start.depth) == (events[0].loop_id, 1)
     assert {event.call_id for event in updates} == {answer.call_id}
     told = [event.output.details for event in updates]
     assert all(isinstance(each, SubAgentEvent) and each.sub_agent == "painter" for each in told)
@@ -141,7 +152,46 @@ async def test_its_tools_progress_is_told_with_its_name() -> None:
     provider = ScriptedProvider([call("wait"), "Waited."])
     agent = sub_agent_tool("painter", "", provider, ToolRegistry([wait]))
     await asked(agent, config=ToolLoopConfig(on_event=events.append))
-    assert [event.text for event in events if isinstance(event, ToolProgress)] == ["painter: half"]
+    told = [event for event in events if isinstance(event, ToolProgress)]
+    assert [event.text for event in told] == ["painter: half"]
+    assert isinstance(told[0].details, SubAgentEvent)
+    inner = told[0].details.event
+    assert isinstance(inner, ToolProgress)
+    assert (inner.tool_name, inner.text) == ("wait", "half")
+
+
+async def test_none_of_its_events_is_dropped_or_comes_out_of_order() -> None:
+    """Eighty quick calls of the child, while the reader looks at each event for a while."""
+    quick = AssistantMessage([ToolCall(f"c{number}", "look", '{"what": "sky"}') for number in range(80)])
+    provider, agent = child(quick, "Seen.")
+    parent = ScriptedProvider([call("painter", task="look"), "Done."])
+    seen: list[LoopEvent] = []
+    with anyio.fail_after(60):
+        async with tool_loop_stream(parent, ToolRegistry([agent]), "Go.") as events:
+            async for event in events:
+                await anyio.lowlevel.checkpoint()
+                if isinstance(event, ToolExecutionUpdate) and isinstance(event.output.details, SubAgentEvent):
+                    assert event.output.details.sub_agent == "painter"
+                    seen.append(event.output.details.event)
+    assert len(provider.requests) == 2
+    check_transcript([], seen)
+    for kind in (ToolExecutionStart, ToolExecutionEnd):
+        assert sorted(event.call_id for event in seen if isinstance(event, kind)) == sorted(f"c{n}" for n in range(80))
+    assert isinstance(seen[-1], Done)
+
+
+async def test_its_failure_carries_its_loop_and_transcript() -> None:
+    events: list[LoopEvent] = []
+    _, agent = child(call("look", what="sky"), ProviderError("model", "is gone"))
+    answer = await asked(agent, config=ToolLoopConfig(on_event=events.append))
+    assert answer.is_error
+    assert isinstance(answer.details, SubAgentRun)
+    assert isinstance(answer.details.error, ProviderError)
+    assert answer.child_loop_id == answer.details.loop_id
+    assert answer.details.messages == answer.details.error.messages
+    assert [message.role for message in answer.details.messages][-2:] == ["assistant", "tool"]
+    told = [event.output.details.event for event in events if isinstance(event, ToolExecutionUpdate)]
+    assert isinstance(told[-1], Failed)
 
 
 async def test_the_context_is_handed_on() -> None:

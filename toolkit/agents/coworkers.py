@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, cast
 
 from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
 
-from toolkit.agents.sub_agents import SUB_AGENT_TAG, SubAgent
-from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
+from toolkit.agents.sub_agents import SUB_AGENT_TAG, SubAgent, SubAgentRun
+from toolkit.errors import ConfigurationError, ToolError
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
@@ -86,10 +87,10 @@ async def _ask(
     if asked is None:
         options = "\n".join(f"- {name}" for name in by_name)
         raise ToolError(f"There is no coworker '{coworker}'. It must be one of these:\n{options}")
-    try:
-        return await asked.run(ctx, f"{task}\n\nWhat you have to know for it:\n{context}" if context.strip() else task)
-    except ToolFailedError as error:
-        raise ToolFailedError(f"The coworker '{asked.name}' could not do it. {error.message}") from error
+    output = await asked.run(ctx, f"{task}\n\nWhat you have to know for it:\n{context}" if context.strip() else task)
+    if isinstance(output.details, SubAgentRun) and output.details.error is not None:
+        return replace(output, content=f"The coworker '{asked.name}' could not do it. {output.text}")
+    return output
 
 
 def _plain(name: str) -> str:

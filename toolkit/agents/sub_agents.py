@@ -7,20 +7,19 @@ a failure is an error, an answer that a limit cut short says so.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import logging
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, cast
-from uuid import uuid4
 
 from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
 
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
-from toolkit.errors import ConfigurationError, MaxDepthExceededError, ToolCancelledError, ToolFailedError, ToolkitError
+from toolkit.errors import ConfigurationError, ToolCancelledError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame
 from toolkit.loop.driver import check_parts
-from toolkit.loop.events import Failed, LoopDetected, LoopEvent
+from toolkit.loop.events import LoopDetected, LoopEvent
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import (
     Aborted,
@@ -35,7 +34,6 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.turns import Yielded
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
@@ -48,6 +46,8 @@ from toolkit.tools.settings import check_settings
 
 __all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentEvent", "SubAgentRun", "sub_agent_tool"]
 
+_logger = logging.getLogger("toolkit.agents")
+
 SUB_AGENT_TAG = "sub_agent"
 """Every tool that runs a loop has this tag."""
 
@@ -56,10 +56,12 @@ SUB_AGENT_TAG = "sub_agent"
 class SubAgentEvent:
     """An event of a sub-agent's loop, in the `details` of an update of the call that runs it.
 
+    That of a `ToolProgress` is in the `details` of another one, which says it for people.
+
     Args:
         sub_agent: The sub-agent's name.
         loop_id: The id of its run.
-        event: What its loop told; that of a sub-agent inside it is an update again.
+        event: What its loop told; that of a sub-agent inside it is an update, or progress, again.
     """
 
     sub_agent: str
@@ -74,12 +76,16 @@ class SubAgentRun:
     Args:
         sub_agent: The sub-agent's name.
         loop_id: The id of its run.
-        result: Its transcript, usage and reason for ending.
+        result: Its transcript, usage and reason for ending; None where it failed.
+        error: What made it fail.
+        messages: Its transcript, also where it failed.
     """
 
     sub_agent: str
     loop_id: str
-    result: ToolLoopResult[Any]
+    result: ToolLoopResult[Any] | None
+    error: Exception | None = None
+    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,25 +121,37 @@ class SubAgent(Generic[Ctx]):
             )
 
     async def run(self, context: ToolContext[Ctx], task: str) -> ToolOutput:
-        """Work on a task and return the answer; its usage is counted towards the loop round it.
+        """Work on a task and return the answer, or an error that says why there is none.
 
-        Raises:
-            ToolFailedError: The loop failed; the message says why.
+        Its usage is counted towards the loop round it, and its events come as updates of the call, each of them.
         """
-        loop_id = uuid4().hex
         handle = ToolLoopHandle(
-            self.provider, self._scope(), self._request(task), ctx=context.state, config=self._config(context, loop_id)
+            self.provider, self._scope(), self._request(task), ctx=context.state, config=self.config or DEFAULT_CONFIG
         )
         try:
-            while isinstance(outcome := await handle.next_turn(), Yielded):
-                pass
+            if context.is_observed:
+                await self._relay(context, handle)
+            return self._output(await handle.run(), handle.loop_id)
+        except Exception as error:
+            _logger.exception("sub-agent %s failed", self.name)
+            return ToolOutput(
+                f"Sub-agent '{self.name}' failed: {_words_for_model(error)}",
+                is_error=True,
+                details=SubAgentRun(self.name, handle.loop_id, None, error=error, messages=tuple(handle.messages)),
+                child_loop_id=handle.loop_id,
+            )
         finally:
             _count(handle)
-        if isinstance(outcome, Failed):
-            raise ToolFailedError(
-                f"Sub-agent '{self.name}' failed: {_words_for_model(outcome.error)}"
-            ) from outcome.error
-        return self._output(outcome.result, loop_id)
+
+    async def _relay(self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any]) -> None:
+        """Run to the end, passing each event on before the next one comes."""
+        async with handle.stream() as events:
+            async for event in events:
+                details = SubAgentEvent(self.name, handle.loop_id, event)
+                if isinstance(event, ToolProgress):
+                    await context.deliver_progress(f"{self.name}: {event.text}", details=details)
+                else:
+                    await context.deliver_update(ToolOutput(_show_event(self.name, event), details=details))
 
     def _scope(self) -> ToolRegistry[Ctx]:
         if self.allow_sub_agents or not self.registry.tagged(SUB_AGENT_TAG):
@@ -145,33 +163,6 @@ class SubAgent(Generic[Ctx]):
         prompt: list[Message] = [SystemMessage(self.system_prompt)] if self.system_prompt else []
         return replace(request, messages=[*prompt, *request.messages, UserMessage(task)])
 
-    def _config(self, context: ToolContext[Ctx], loop_id: str) -> ToolLoopConfig[Any]:
-        config = self.config or DEFAULT_CONFIG
-        if not context.is_observed:
-            return config
-        own = config.on_event
-
-        def on_event(event: LoopEvent) -> Awaitable[None] | None:
-            self._tell(context, loop_id, event)
-            return None if own is None else own(event)
-
-        return replace(config, on_event=on_event)
-
-    def _tell(self, context: ToolContext[Ctx], loop_id: str, event: LoopEvent) -> None:
-        match event:
-            case ToolProgress():
-                context.report_progress(f"{self.name}: {event.text}")
-                return
-            case TextDelta():
-                text = event.text
-            case ToolExecutionStart():
-                text = f"[{self.name} calls {event.tool_name}]"
-            case ToolExecutionUpdate():
-                text = event.output.text
-            case _:
-                text = ""
-        context.report_update(ToolOutput(text, details=SubAgentEvent(self.name, loop_id, event)))
-
     def _output(self, result: ToolLoopResult[Any], loop_id: str) -> ToolOutput:
         output = ToolOutput(result.text) if result.output is None else to_output(result.output)
         has_said = bool(output.text.strip())
@@ -182,7 +173,7 @@ class SubAgent(Generic[Ctx]):
         return ToolOutput(
             text or f"(sub-agent '{self.name}' said nothing)",
             is_error=is_error or (bool(notice) and not has_said),
-            details=SubAgentRun(self.name, loop_id, result),
+            details=SubAgentRun(self.name, loop_id, result, messages=tuple(result.messages)),
             child_loop_id=loop_id,
         )
 
@@ -248,6 +239,18 @@ def sub_agent_tool(
     return cast("FunctionTool[Ctx, [ToolContext[Ctx], str], Any]", made(run))
 
 
+def _show_event(name: str, event: LoopEvent) -> str:
+    match event:
+        case TextDelta():
+            return event.text
+        case ToolExecutionStart():
+            return f"[{name} calls {event.tool_name}]"
+        case ToolExecutionUpdate():
+            return event.output.text
+        case _:
+            return ""
+
+
 def _words_for_model(error: Exception) -> str:
     words = error.model_text if isinstance(error, ToolkitError) else words_of(error)
     return words or type(error).__name__
@@ -255,13 +258,8 @@ def _words_for_model(error: Exception) -> str:
 
 def _count(handle: ToolLoopHandle[Any, Any]) -> None:
     frame = current_frame.get()
-    if frame is None or frame.spend is None:
-        return
-    try:
-        usage = handle.usage
-    except MaxDepthExceededError:  # it never began
-        return
-    frame.spend(usage)
+    if frame is not None and frame.spend is not None:
+        frame.spend(handle.usage)
 
 
 def _judged(name: str, result: ToolLoopResult[Any], *, wants_type: bool) -> tuple[str, bool]:

@@ -77,10 +77,10 @@ class Driver(Generic[Ctx, Out]):
         "_feed",
         "_has_begun",
         "_is_telling",
-        "_loop_id",
         "_requests",
         "_resources",
         "_user_ctx",
+        "loop_id",
         "state",
     )
 
@@ -102,7 +102,7 @@ class Driver(Generic[Ctx, Out]):
         self._budget = None if config.usage_limits is None else Budget(config.usage_limits)
         if saved is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
-        self._loop_id = new_loop_id()
+        self.loop_id: str = new_loop_id()
         self._user_ctx = ctx
         self._has_begun = self._is_telling = False
         self._feed: EventFeed | None = None
@@ -147,7 +147,7 @@ class Driver(Generic[Ctx, Out]):
 
     def _enter(self) -> None:
         resources = self._resources
-        frame = enter_depth(self._user_ctx, resources.config.max_depth, self._loop_id)
+        frame = enter_depth(self._user_ctx, resources.config.max_depth, self.loop_id)
         frame.spend = self.state.spent
         if self._budget is None:
             resources.budget = frame.budget
@@ -161,7 +161,7 @@ class Driver(Generic[Ctx, Out]):
         resources, self._feed = self._resources, feed
         if feed is not None or has_hooks(resources.config):
             run_id = resources.frame.run_id
-            resources.listen(Listener(resources.config, run_id=run_id, loop_id=self._loop_id, feed=feed))
+            resources.listen(Listener(resources.config, run_id=run_id, loop_id=self.loop_id, feed=feed))
         else:
             resources.listen(None)
 

@@ -179,6 +179,11 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         return self._state.messages
 
     @property
+    def loop_id(self) -> str:
+        """The id that its events carry."""
+        return self._driver.loop_id
+
+    @property
     def usage(self) -> Usage:
         """The sum over all requests so far."""
         return self._state.usage

@@ -12,9 +12,8 @@ import anyio
 from typing_extensions import TypeVar
 
 from toolkit.errors import ToolTimeoutError
-from toolkit.tools.events import Observer, ToolExecutionUpdate, ToolProgress
 from toolkit.tools.output import to_output
-from toolkit.tools.workers import call_in_loop, is_worker_thread
+from toolkit.tools.reporting import Reporter
 
 __all__ = ["Ctx_co", "ToolContext"]
 
@@ -43,7 +42,8 @@ class ToolContext(Generic[Ctx_co]):
         "_clock",
         "_is_cancelled",
         "_is_over",
-        "_observer",
+        "_next",
+        "_reporter",
         "_state",
         "_timeout",
         "_wait_timeout",
@@ -66,7 +66,7 @@ class ToolContext(Generic[Ctx_co]):
         depth: int = 0,
         metadata: Mapping[str, Any] = _NO_METADATA,
         sync_workers: int = 40,
-        observer: Observer | None = None,
+        reporter: Reporter | None = None,
         wait_timeout: float | None = None,
     ) -> None:
         self._state = state
@@ -78,7 +78,8 @@ class ToolContext(Generic[Ctx_co]):
         self.sync_workers: int = sync_workers
         self.waits_for: str | None = "its turn"
         self.is_left_running: bool = False
-        self._observer = observer
+        self._reporter = reporter
+        self._next: ToolContext[Ctx_co] | None = None
         self._is_cancelled = False
         self._is_over = False
         self._wait_timeout = wait_timeout
@@ -101,31 +102,35 @@ class ToolContext(Generic[Ctx_co]):
     @property
     def is_observed(self) -> bool:
         """Whether anybody takes reports; a costly one need not be made otherwise."""
-        return self._observer is not None and not self._is_over
+        return self._reporter is not None and not self._is_over and not self._reporter.is_over
 
     def report_update(self, output: object) -> None:
         """Show what there is so far, as a `ToolExecutionUpdate`; any value that a tool may return.
 
-        On the event loop it never waits; from a worker thread it waits until the update is taken.
+        It may be called from any thread. On the event loop it never waits: of what waits to be taken, the oldest gives
+        way. From a thread it waits until the update is taken, so that no thread runs ahead of who reads.
         """
-        if self.is_observed:
+        if self._reporter is not None and self.is_observed:
             # Who takes it may change what it is given, and the tool goes on with its own.
-            shown = replace(to_output(output))
-            self._report(ToolExecutionUpdate(call_id=self.call_id, tool_name=self.tool_name, output=shown))
+            self._reporter.report_update(replace(to_output(output)))
 
     def report_progress(self, text: str) -> None:
         """Say how far the work is, as a `ToolProgress`; waits like `report_update`."""
-        if self.is_observed:
-            self._report(ToolProgress(call_id=self.call_id, tool_name=self.tool_name, text=text))
+        if self._reporter is not None and self.is_observed:
+            self._reporter.report_progress(text)
 
-    def _report(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        observer = self._observer
-        if observer is None or self._is_cancelled:
-            return
-        if is_worker_thread():
-            call_in_loop(observer.emit, event)
-        else:
-            observer.offer(event)
+    async def deliver_update(self, output: object) -> None:
+        """Do what `report_update` does and wait until the update is taken: none is dropped.
+
+        For an async tool that passes on the events of something else, such as a loop of its own.
+        """
+        if self._reporter is not None and self.is_observed:
+            await self._reporter.deliver_update(replace(to_output(output)))
+
+    async def deliver_progress(self, text: str, *, details: object = None) -> None:
+        """Do what `report_progress` does and wait until the report is taken."""
+        if self._reporter is not None and self.is_observed:
+            await self._reporter.deliver_progress(text, details)
 
     @contextmanager
     def waiting_for(self, what: str) -> Generator[None]:
@@ -169,6 +174,7 @@ class ToolContext(Generic[Ctx_co]):
 
     def another(self, attempt: int) -> ToolContext[Ctx_co]:
         """Return the envelope of another attempt at the call: the one before may have been given up."""
+        (self._next or self).close()
         context = ToolContext(
             self._state,
             call_id=self.call_id,
@@ -176,10 +182,11 @@ class ToolContext(Generic[Ctx_co]):
             depth=self.depth,
             metadata=self.metadata,
             sync_workers=self.sync_workers,
-            observer=self._observer,
+            reporter=None if self._reporter is None else self._reporter.another(),
             wait_timeout=self._wait_timeout,
         )
         context.attempt = attempt
+        self._next = context
         return context
 
     def leave_running(self) -> None:
@@ -190,8 +197,12 @@ class ToolContext(Generic[Ctx_co]):
     def abandon(self) -> None:
         """Tell the running function that nobody waits for it anymore."""
         self._is_cancelled = True
-        self._is_over = True
+        self.close()
 
     def close(self) -> None:
-        """Take no more reports: the call has ended."""
+        """Take no more reports: the call, or this attempt at it, has ended."""
         self._is_over = True
+        if self._reporter is not None:
+            self._reporter.close()
+        if self._next is not None:
+            self._next.close()

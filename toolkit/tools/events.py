@@ -128,10 +128,12 @@ class ToolProgress(CallEvent):
     Args:
         text: How far.
         dropped: How many earlier reports gave way to this one because nobody took them in time.
+        details: For the application alone, such as the event of a loop inside the tool.
     """
 
     text: str
     dropped: int = 0
+    details: Any = None
 
 
 ToolEvent: TypeAlias = (

@@ -28,13 +28,14 @@ from toolkit.tools.backend import (
 )
 from toolkit.tools.caching import Cache, cache_key
 from toolkit.tools.context import ToolContext
-from toolkit.tools.events import ToolExecutionEnd, ToolExecutionStart
+from toolkit.tools.events import Observer, ToolExecutionEnd, ToolExecutionStart
 from toolkit.tools.gates import enter_gate, lock_key
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
 from toolkit.tools.output import ToolOutput, describe_error, dump_output, load_output, to_output
 from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.prepare import Ready, copy_arguments
+from toolkit.tools.reporting import Reporter
 from toolkit.tools.retry import may_run_on, run_with_retry
 from toolkit.tools.settings import shown
 from toolkit.tools.work import Work
@@ -86,7 +87,7 @@ async def run(
         depth=depth,
         metadata=policy.metadata,
         sync_workers=policy.sync_workers,
-        observer=observer,
+        reporter=_reporter_for(ready, observer),
         wait_timeout=policy.wait_timeout,
     )
     began = 0.0
@@ -179,6 +180,13 @@ def _read_failure(call: ToolCall, error: BaseException) -> tuple[ToolOutput, Bas
         return output, None
     _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=error)
     return output, error
+
+
+def _reporter_for(ready: Ready[Any], observer: Observer | None) -> Reporter | None:
+    if observer is None or not ready.registration.may_report:
+        return None
+    call, options = ready.call, ready.registration.options
+    return Reporter(observer, call.id, call.name, label=options.label, tags=options.tags)
 
 
 def _start_of(ready: Ready[Any]) -> ToolExecutionStart:

@@ -22,7 +22,7 @@ from toolkit.errors import ToolCancelledError, ToolFailedError
 from toolkit.tools.backend import at_loop_end, context_for_thread, is_in_event_loop, keep_cancelling, loop_waker
 from toolkit.tools.work import works_in
 
-__all__ = ["abandoned_count", "call_in_loop", "is_worker_thread", "run_in_worker", "when_abandoned"]
+__all__ = ["abandoned_count", "call_in_loop", "is_worker_thread", "run_in_worker", "when_abandoned", "worker_home"]
 
 T = TypeVar("T")
 
@@ -85,6 +85,11 @@ def abandoned_count() -> int:
 def is_worker_thread() -> bool:
     """Return whether this is code that `run_in_worker` called; False in an event loop of its own within it."""
     return getattr(_here, "job", None) is not None and not is_in_event_loop()
+
+
+def worker_home() -> int | None:
+    """Return the thread of the event loop that this code's worker thread belongs to; None where this is in none."""
+    return _here.job.pool.thread if is_worker_thread() else None
 
 
 def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
@@ -273,6 +278,7 @@ class _Pool:
 
     def __init__(self) -> None:
         self.wake = loop_waker()
+        self.thread = threading.get_ident()
         self.abandoned = 0
         self.end: AsyncGenerator[None] | None = None
         self._taken = 0
