@@ -87,7 +87,7 @@ async def run(
         depth=depth,
         metadata=policy.metadata,
         sync_workers=policy.sync_workers,
-        reporter=_reporter_for(ready, observer),
+        reporter=None if observer is None else _reporter_for(ready, observer),
         wait_timeout=policy.wait_timeout,
     )
     began = 0.0
@@ -182,8 +182,8 @@ def _read_failure(call: ToolCall, error: BaseException) -> tuple[ToolOutput, Bas
     return output, error
 
 
-def _reporter_for(ready: Ready[Any], observer: Observer | None) -> Reporter | None:
-    if observer is None or not ready.registration.may_report:
+def _reporter_for(ready: Ready[Any], observer: Observer) -> Reporter | None:
+    if not ready.registration.may_report:
         return None
     call, options = ready.call, ready.registration.options
     return Reporter(observer, call.id, call.name, label=options.label, tags=options.tags)
