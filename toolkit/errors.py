@@ -354,7 +354,7 @@ class ProviderError(ToolkitError):
 
     Attributes:
         messages: The transcript as far as it came, when a loop was running; valid, each call with its result.
-        usage: The sum over all requests so far, when a loop was running.
+        usage: What was spent, as far as the provider told: by the request that failed, and in a loop by all its requests.
     """
 
     _usually_retryable = False

@@ -201,8 +201,9 @@ class Driver(Generic[Ctx, Out]):
         """Close the transcript, and hang it on the error where that can carry one."""
         self.state.failed()
         if isinstance(error, (LoopError, ProviderError)):
+            spent = None if error.messages else error.usage  # by the request itself, where no loop has told
+            error.usage = self.state.usage if spent is None else self.state.usage + spent
             error.messages = tuple(self.state.messages)
-            error.usage = self.state.usage
 
     def failure(self, error: Exception) -> Failed:
         """Return what is told of an error that the loop can't go on after."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent
-from toolkit.errors import ConfigurationError
-from toolkit.providers.connection import (
-    Answer,
-    ClientOfLoop,
-    Exchange,
-    checked_headers,
-    checked_url,
-    split_login,
-)
+from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
+from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_headers
+from toolkit.providers.credentials import checked_url, split_login
+from toolkit.providers.failures import Failures
 from toolkit.secrets import secrets_in_url, secrets_of_headers, without_credentials
 from toolkit.tools.settings import Duration, check_setting, to_seconds
 
@@ -25,6 +21,11 @@ __all__ = ["Adapter", "Decoder"]
 
 class Decoder(Protocol):
     """What turns the pieces of one answer into our events."""
+
+    @property
+    def usage(self) -> Usage:
+        """What the answer has cost, as far as it says."""
+        ...
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what a piece tells.
@@ -42,6 +43,31 @@ class Decoder(Protocol):
             ProviderError: The stream ended before the answer did; the same request may work.
         """
         ...
+
+
+_UNREADABLE = (ValueError, ArithmeticError, RecursionError)
+"""What numbers without measure, and lists without end, raise where they are read."""
+
+
+class _Spent:
+    """What is known of the cost of a request, once it is under way."""
+
+    def __init__(self) -> None:
+        self.usage: Callable[[], Usage] = Usage
+
+
+@contextmanager
+def _spending() -> Generator[_Spent]:
+    """Hang what was spent on an error; and let it hold on to none before it that shows a secret."""
+    spent = _Spent()
+    try:
+        yield spent
+    except ProviderError as error:
+        usage = spent.usage()
+        error.usage = None if usage == Usage() else usage
+        if error.__cause__ is None:
+            error.__context__ = None
+        raise
 
 
 class Adapter(ABC):
@@ -105,9 +131,14 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for what the format can't say.
         """
-        exchange, body = await self._encoded(request, streams=False)
-        answer = await exchange.ask(body, timeout=self._timeout_of(request))
-        return self._decoded(answer, request)
+        with _spending() as spent:
+            exchange, body = await self._encoded(request, streams=False)
+            answer = await exchange.ask(body, timeout=self._timeout_of(request))
+            spent.usage = lambda: self._usage_in(answer.json)
+            try:
+                return self._decoded(answer, request)
+            except _UNREADABLE as error:
+                raise self._failures().not_an_answer(str(error), request_id=answer.request_id) from error
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the answer as it comes; leaving early closes the connection.
@@ -116,14 +147,16 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for what the format can't say.
         """
-        exchange, body = await self._encoded(request, streams=True)
-        async with exchange.listen(body, timeout=self._timeout_of(request)) as pieces:
-            decoder = self._decoder(request, pieces.request_id)
-            async for events in pieces:
-                for data in events:
-                    for event in decoder.feed(data):
-                        yield event
-            done = decoder.finish()
+        with _spending() as spent:
+            exchange, body = await self._encoded(request, streams=True)
+            async with exchange.listen(body, timeout=self._timeout_of(request)) as pieces:
+                decoder = self._decoder(request, pieces.request_id)
+                spent.usage = lambda: decoder.usage
+                async for events in pieces:
+                    for data in events:
+                        for event in decoder.feed(data):
+                            yield event
+                done = decoder.finish()
         yield done
 
     def _timeout_of(self, request: ChatRequest) -> float | None:
@@ -137,6 +170,14 @@ class Adapter(ABC):
     @abstractmethod
     def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
         """Read a whole answer."""
+
+    @abstractmethod
+    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
+        """Return what a whole answer says that it cost."""
+
+    @abstractmethod
+    def _failures(self) -> Failures:
+        """Return what makes errors."""
 
     @abstractmethod
     def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:

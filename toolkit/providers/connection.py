@@ -6,20 +6,18 @@ fail on what compatible servers leave out or add, and because their streams are 
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, Generic, Protocol, TypeVar, cast
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import anyio
 import httpx2
 from anyio.lowlevel import RunVar
 from pydantic_core import from_json
 
-from toolkit.errors import ConfigurationError, ProviderAuthError
+from toolkit.errors import ConfigurationError
+from toolkit.http_replies import ReplyTooLargeError, check_json_parts, closed_with, read_bounded
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.failures import Failures, request_id_of
 from toolkit.providers.json_values import as_mapping
@@ -32,11 +30,6 @@ __all__ = [
     "Exchange",
     "Send",
     "checked_headers",
-    "checked_key",
-    "checked_url",
-    "is_loopback",
-    "is_of",
-    "split_login",
 ]
 
 ClientT = TypeVar("ClientT")
@@ -87,7 +80,7 @@ class Send(Protocol):
     """What posts a body through an SDK's client."""
 
     def __call__(self, body: bytes, *, streams: bool, timeout: float | None) -> Awaitable[httpx2.Response]:
-        """Return the response; with `streams` its body is not read yet.
+        """Return the response; a successful one's body is not read yet.
 
         Raises what the SDK raises for what goes wrong, a status of 400 or above too.
         """
@@ -128,6 +121,8 @@ class EventStream:
             if not received:
                 return self._instead_of_events()
             events = self._reader.feed(received)
+            for event in events:
+                check_json_parts(event)
             await self._read_end()
             if events:
                 self._before_events = None
@@ -197,9 +192,11 @@ class Exchange:
         async with self._translated(timeout):
             with anyio.fail_after(timeout):
                 response = await self.send(body, streams=False, timeout=timeout)
+                content = await read_bounded(response)
             request_id = request_id_of(response.headers)
+            check_json_parts(content)
             try:
-                found: object = from_json(response.content)
+                found: object = from_json(content)
             except ValueError as error:
                 raise self._not_an_answer(response) from error
             if not isinstance(found, dict):
@@ -223,14 +220,16 @@ class Exchange:
         async with self._translated(timeout):
             with anyio.fail_after(timeout):
                 response = await self.send(body, streams=True, timeout=timeout)
-            async with _closed_with(response) as pieces:
+            async with closed_with(response) as pieces:
                 content_type = response.headers.get("content-type", "no content type")
                 if "html" in content_type:
                     raise self._not_an_answer(response)
                 request_id = request_id_of(response.headers)
                 try:
                     yield EventStream(pieces, content_type=content_type, request_id=request_id, deadline=deadline)
-                except ValueError as error:
+                except ReplyTooLargeError:
+                    raise
+                except (ValueError, ArithmeticError, RecursionError) as error:
                     raise self.failures().not_an_answer(str(error), request_id=request_id) from error
 
     @asynccontextmanager
@@ -239,76 +238,13 @@ class Exchange:
             yield
         except TimeoutError as error:
             raise self.failures().late(timeout or 0) from error
-        except (httpx2.HTTPError, ValueError, self.raised) as error:
+        except (httpx2.HTTPError, ValueError, ArithmeticError, RecursionError, self.raised) as error:
             failures = self.failures()
             raise failures.of(error) from failures.cause_of(error)
 
     def _not_an_answer(self, response: httpx2.Response) -> Exception:
         found = response.headers.get("content-type", "no content type")
         return self.failures().not_an_answer(found, request_id=request_id_of(response.headers))
-
-
-@asynccontextmanager
-async def _closed_with(response: httpx2.Response) -> AsyncGenerator[AsyncIterator[bytes]]:
-    """The pieces of the response, with the connection and every generator between closed at the end."""
-    pieces = response.aiter_bytes()
-    try:
-        yield pieces
-    finally:
-        with anyio.CancelScope(shield=True):
-            await response.aclose()
-            # Generators of the HTTP client are still suspended inside one another, and nothing but an error from
-            # the closed connection, after what it has received already, ends them all; trio warns of those that are
-            # left to the garbage collector.
-            with suppress(Exception):
-                while True:
-                    await anext(pieces)
-
-
-def checked_url(url: str) -> str:
-    """Return the URL where it can be one of a server.
-
-    Raises:
-        ConfigurationError: It can't; the URL is not shown, since it may hold a password.
-    """
-    check_setting("base_url", url, str)
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"base_url is not an address: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError("base_url is not an address: it begins with http:// or https:// and names a host")
-    return url
-
-
-def checked_key(key: str, provider: str) -> str:
-    """Return the key as a header takes it: without the line end that a file may have left at its end.
-
-    Raises:
-        ProviderAuthError: It has letters that no key has.
-        ConfigurationError: It is no text.
-    """
-    if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a pydantic.SecretStr, say
-        raise ConfigurationError(f"api_key must be text, not a {type(key).__name__}")
-    key = key.strip()
-    if not key.isascii() or not key.isprintable():
-        raise ProviderAuthError(provider, "the key has letters that no header can hold: copy it anew")
-    return key
-
-
-def split_login(url: str) -> tuple[str, dict[str, str], tuple[str, ...]]:
-    """Return the URL without user and password, the headers that say them, and what of that is secret.
-
-    HTTP clients log the URL of each request.
-    """
-    parts = urlsplit(url)
-    if parts.username is None:
-        return url, {}, ()
-    password = unquote(parts.password or "")
-    token = b64encode(f"{unquote(parts.username)}:{password}".encode()).decode()
-    plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    return plain, {"Authorization": f"Basic {token}"}, (token, password)
 
 
 def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -324,20 +260,3 @@ def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
         if not value.isascii() or not value.isprintable():
             raise ConfigurationError(f"the header '{name}' has letters that no header can hold")
     return headers or {}
-
-
-def is_of(url: str, *domains: str) -> bool:
-    """Whether the host of a URL is one of these, or within one."""
-    host = f".{urlsplit(url).hostname or ''}"
-    return any(host.endswith(f".{domain}") for domain in domains)
-
-
-def is_loopback(url: str) -> bool:
-    """Whether the URL is of this machine."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

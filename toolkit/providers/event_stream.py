@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from toolkit.http_replies import ReplyTooLargeError
+
 __all__ = ["EventReader"]
+
+_MOST_LINE_BYTES = 32 * 2**20
 
 
 class EventReader:
-    """Cuts the bytes of an event stream into the data of its events.
+    """Cuts the bytes of an event stream into the data of its events, in time linear in what comes.
 
     Attributes:
         is_done: Whether the server has said ``[DONE]``; what follows is ignored.
@@ -14,12 +18,23 @@ class EventReader:
 
     def __init__(self) -> None:
         self.is_done: bool = False
-        self._rest = b""
+        self._rest = bytearray()  # of a line that has not ended
         self._data: list[bytes] = []
 
     def feed(self, received: bytes) -> list[bytes]:
-        """Return the data of the events that are now complete."""
-        *lines, self._rest = (self._rest + received).split(b"\n")
+        """Return the data of the events that are now complete.
+
+        Raises:
+            ReplyTooLargeError: A line has no end.
+        """
+        end = received.rfind(b"\n")
+        self._rest += received[: end + 1] if end >= 0 else received
+        if len(self._rest) > _MOST_LINE_BYTES:
+            raise ReplyTooLargeError(f"a line of the stream is larger than {_MOST_LINE_BYTES} bytes")
+        if end < 0:
+            return []
+        lines = bytes(self._rest[:-1]).split(b"\n")
+        self._rest = bytearray(received[end + 1 :])
         complete: list[bytes] = []
         for line in lines:
             text = line.removesuffix(b"\r")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from toolkit.errors import (
     BadResponseError,
@@ -22,6 +23,7 @@ from toolkit.errors import (
     ProviderTimeoutError,
     RateLimitedError,
 )
+from toolkit.http_replies import ReplyTooLargeError
 from toolkit.providers.json_values import as_items, as_text
 from toolkit.secrets import without_secrets
 
@@ -89,9 +91,11 @@ class Failures:
         if isinstance(status, int) and "APIStatusError" in kinds:
             headers: Mapping[str, str] = cast("Any", error).response.headers
             return self.refused(status, headers, getattr(error, "body", None))
+        if isinstance(error, ReplyTooLargeError):
+            return BadResponseError(self.provider, f"{self.url} sent too much: {error}")
         if kinds & {"APIConnectionError", "HTTPError"}:
             return self.unreachable(error.__cause__ if isinstance(error.__cause__, Exception) else error)
-        if isinstance(error, ValueError):
+        if isinstance(error, ValueError | ArithmeticError | RecursionError):
             return self.not_an_answer(str(error) or type(error).__name__)
         return ProviderError(self.provider, _short(self._without_secrets(str(error))) or type(error).__name__)
 
@@ -123,7 +127,7 @@ class Failures:
         return ProviderError(self.provider, message, is_retryable=True)
 
     def refused(self, status: int, headers: Mapping[str, str], body: object) -> ProviderError:
-        """Return the error of a status of 400 or above.
+        """Return the error of a status of 300 or above.
 
         Args:
             status: The HTTP status.
@@ -138,6 +142,8 @@ class Failures:
             "retry_after": _retry_delay(details) if (asked := retry_after_of(headers)) is None else asked,
             "request_id": request_id_of(headers),
         }
+        if status < 400:
+            return ProviderError(self.provider, self._sent_away(headers.get("location", "")), **facts)
         if status in (401, 403) or codes & _KEY_CODES:
             return ProviderAuthError(self.provider, f"{self.url} refused the key: {said}; {self.key_advice}", **facts)
         if status == 413 or (status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, said))):
@@ -154,6 +160,16 @@ class Failures:
             retryable = False
         kind = RateLimitedError if status == 429 else ProviderTimeoutError if status in (408, 504) else ProviderError
         return kind(self.provider, said, is_retryable=retryable, **facts)
+
+    def _sent_away(self, location: str) -> str:
+        """Return what to say of a redirect: where it leads, without what may be secret in that."""
+        try:
+            parts = urlsplit(location)
+            where = f"{parts.scheme}://{parts.hostname}" if parts.hostname else "elsewhere on that host"
+        except ValueError:
+            where = "what is no address"
+        where = self._without_secrets(where)
+        return f"{self.url} redirects to {where}, and no redirect is followed with a key; if it is right, set base_url"
 
     def not_an_answer(self, found: str, *, request_id: str | None = None) -> BadResponseError:
         """Return the error of an answer that is nothing of the protocol: HTML, or no JSON."""

@@ -7,7 +7,9 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-__all__ = ["as_bytes", "as_count", "as_items", "as_key", "as_mapping", "as_text"]
+__all__ = ["as_amount", "as_bytes", "as_count", "as_items", "as_key", "as_mapping", "as_text"]
+
+_MOST = 2**53  # more are not counted, and not said in JSON by others
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
@@ -29,9 +31,18 @@ def as_text(value: object) -> str:
 
 def as_count(value: object) -> int | None:
     """Return how many of something there are, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    amount = as_amount(value)
+    return None if amount is None or amount > _MOST else int(amount)
+
+
+def as_amount(value: object) -> float | None:
+    """Return how much of something there is, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value)
+    try:
+        return float(value) if math.isfinite(value) and value >= 0 else None
+    except OverflowError:  # an integer of hundreds of digits
+        return None
 
 
 def as_key(value: object) -> int | str | None:

@@ -7,23 +7,17 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast, get_args
 
 import httpx2
-from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, RequestOptions
+from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient, RequestOptions, omit
 
-from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent
+from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
 from toolkit.chat.provider import closing
-from toolkit.errors import ProviderAuthError
+from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
 from toolkit.providers.adapter import Adapter, Decoder
-from toolkit.providers.anthropic.decode import StreamDecoder, decode_message
+from toolkit.providers.anthropic.decode import StreamDecoder, decode_message, decode_usage
 from toolkit.providers.anthropic.encode import DIALECT, CacheTime, MessagesEncoder
 from toolkit.providers.anthropic.pauses import going_on, joined
-from toolkit.providers.connection import (
-    Answer,
-    ClientOfLoop,
-    Exchange,
-    checked_key,
-    is_loopback,
-    is_of,
-)
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange
+from toolkit.providers.credentials import checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
 from toolkit.tools.settings import Duration, check_setting
@@ -33,7 +27,12 @@ __all__ = ["AnthropicProvider"]
 _DEFAULT_URL = "https://api.anthropic.com"
 _VERSION_WITH_TEMPERATURE = "2023-06-01"
 _MOST_PAUSES = 10
-_JSON = {"content-type": "application/json"}
+_VENDOR = ("anthropic.com",)
+_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
+
+
+class _HttpClient(BoundedClient, DefaultAsyncHttpxClient):
+    """The SDK's, with bounds."""
 
 
 class AnthropicProvider(Adapter):
@@ -98,7 +97,18 @@ class AnthropicProvider(Adapter):
         )
         check_setting("max_tokens", max_tokens, int, least=1)
         check_setting("cache", cache, *get_args(CacheTime), None)
-        self._api_key = checked_key(api_key or _key_for(self._base_url, name), name)
+        key = api_key or key_for(
+            self._base_url,
+            name=name,
+            variables=["ANTHROPIC_API_KEY"],
+            hosts=_VENDOR,
+            advice="; for other credentials pass a client of your own",
+        )
+        self._api_key = checked_key(key, name)
+        self._request_headers = dict[str, Any](_HEADERS)
+        if client is None:
+            kept_home = headers_kept_home(self._base_url, "ANTHROPIC_CUSTOM_HEADERS", _VENDOR)
+            self._request_headers |= {header: omit for header in kept_home if header not in self._headers}
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=AnthropicError)
         self._encoder = MessagesEncoder(
             model=model,
@@ -153,6 +163,9 @@ class AnthropicProvider(Adapter):
         names = DIALECT.names_back(request.tools)
         return decode_message(answer.json, self._failures, names, request_id=answer.request_id)
 
+    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_usage(answer.get("usage"))
+
     def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
 
@@ -161,11 +174,13 @@ class AnthropicProvider(Adapter):
             api_key=self._api_key,
             base_url=self._base_url,
             default_headers=self._headers,
+            http_client=_HttpClient(),
         )
 
-    async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:
+    async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - it is said in the body
         client = self._given_client or self._clients.get()
-        options: RequestOptions = {"headers": _JSON, "max_retries": 0}  # the loop retries
+        # The loop retries, and a redirect would take key and prompt elsewhere.
+        options: RequestOptions = {"headers": self._request_headers, "max_retries": 0, "follow_redirects": False}
         if timeout is not None:
             options["timeout"] = timeout
         response = await client.post(
@@ -173,7 +188,7 @@ class AnthropicProvider(Adapter):
             cast_to=httpx2.Response,
             content=body,
             options=options,
-            stream=streams,
+            stream=True,
             stream_cls=AsyncStream[object],
         )
         return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
@@ -188,18 +203,6 @@ class AnthropicProvider(Adapter):
             url_advice="check base_url, which must not end in /v1",
             secrets=(self._api_key, *self._secrets),
         )
-
-
-def _key_for(base_url: str, name: str) -> str:
-    if is_loopback(base_url):
-        return "none"
-    if key := os.environ.get("ANTHROPIC_API_KEY"):
-        return key
-    raise ProviderAuthError(
-        name,
-        f"no key for {without_credentials(base_url)}: set the environment variable ANTHROPIC_API_KEY, or pass api_key; "
-        "for other credentials pass a client of your own",
-    )
 
 
 def _takes_temperature(base_url: str, headers: Mapping[str, str] | None) -> bool:

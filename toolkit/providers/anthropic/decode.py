@@ -95,6 +95,11 @@ class StreamDecoder:
         self._reply = _Reply(names)
         self._is_complete = False
 
+    @property
+    def usage(self) -> Usage:
+        """What the answer has cost, as far as it says."""
+        return decode_usage(self._reply.usage)
+
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what an event tells.
 
@@ -183,12 +188,12 @@ class _Reply:
         self._calls = 0
         self._has_text = False
         self._told: dict[str, Any] = {}
-        self._usage: dict[str, Any] = {}
+        self.usage: dict[str, Any] = {}
 
     def learn(self, told: Mapping[str, Any]) -> None:
         """Take in what is told beside the blocks; the later word counts."""
         self._told |= {name: value for name, value in told.items() if value is not None}
-        self._usage |= {name: value for name, value in as_mapping(told.get("usage")).items() if value is not None}
+        self.usage |= {name: value for name, value in as_mapping(told.get("usage")).items() if value is not None}
 
     def begin(self, index: int | str | None, began: Mapping[str, Any]) -> Iterator[StreamEvent]:
         block = self._blocks[index] = _Block(began, self._calls)
@@ -241,7 +246,7 @@ class _Reply:
         blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_half_said]
         content = self._content_of(blocks)
         told = {name: self._told[name] for name in _TOLD if self._told.get(name)}
-        told |= {name: self._usage[name] for name in ("service_tier", "server_tool_use") if self._usage.get(name)}
+        told |= {name: self.usage[name] for name in ("service_tier", "server_tool_use") if self.usage.get(name)}
         if citations := [citation for block in self._blocks.values() for citation in block.citations]:
             told["citations"] = citations
         if reason in ("model_context_window_exceeded", *PAUSED):
@@ -251,7 +256,7 @@ class _Reply:
             content.append(ReasoningBlock(encrypted=sealed(PROVIDER, {"container": container})))
         return ChatResponse(
             message=AssistantMessage(content),
-            usage=decode_usage(self._usage),
+            usage=decode_usage(self.usage),
             stop_reason=stop_reason,
             model=as_text(self._told.get("model")),
             request_id=request_id or as_text(self._told.get("id")) or None,

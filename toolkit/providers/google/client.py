@@ -21,12 +21,14 @@ from google.genai import Client
 from google.genai.types import GenerateContentConfig, HttpOptions
 from pydantic_core import from_json
 
-from toolkit.chat import ChatRequest, ChatResponse
+from toolkit.chat import ChatRequest, ChatResponse, Usage
 from toolkit.errors import ConfigurationError, ProviderAuthError
+from toolkit.http_replies import ACCEPTED_ENCODINGS, MOST_ERROR_BYTES, BoundedClient, origin_of, read_bounded
 from toolkit.providers.adapter import Adapter, Decoder
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_key, is_loopback
+from toolkit.providers.connection import Answer, ClientOfLoop, Exchange
+from toolkit.providers.credentials import checked_key, is_home, is_loopback, key_for
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.decode import StreamDecoder, decode_answer
+from toolkit.providers.google.decode import StreamDecoder, decode_answer, decode_usage
 from toolkit.providers.google.encode import DIALECT, GenerateEncoder
 from toolkit.secrets import without_credentials
 from toolkit.tools.settings import Duration
@@ -37,7 +39,8 @@ _GEMINI = ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com"
 _VERTEX = ("GOOGLE_VERTEX_BASE_URL", "https://aiplatform.googleapis.com")
 _KEY_VARIABLES = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 _VERTEX_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
-_OF_THE_DRAFT = frozenset({"content-length", "host"})
+_VENDOR = ("googleapis.com",)
+_OF_THE_DRAFT = frozenset({"accept-encoding", "content-length", "host"})
 
 
 class GoogleProvider(Adapter):
@@ -106,7 +109,18 @@ class GoogleProvider(Adapter):
                 _make_client, close=httpx2.AsyncClient.aclose, is_closed=lambda client: client.is_closed
             ),
         )
-        key = api_key if self._is_vertex else api_key or _key_for(self._base_url, name)
+        self._is_address_given = base_url is not None
+        if self._is_vertex:
+            self._check_home(has_credentials=bool(api_key or credentials))
+            key = api_key
+        else:
+            key = api_key or key_for(
+                self._base_url,
+                name=name,
+                variables=_KEY_VARIABLES,
+                hosts=_VENDOR,
+                advice="; for Vertex AI pass vertexai=True",
+            )
         self._api_key = None if key is None else checked_key(key, name)
         self._given_client = http_client
         self._encoder = GenerateEncoder(model=model, defaults=options or {})
@@ -138,6 +152,9 @@ class GoogleProvider(Adapter):
         names = DIALECT.names_back(request.tools)
         return decode_answer(answer.json, self._failures, names, request_id=answer.request_id)
 
+    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_usage(answer.get("usageMetadata"))
+
     def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
 
@@ -155,6 +172,7 @@ class GoogleProvider(Adapter):
                     model=self.model, contents="-", config=config
                 )
         except _DraftedError as drafted:
+            self._check_address(str(drafted.request.url))
             return drafted.request
         except ValueError as error:
             raise ConfigurationError(f"Google's SDK refuses the settings of the request: {error}") from error
@@ -163,6 +181,24 @@ class GoogleProvider(Adapter):
         except (google.auth.exceptions.GoogleAuthError, RuntimeError) as error:
             raise ProviderAuthError(self.name, f"no token of Google Cloud: {error}") from error
         raise AssertionError("the SDK sent no request")
+
+    def _check_home(self, *, has_credentials: bool) -> None:
+        """Refuse to send what this machine knows of Google Cloud to somebody else."""
+        if not (has_credentials or is_loopback(self._base_url) or is_home(self._base_url, _VENDOR)):
+            raise ProviderAuthError(
+                self.name,
+                f"no credentials for {without_credentials(self._base_url)}: those of this machine go to Google alone; "
+                "pass credentials or api_key",
+            )
+
+    def _check_address(self, url: str) -> None:
+        """Refuse a request whose options lead elsewhere: what holds the options may not be what holds the key."""
+        is_given = self._is_address_given
+        if not (origin_of(url) == origin_of(self._base_url) if is_given else is_home(url, _VENDOR)):
+            raise ConfigurationError(
+                "the options of the request change where it goes: leave http_options.base_url out, and pass base_url "
+                "to the provider"
+            )
 
     def _exchange(self, draft: httpx2.Request) -> Exchange:
         return Exchange(send=partial(self._send, draft), failures=self._failures, raised=httpx2.HTTPError)
@@ -175,15 +211,13 @@ class GoogleProvider(Adapter):
             url = url.replace(":generateContent", ":streamGenerateContent?alt=sse")
         client = self._given_client or self._clients.get()
         headers = {name: value for name, value in draft.headers.items() if name not in _OF_THE_DRAFT}
+        headers["accept-encoding"] = ACCEPTED_ENCODINGS
         request = client.build_request("POST", url, content=body, headers=headers, timeout=timeout)
-        response = await client.send(request, stream=streams)
+        response = await client.send(request, stream=True, follow_redirects=False)
         if response.is_success:
             return response
-        try:
-            await response.aread()
-        finally:
-            await response.aclose()
-        raise self._failures().refused(response.status_code, response.headers, _body_of(response))
+        content = await read_bounded(response, most_bytes=MOST_ERROR_BYTES, is_cut=True)
+        raise self._failures().refused(response.status_code, response.headers, _body_of(content))
 
     def _failures(self) -> Failures:
         return Failures(
@@ -215,7 +249,7 @@ class _Stop(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
 
 def _make_client() -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(follow_redirects=True, timeout=None)
+    return BoundedClient(timeout=None)
 
 
 def _settings_of(draft: httpx2.Request) -> Mapping[str, Any]:
@@ -223,24 +257,11 @@ def _settings_of(draft: httpx2.Request) -> Mapping[str, Any]:
     return {name: value for name, value in settings.items() if name != "contents"}
 
 
-def _body_of(response: httpx2.Response) -> object:
+def _body_of(content: bytes) -> object:
     try:
-        return from_json(response.content)
+        return from_json(content)
     except ValueError:
-        return response.text
-
-
-def _key_for(base_url: str, name: str) -> str:
-    if is_loopback(base_url):
-        return "none"
-    for variable in _KEY_VARIABLES:
-        if key := os.environ.get(variable):
-            return key
-    raise ProviderAuthError(
-        name,
-        f"no key for {without_credentials(base_url)}: set the environment variable GEMINI_API_KEY, or pass api_key; "
-        "for Vertex AI pass vertexai=True",
-    )
+        return content.decode("utf-8", "replace")
 
 
 def _asks_for_vertex() -> bool:

@@ -104,6 +104,11 @@ class StreamDecoder:
         self._request_id = request_id
         self._reply = _Reply(failures, names, request_id)
 
+    @property
+    def usage(self) -> Usage:
+        """What the answer has cost, as far as it says."""
+        return decode_usage(self._reply.answer.get("usageMetadata"))
+
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what is new in a piece.
 
@@ -145,7 +150,7 @@ class _Reply:
         self._failures = failures
         self._names = names
         self._request_id = request_id
-        self._answer: dict[str, Any] = {}
+        self.answer: dict[str, Any] = {}
         self._content: list[AssistantContent] = []
         self._spoken: list[str] = []
         self._is_thought = False
@@ -155,7 +160,7 @@ class _Reply:
     def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         if error := piece.get("error"):
             raise self._failures().reported(error, request_id=self._request_id)
-        self._answer |= {name: value for name, value in piece.items() if name != "candidates" and value is not None}
+        self.answer |= {name: value for name, value in piece.items() if name != "candidates" and value is not None}
         candidates = as_items(piece.get("candidates"))
         if not candidates:
             self._complain_of_a_block(as_mapping(piece.get("promptFeedback")))
@@ -183,10 +188,10 @@ class _Reply:
             told["finishReason"], stop_reason = reason, "max_tokens" if self._calls else "end_turn"
         return ChatResponse(
             message=AssistantMessage(self._content),
-            usage=decode_usage(self._answer.get("usageMetadata")),
+            usage=decode_usage(self.answer.get("usageMetadata")),
             stop_reason="tool_use" if self._calls and stop_reason == "end_turn" else stop_reason,
-            model=as_text(self._answer.get("modelVersion")),
-            request_id=self._request_id or as_text(self._answer.get("responseId")) or None,
+            model=as_text(self.answer.get("modelVersion")),
+            request_id=self._request_id or as_text(self.answer.get("responseId")) or None,
             metadata=told,
             unanswered=self._unanswered(),
         )

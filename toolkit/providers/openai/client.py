@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote
 
 import httpx2
-from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, OpenAIError, RequestOptions
+from openai import (
+    AsyncAzureOpenAI,
+    AsyncOpenAI,
+    AsyncStream,
+    DefaultAsyncHttpxClient,
+    OpenAIError,
+    RequestOptions,
+    omit,
+)
 
 from toolkit.errors import ProviderAuthError
+from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
 from toolkit.providers.adapter import Adapter
-from toolkit.providers.connection import ClientOfLoop, Exchange, checked_key, is_loopback, is_of
+from toolkit.providers.connection import ClientOfLoop, Exchange
+from toolkit.providers.credentials import checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
 from toolkit.tools.settings import Duration
@@ -24,7 +34,12 @@ ApiKey = str | Callable[[], Awaitable[str]]
 
 _DEFAULT_URL = "https://api.openai.com/v1"
 _OWN_HOSTS = ("openai.com", "azure.com")
-_JSON = {"content-type": "application/json"}
+_VENDOR = ("openai.com",)
+_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
+
+
+class _HttpClient(BoundedClient, DefaultAsyncHttpxClient):
+    """The SDK's, with bounds."""
 
 
 class OpenAIClient(Adapter):
@@ -55,10 +70,20 @@ class OpenAIClient(Adapter):
             headers=headers,
             clients=ClientOfLoop(self._make_client, close=AsyncOpenAI.close, is_closed=AsyncOpenAI.is_closed),
         )
-        key = api_key or _key_for(self._base_url, name)
+        key = api_key or key_for(
+            self._base_url,
+            name=name,
+            variables=["OPENAI_API_KEY"],
+            hosts=_VENDOR,
+            advice=" (any text, for a server that asks for none)",
+        )
         self._api_key = key if callable(key) else checked_key(key, name)
         self._is_own = is_of(self._base_url, *_OWN_HOSTS)
         self._given_client = client
+        self._request_headers = dict[str, Any](_HEADERS)
+        if client is None:
+            kept_home = headers_kept_home(self._base_url, "OPENAI_CUSTOM_HEADERS", _VENDOR)
+            self._request_headers |= {header: omit for header in kept_home if header not in self._headers}
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=OpenAIError)
 
     def _make_client(self) -> AsyncOpenAI:
@@ -66,6 +91,7 @@ class OpenAIClient(Adapter):
             api_key=self._api_key if isinstance(self._api_key, str) else self._asked_key,
             base_url=self._base_url,
             default_headers=self._headers,
+            http_client=_HttpClient(),
         )
 
     async def _asked_key(self) -> str:
@@ -77,12 +103,13 @@ class OpenAIClient(Adapter):
     def _client(self) -> AsyncOpenAI:
         return self._given_client or self._clients.get()
 
-    async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:
+    async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - it is said in the body
         client = self._client()
         path = self._path
         if isinstance(client, AsyncAzureOpenAI) and "/deployments" not in client.base_url.path:
             path = self._azure_path(path)
-        options: RequestOptions = {"headers": _JSON, "max_retries": 0}  # the loop retries
+        # The loop retries, and a redirect would take key and prompt elsewhere.
+        options: RequestOptions = {"headers": self._request_headers, "max_retries": 0, "follow_redirects": False}
         if timeout is not None:
             options["timeout"] = timeout
         response = await client.post(
@@ -90,7 +117,7 @@ class OpenAIClient(Adapter):
             cast_to=httpx2.Response,
             content=body,
             options=options,
-            stream=streams,
+            stream=True,
             stream_cls=AsyncStream[object],
         )
         return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
@@ -110,15 +137,3 @@ class OpenAIClient(Adapter):
             url_advice="check base_url, which mostly ends in /v1",
             secrets=(key, *self._secrets),
         )
-
-
-def _key_for(base_url: str, name: str) -> str:
-    if is_loopback(base_url):
-        return "none"
-    if key := os.environ.get("OPENAI_API_KEY"):
-        return key
-    raise ProviderAuthError(
-        name,
-        f"no key for {without_credentials(base_url)}: set the environment variable OPENAI_API_KEY, or pass api_key "
-        "(any text, for a server that asks for none)",
-    )

@@ -31,7 +31,7 @@ from toolkit.chat import (
 )
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
-from toolkit.providers.json_values import as_bytes, as_count, as_items, as_key, as_mapping, as_text
+from toolkit.providers.json_values import as_amount, as_bytes, as_count, as_items, as_key, as_mapping, as_text
 from toolkit.providers.openai.chat.encode import PROVIDER, Reading
 
 __all__ = ["StreamDecoder", "decode_completion", "decode_usage"]
@@ -104,6 +104,11 @@ class StreamDecoder:
         self._choice: Mapping[str, Any] = {}
         self._answer: dict[str, Any] = {}
 
+    @property
+    def usage(self) -> Usage:
+        """What the answer has cost, as far as it says."""
+        return decode_usage(self._answer.get("usage"))
+
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what is new in a piece, the JSON of a chat completion chunk.
 
@@ -146,7 +151,7 @@ def decode_usage(usage: object) -> Usage:
         reasoning_tokens=as_count(completion.get("reasoning_tokens")),
         cache_read_tokens=as_count(told.get("prompt_cache_hit_tokens")) if cached is None else cached,
         cache_write_tokens=as_count(prompt.get("cache_write_tokens")),
-        cost=float(cost) if isinstance(cost, (int, float)) else None,
+        cost=as_amount(cost),
     )
 
 

@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from openai import AsyncOpenAI
 
-from toolkit.chat import ChatRequest, ChatResponse
+from toolkit.chat import ChatRequest, ChatResponse, Usage
 from toolkit.providers.adapter import Decoder
 from toolkit.providers.connection import Answer, Exchange
-from toolkit.providers.openai.chat.decode import StreamDecoder, decode_completion
+from toolkit.providers.openai.chat.decode import StreamDecoder, decode_completion, decode_usage
 from toolkit.providers.openai.chat.encode import ChatEncoder
 from toolkit.providers.openai.client import ApiKey, OpenAIClient
 from toolkit.tools.settings import Duration, check_setting
@@ -88,6 +88,9 @@ class OpenAIProvider(OpenAIClient):
     def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
         reading = self._encoder.reading_of(request)
         return decode_completion(answer.json, self._failures, reading, request_id=answer.request_id)
+
+    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_usage(answer.get("usage"))
 
     def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         return StreamDecoder(self._failures, self._encoder.reading_of(request), request_id=request_id)

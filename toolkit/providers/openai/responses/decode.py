@@ -122,6 +122,12 @@ class StreamDecoder:
         self._items: list[tuple[int, Mapping[str, Any]]] = []
         self._calls: dict[int | str | None, _Call] = {}
         self._response: ChatResponse | None = None
+        self._ended: Mapping[str, Any] = {}
+
+    @property
+    def usage(self) -> Usage:
+        """What the answer has cost, as far as it says."""
+        return decode_usage(self._ended.get("usage"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what an event tells.
@@ -185,6 +191,7 @@ class StreamDecoder:
                 yield from self._more_of_call(event, as_text(item.get("arguments")))
 
     def _end(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
+        self._ended = answer
         output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
         whole: dict[str, Any] = {**answer, "output": output}
         if is_cut:

@@ -8,11 +8,11 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
-from toolkit.chat import ChatRequest, ChatResponse
+from toolkit.chat import ChatRequest, ChatResponse, Usage
 from toolkit.providers.adapter import Decoder
 from toolkit.providers.connection import Answer, Exchange
 from toolkit.providers.openai.client import ApiKey, OpenAIClient
-from toolkit.providers.openai.responses.decode import StreamDecoder, decode_response
+from toolkit.providers.openai.responses.decode import StreamDecoder, decode_response, decode_usage
 from toolkit.providers.openai.responses.encode import DIALECT, ResponsesEncoder
 from toolkit.tools.settings import Duration
 
@@ -76,6 +76,9 @@ class OpenAIResponsesProvider(OpenAIClient):
     def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
         names = DIALECT.names_back(request.tools)
         return decode_response(answer.json, self._failures, names, request_id=answer.request_id)
+
+    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_usage(answer.get("usage"))
 
     def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)

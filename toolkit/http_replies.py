@@ -1,0 +1,233 @@
+"""Replies over HTTP that can't take the process: bounded in bytes, packed in one way, and from where they were asked.
+
+For whoever reads from servers: providers, MCP, OpenAPI. A few bytes can unpack to gigabytes, a reply may have no end,
+and a redirect sends what is in a request to a host that nobody has named.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+
+__all__ = [
+    "ACCEPTED_ENCODINGS",
+    "MOST_ERROR_BYTES",
+    "MOST_REPLY_BYTES",
+    "BoundedBody",
+    "BoundedClient",
+    "ReplyTooLargeError",
+    "check_json_parts",
+    "closed_with",
+    "origin_of",
+    "read_bounded",
+]
+
+ACCEPTED_ENCODINGS = "gzip, deflate"
+"""What a request says that it accepts: the ways of packing that are unpacked in bounded steps."""
+
+MOST_REPLY_BYTES = 64 * 2**20
+"""Of a reply, as it was sent and unpacked: more than the largest image that a model draws."""
+
+MOST_ERROR_BYTES = 256 * 2**10
+"""Of the body of a refusal; the rest is not read."""
+
+_MOST_JSON_PARTS = 4_000_000  # as objects they take a few hundred megabytes
+_LARGE_JSON = 2**20
+_STEP = 2**16
+_WINDOW_BITS = {
+    "gzip": (zlib.MAX_WBITS | 16,),
+    "x-gzip": (zlib.MAX_WBITS | 16,),
+    "deflate": (zlib.MAX_WBITS, -zlib.MAX_WBITS),
+}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class ReplyTooLargeError(ValueError):
+    """A reply that is larger than it may be; it was not read further."""
+
+
+class BoundedBody:
+    """The unpacked bytes of a response whose body has not been read; iterate it once, within `closed_with`.
+
+    Args:
+        response: From a request that was sent with ``stream=True``.
+        most_bytes: How many may come, packed and unpacked.
+
+    Raises:
+        ReplyTooLargeError: While it is iterated: more came.
+        ValueError: While it is iterated: it is packed in a way that was not asked for, or not as it says.
+    """
+
+    def __init__(self, response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES) -> None:
+        self.raw: AsyncIterator[bytes] = response.aiter_raw()
+        self._most_bytes = most_bytes
+        self._received = self._given = 0
+        self._unpack = _unpacker_of(response)
+        self._pieces: Iterator[bytes] = iter(())
+
+    def __aiter__(self) -> BoundedBody:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while True:
+            piece = next(self._pieces, None)
+            if piece is not None:
+                self._given += len(piece)
+                self._check(self._given)
+                return piece
+            packed = await anext(self.raw)
+            self._received += len(packed)
+            self._check(self._received)
+            self._pieces = self._unpack(packed)
+
+    def _check(self, size: int) -> None:
+        if size > self._most_bytes:
+            raise ReplyTooLargeError(f"the reply is larger than {self._most_bytes} bytes and was not read further")
+
+
+class BoundedClient(httpx2.AsyncClient):
+    """A client that follows no redirect and reads no more of a refusal than `MOST_ERROR_BYTES`.
+
+    A successful response to a request that was sent with ``stream=True`` is for `BoundedBody` to read.
+    """
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
+        """Send a request.
+
+        Raises:
+            ReplyTooLargeError: The whole body was asked for, and is larger than `MOST_REPLY_BYTES`.
+        """
+        options["follow_redirects"] = False
+        request.headers["accept-encoding"] = ACCEPTED_ENCODINGS
+        response = await super().send(request, stream=True, **options)
+        if response.is_success:
+            return response if stream else _with_body(response, await read_bounded(response))
+        content = b""
+        with suppress(ValueError):  # what can't be unpacked tells nothing
+            content = await read_bounded(response, most_bytes=MOST_ERROR_BYTES, is_cut=True)
+        return _with_body(response, content)
+
+
+async def read_bounded(response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES, is_cut: bool = False) -> bytes:
+    """Return the unpacked body of a response, and close it.
+
+    Args:
+        response: From a request that was sent with ``stream=True``.
+        most_bytes: How many may come.
+        is_cut: Whether what is more is left unread, in place of the error.
+
+    Raises:
+        ReplyTooLargeError: More came.
+        ValueError: It is packed in a way that was not asked for, or not as it says.
+    """
+    if response.is_stream_consumed:
+        return response.content
+    content = bytearray()
+    async with closed_with(response, most_bytes=most_bytes) as pieces:
+        try:
+            async for piece in pieces:
+                content += piece
+        except ReplyTooLargeError:
+            if not is_cut:
+                raise
+    return bytes(content)
+
+
+@asynccontextmanager
+async def closed_with(response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES) -> AsyncGenerator[BoundedBody]:
+    """Give the pieces of a response; the connection and every generator between are closed at the end."""
+    raw: AsyncIterator[bytes] | None = None
+    try:
+        body = BoundedBody(response, most_bytes=most_bytes)
+        raw = body.raw
+        yield body
+    finally:
+        with anyio.CancelScope(shield=True):
+            await response.aclose()
+            # Generators of the HTTP client are still suspended inside one another, and nothing but an error from
+            # the closed connection, after what it has received already, ends them all; trio warns of those that are
+            # left to the garbage collector.
+            with suppress(Exception):
+                while raw is not None:
+                    await anext(raw)
+
+
+def check_json_parts(text: bytes) -> None:
+    """Refuse JSON that is small as text and large as objects, such as a million empty lists, before it is read.
+
+    Raises:
+        ReplyTooLargeError: It has too many parts.
+    """
+    if len(text) > _LARGE_JSON and text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_JSON_PARTS:
+        raise ReplyTooLargeError(f"the reply has more than {_MOST_JSON_PARTS} parts and was not read")
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Return scheme, host and port of a URL, as two of them are compared.
+
+    Raises:
+        ValueError: It is no URL.
+    """
+    parts = urlsplit(url)
+    scheme = parts.scheme.lower()
+    return scheme, (parts.hostname or "").rstrip("."), parts.port or _DEFAULT_PORTS.get(scheme)
+
+
+def _with_body(response: httpx2.Response, content: bytes) -> httpx2.Response:
+    """Return a response that has been read: the same, with a body that is unpacked."""
+    headers = response.headers.copy()
+    for name in ("content-encoding", "content-length", "transfer-encoding"):
+        headers.pop(name, None)
+    return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
+
+
+def _unpacker_of(response: httpx2.Response) -> Callable[[bytes], Iterator[bytes]]:
+    codings = [coding.strip().lower() for coding in response.headers.get("content-encoding", "").split(",")]
+    codings = [coding for coding in codings if coding not in ("", "identity")]
+    if not codings:
+        return _as_it_is
+    if len(codings) > 1 or codings[0] not in _WINDOW_BITS:
+        raise ValueError(f"the reply is packed as {', '.join(codings)[:100]}, which was not asked for")
+    return _Inflater(codings[0])
+
+
+def _as_it_is(packed: bytes) -> Iterator[bytes]:
+    return iter((packed,))
+
+
+class _Inflater:
+    """Unpacks in steps of 64 kB."""
+
+    def __init__(self, coding: str) -> None:
+        self._coding = coding
+        first, *self._others = _WINDOW_BITS[coding]
+        self._inflate = zlib.decompressobj(first)
+        self._is_ended = False
+
+    def __call__(self, packed: bytes) -> Iterator[bytes]:
+        if self._is_ended:  # what follows the end is nothing of the reply
+            return
+        try:
+            yield from self._unpacked(packed)
+        except zlib.error as error:
+            if not self._others:
+                raise ValueError(f"the reply is not packed as {self._coding}, as it says") from error
+            self._inflate = zlib.decompressobj(self._others.pop())
+            yield from self(packed)
+        self._others = []
+        self._is_ended = self._inflate.eof
+
+    def _unpacked(self, packed: bytes) -> Iterator[bytes]:
+        while packed and not self._inflate.eof:
+            piece = self._inflate.decompress(packed, _STEP)
+            packed = self._inflate.unconsumed_tail
+            if piece:
+                yield piece
+        while not self._inflate.eof and (piece := self._inflate.decompress(b"", _STEP)):
+            yield piece
