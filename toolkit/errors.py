@@ -354,7 +354,7 @@ class ProviderError(ToolkitError):
 
     Attributes:
         messages: The transcript as far as it came, when a loop was running; valid, each call with its result.
-        usage: What was spent, as far as the provider told: by the request that failed, and in a loop by all its requests.
+        usage: What was spent, as far as the provider told: by the request that failed, and in a loop by all of them.
     """
 
     _usually_retryable = False

@@ -201,8 +201,9 @@ class Driver(Generic[Ctx, Out]):
         """Close the transcript, and hang it on the error where that can carry one."""
         self.state.failed()
         if isinstance(error, (LoopError, ProviderError)):
-            spent = None if error.messages else error.usage  # by the request itself, where no loop has told
-            error.usage = self.state.usage if spent is None else self.state.usage + spent
+            if error.usage is not None and not error.messages:  # by the request itself, as its provider told
+                self.state.spent(error.usage)
+            error.usage = self.state.usage
             error.messages = tuple(self.state.messages)
 
     def failure(self, error: Exception) -> Failed:
