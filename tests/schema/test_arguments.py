@@ -128,7 +128,7 @@ Call it again, for example with: {"query": "cats", "pet": {"name": "..."}}""",
         sent='{"query": "cats", "within": {"first": 2, "last": 1}}',
         says="""\
 The arguments have 1 problem:
-- within: got an object with "first", "last". First must not be after last.
+- within: got an object with "first", "last". first must not be after last.
 Call it again, for example with: {"query": "cats", "within": {"first": 1, "last": 1}}""",
     ),
     Case(
@@ -155,7 +155,7 @@ The arguments have 2 problems:
 - login.usr: unknown. Did you mean "user"?
 - login.age: unknown. Leave it out.
 Accepted in login: "user" (a string), "password" (a string (secret)).
-Call it again, for example with: {"query": "cats", "login": {"password": "**********", "user": "ada"}}""",
+Call it again, for example with: {"query": "cats", "login": {"password": "...", "user": "ada"}}""",
     ),
     Case(
         name="another name, of another type",

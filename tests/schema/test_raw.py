@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from toolkit import tool_from_schema
 from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.schema import MalformedJsonError, decode_strings, raw_arguments
 
@@ -139,3 +140,160 @@ def test_a_schema_that_is_changed_later_changes_nothing() -> None:
     schema["required"].clear()
     with pytest.raises(InvalidArgumentsError):
         parser.parse({})
+
+
+BROKEN: list[tuple[str, Any, str]] = [
+    (
+        "a limit that is no number",
+        {"properties": {"a": {"minimum": "x"}}},
+        r"\$\.properties\.a\.minimum: 'x' is not a number",
+    ),
+    (
+        "no alternative",
+        {"properties": {"a": {"anyOf": []}}},
+        r"\$\.properties\.a\.anyOf: \[\] is not a list of one or more",
+    ),
+    ("in a list", {"properties": {"a": {"items": {"type": "int"}}}}, r"\$\.properties\.a\.items\.type: 'int'"),
+    ("in an alternative", {"anyOf": [{"required": "a"}]}, r"\$\.anyOf\[0\]\.required: 'a' is not a list of strings"),
+    ("in a definition that nothing uses", {"$defs": {"A": {"minLength": -1}}}, r"\$\.\$defs\.A\.minLength: -1"),
+    (
+        "under no keyword, by a reference",
+        {
+            "properties": {"a": {"$ref": "#/components/schemas/Pet"}},
+            "components": {"schemas": {"Pet": {"maximum": []}}},
+        },
+        r"\$\.components\.schemas\.Pet\.maximum",
+    ),
+    (
+        "a reference behind a reference",
+        {"properties": {"a": {"$ref": "#/x/A"}}, "x": {"A": {"$ref": "#/components/schemas/Pet"}}},
+        r"'#/components/schemas/Pet', which is not in it",
+    ),
+    (
+        "a dependency of draft 7",
+        {"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"a": {"$ref": "#/nothing"}}},
+        "not in it",
+    ),
+    (
+        "a pattern that is none",
+        {"properties": {"a": {"pattern": "("}}},
+        r"\$\.properties\.a\.pattern: '\(' can't be read",
+    ),
+    ("a name pattern that is none", {"patternProperties": {"[": {}}}, "patternProperties: '\\[' can't be read"),
+    ("draft 3", {"$schema": "http://json-schema.org/draft-03/schema#"}, "draft 3"),
+    ("a required that is true", {"properties": {"a": {"required": True}}}, r"\$\.properties\.a\.required: True"),
+]
+
+
+@pytest.mark.parametrize(("schema", "reason"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN])
+def test_what_is_broken_in_a_schema_is_named_with_its_place_when_the_tool_is_made(schema: Any, reason: str) -> None:
+    with pytest.raises(SchemaError, match=reason) as refused:
+        tool_from_schema("walk", "Walk.", schema, lambda arguments: None)
+    assert str(refused.value).startswith("tool 'walk': ")
+
+
+REFERENCES: list[tuple[str, Any]] = [
+    ("a place", {"$ref": "#/$defs/Name"}),
+    ("an anchor", {"$ref": "#name"}),
+    ("an id", {"$ref": "name.json"}),
+    ("an id with its base", {"$ref": "https://example.com/schemas/name.json"}),
+    ("a place under an id", {"$ref": "name.json#/$defs/Inner"}),
+    ("a dynamic anchor", {"$dynamicRef": "#dynamic"}),
+    ("a place that is escaped", {"$ref": "#/$defs/a~1b%20c"}),
+    ("a reference to a reference", {"$ref": "#/$defs/Again"}),
+    ("a reference with words beside it", {"$ref": "#/$defs/Name", "description": "The name."}),
+]
+
+
+@pytest.mark.parametrize(("reference"), [case[1] for case in REFERENCES], ids=[case[0] for case in REFERENCES])
+def test_each_kind_of_reference_within_the_document_is_followed(reference: dict[str, Any]) -> None:
+    short = {"type": "string", "maxLength": 3, "writeOnly": True}
+    schema = {
+        "$id": "https://example.com/schemas/root.json",
+        "type": "object",
+        "properties": {"name": reference},
+        "$defs": {
+            "Name": {**short, "$anchor": "name"},
+            "ById": {**short, "$id": "name.json", "$defs": {"Inner": short}},
+            "Dynamic": {**short, "$dynamicAnchor": "dynamic"},
+            "a/b c": short,
+            "Again": {"$ref": "#/$defs/Name"},
+        },
+    }
+    parser = raw_arguments(schema, subject="walk")
+    assert parser.parse({"name": "ada"}) == {"name": "ada"}
+    with pytest.raises(InvalidArgumentsError, match="at most 3 characters") as refused:
+        parser.parse({"name": "hunter2"})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_defaults_are_filled_in_wherever_they_surely_hold() -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "unit": {"type": "string", "default": "metric"},
+            "page": {"$ref": "#/$defs/Page"},
+            "rows": {"type": "array", "items": {"$ref": "#/$defs/Page"}},
+            "maybe": {"anyOf": [{"$ref": "#/$defs/Page"}, {"type": "null"}]},
+            "wrong": {"type": "string", "default": 5},
+            "nested": {"type": "object", "properties": {"deep": {"default": 1}}, "default": {}},
+        },
+        "allOf": [{"properties": {"extra": {"default": [1]}}}],
+        "$defs": {"Page": {"type": "object", "properties": {"size": {"type": "integer", "default": 10}}}},
+    }
+    parser = raw_arguments(schema, subject="walk")
+    sent: dict[str, Any] = {"page": {}, "rows": [{}, {"size": 2}], "maybe": {}}
+    filled = {
+        "page": {"size": 10}, "rows": [{"size": 10}, {"size": 2}], "maybe": {"size": 10}, "unit": "metric",
+        "nested": {"deep": 1}, "extra": [1],
+    }  # fmt: skip
+    assert parser.parse(sent) == filled
+    assert parser.parse_json(json.dumps(sent)) == filled
+    assert sent == {"page": {}, "rows": [{}, {"size": 2}], "maybe": {}}
+    first, second = parser.parse({}), parser.parse({})
+    first["extra"].append(2)
+    assert second["extra"] == [1]
+
+
+def test_a_default_that_would_break_a_rule_is_not_filled_in() -> None:
+    schema = {"properties": {"a": {"default": 1}, "b": {}}, "dependentRequired": {"a": ["b"]}}
+    assert raw_arguments(schema, subject="walk").parse({}) == {}
+    assert raw_arguments(schema, subject="walk").parse({"b": 2}) == {"a": 1, "b": 2}
+
+
+def test_formats_are_checked_where_that_is_asked_for() -> None:
+    schema = {"properties": {"day": {"type": "string", "format": "date"}}}
+    assert tool_from_schema("walk", "Walk.", schema, dict).parse_args({"day": "soon"}) == {"day": "soon"}
+    strict = tool_from_schema("walk", "Walk.", schema, dict, formats=True)
+    assert strict.parse_args({"day": "2026-01-31"}) == {"day": "2026-01-31"}
+    with pytest.raises(InvalidArgumentsError, match='day: got the string "2026-02-30"') as refused:
+        strict.parse_args({"day": "2026-02-30"})
+    assert 'for example with: {"day": "2026-01-31"}' in str(refused.value)
+
+
+def test_a_pattern_that_looks_ahead_or_back_is_matched_in_bounded_steps() -> None:
+    schema = {
+        "properties": {
+            "ahead": {"pattern": r"^(?=(a+)+$)(?!.*!)(a|aa)+$"},
+            "back": {"pattern": r"^(a+)+\1$"},
+            "behind": {"pattern": r"(?<=\$)\d+"},
+        }
+    }
+    parser = raw_arguments(schema, subject="walk")
+    assert parser.parse({"ahead": "a" * 2_000, "back": "aaaa", "behind": "costs $5"})
+    for wrong in ({"ahead": "a" * 2_000 + "!"}, {"back": "a" * 2_000 + "!"}, {"behind": "costs 5"}):
+        with pytest.raises(InvalidArgumentsError):
+            parser.parse(wrong)
+
+
+def test_the_nearest_of_some_alternatives_tells_what_is_wrong() -> None:
+    cat = {
+        "type": "object",
+        "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}},
+        "required": ["kind"],
+    }
+    dog = {"type": "object", "properties": {"kind": {"const": "dog"}, "bark": {"type": "string"}}, "required": ["kind"]}
+    parser = raw_arguments({"properties": {"pet": {"anyOf": [cat, dog]}}}, subject="walk")
+    with pytest.raises(InvalidArgumentsError) as refused:
+        parser.parse({"pet": {"kind": "cat", "lives": "nine"}})
+    assert '- pet.lives: got the string "nine", but it must be an integer.' in str(refused.value)

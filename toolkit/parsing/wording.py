@@ -10,7 +10,9 @@ from typing import Any
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.reply import TextFormat
+from toolkit.schema.examples import make_example
 from toolkit.schema.nodes import Nodes, is_object
+from toolkit.schema.work import TooMuchWorkError
 from toolkit.tools.repair import repair_arguments
 
 __all__ = ["Wording", "wording_of"]
@@ -56,7 +58,10 @@ def _described(tool: ToolDefinition) -> str:
 def _example(tools: Sequence[ToolDefinition]) -> ToolCall:
     """A call of the first tool that takes something."""
     tool = next((tool for tool in tools if tool.parameters.get("properties")), tools[0])
-    arguments = Nodes(tool.parameters).example(tool.parameters)
+    try:
+        arguments: Any = make_example(Nodes(tool.parameters), tool.parameters)
+    except TooMuchWorkError:
+        arguments = {}
     return ToolCall("", tool.name, json.dumps(arguments if is_object(arguments) else {}, ensure_ascii=False))
 
 

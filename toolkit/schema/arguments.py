@@ -6,23 +6,26 @@ import copy
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
-from toolkit.schema.nodes import JsonPath, Nodes, is_object
+from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import example_line, value_at
+from toolkit.schema.work import MAX_DEPTH
 
 __all__ = [
     "ArgumentsParser",
     "MalformedJsonError",
+    "check_depth",
     "check_text",
     "decode_clearly",
     "decode_json",
     "drop_nulls",
     "malformed",
+    "may_be_deep",
     "may_repeat_a_name",
 ]
 
@@ -77,6 +80,31 @@ class ArgumentsParser(Protocol):
     def is_strict_at(self, path: JsonPath) -> bool:
         """Return whether the value at a path must have its type already: the author of the field made it strict."""
         ...
+
+
+def may_be_deep(text: str) -> bool:
+    """Whether the JSON of a text may be nested more deeply than arguments may be."""
+    return len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH
+
+
+def check_depth(value: object) -> None:
+    """Refuse what is nested so deeply that what reads it later, here or elsewhere, could not.
+
+    Raises:
+        InvalidArgumentsError: It is.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [item for part in level for item in _items_of(part)]
+        if not level:
+            return
+    raise InvalidArgumentsError(f"The arguments are nested too deeply: at most {MAX_DEPTH} levels are accepted.")
+
+
+def _items_of(value: object) -> Iterable[object]:
+    if is_object(value):
+        return value.values()
+    return value if is_array(value) else ()
 
 
 def drop_nulls(value: Any, paths: Sequence[JsonPath], nodes: Nodes) -> Any | None:
@@ -137,8 +165,8 @@ def _whole(number: str) -> int:
 def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(members)
     if len(value) < len(members):
-        names = [name for name, _ in members]
-        repeated = next(name for name in names if names.count(name) > 1)
+        seen: set[str] = set()
+        repeated = next(name for name, _ in members if name in seen or seen.add(name))
         raise ValueError(f"the name {json.dumps(repeated[:80])} stands twice in one object")
     return value
 

@@ -16,8 +16,12 @@ _ANY: Node = {}
 _ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 _TELLING = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 _MAX_DEPTH = 40
+_MAX_CHOICES = 200
+_MOST_SHOWN = 50
+_MOST_SHOWN_INSIDE = 12
+_LONGEST_SHOWN = 200
 
-_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 _SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SCHEMAS = (
     "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
@@ -39,18 +43,6 @@ _FORMATS = {
     "ipv4": "an IPv4 address",
     "ipv6": "an IPv6 address",
     "password": "a string (secret)",
-}
-_EXAMPLES = {
-    "date-time": "2026-01-31T12:00:00Z",
-    "date": "2026-01-31",
-    "time": "12:00:00",
-    "duration": "PT1H",
-    "uuid": "123e4567-e89b-42d3-a456-426614174000",
-    "email": "name@example.com",
-    "uri": "https://example.com",
-    "json-string": "{}",
-    "ipv4": "192.0.2.1",
-    "ipv6": "2001:db8::1",
 }
 _WORDS = {
     "boolean": "true or false",
@@ -117,10 +109,11 @@ def types_of(value: object) -> frozenset[str]:
 class Nodes:
     """A schema whose references are followed within it, and never out of it."""
 
-    __slots__ = ("root",)
+    __slots__ = ("_secret", "root")
 
     def __init__(self, root: Node) -> None:
         self.root: Node = root
+        self._secret: dict[int, bool] | None = None
 
     def resolve(self, node: Any) -> Node:
         """Return what a node refers to, with the words beside the reference on top; any value where that is unknown."""
@@ -157,14 +150,35 @@ class Nodes:
                 return None
         return cast("object", found) if isinstance(found, (Mapping, bool)) else None
 
-    def choices(self, node: Node, _depth: int = 0) -> list[Node]:
-        """Return the alternatives of a node, or the node alone."""
-        node = self.resolve(node)
-        members: list[Any] = [*node.get("anyOf", ()), *node.get("oneOf", ())]
-        if not members or _depth > _MAX_DEPTH:
-            whole: list[Any] = node.get("allOf", [])
-            return self.choices(whole[0], _depth + 1) if len(whole) == 1 and "type" not in node else [node]
-        return [choice for member in members for choice in self.choices(member, _depth + 1)]
+    def choices(self, node: Node) -> list[Node]:
+        """Return the alternatives of a node, the first of very many, or the node alone."""
+        found: list[Node] = []
+        waiting: list[tuple[Any, int]] = [(node, 0)]
+        while waiting and len(found) < _MAX_CHOICES:
+            one, depth = waiting.pop()
+            one = self.resolve(one)
+            members: list[Any] = [*one.get("anyOf", ()), *one.get("oneOf", ())]
+            if not members and len(one.get("allOf", ())) == 1 and "type" not in one:
+                members = one["allOf"]
+            if members and depth < _MAX_DEPTH:
+                waiting += [(member, depth + 1) for member in reversed(members[:_MAX_CHOICES])]
+            else:
+                found.append(one)
+        return found
+
+    def that_hold(self, node: Node, value: object) -> list[Node]:
+        """Return the schemas that surely hold for a value: the node, its parts, the one alternative of its type."""
+        found: list[Node] = []
+        waiting: list[Any] = [node]
+        while waiting and len(found) < _MAX_CHOICES:
+            one = self.resolve(waiting.pop())
+            found.append(one)
+            waiting += one.get("allOf", ())
+            members: list[Any] = one.get("anyOf", one.get("oneOf", []))
+            fitting = [member for member in members if types_of(value) & self.types(member)]
+            if len(fitting) == 1:
+                waiting.append(fitting[0])
+        return found
 
     def inside(self, node: Node, key: str | int) -> list[Node]:
         """Return what may stand under a key, or at an index, of values of a node."""
@@ -219,16 +233,61 @@ class Nodes:
             waiting.extend(subschemas(node))
         return False
 
-    def is_secret(self, node: Node, _seen: frozenset[str] = frozenset()) -> bool:
+    def is_secret(self, node: Node) -> bool:
         """Whether a value of this node must not be shown, or holds one that must not."""
+        if self._secret is None:
+            self._secret = self._find_secrets()
+        if not self._secret:
+            return False
+        if (known := self._secret.get(id(node))) is not None:
+            return known
+        # A node that was put together here, of some of the schema.
         reference = node.get("$ref")
-        if isinstance(reference, str):
-            if reference in _seen:
-                return False
-            _seen |= {reference}
-            if self.is_secret(self.target(reference), _seen):
-                return True
-        return node.get("writeOnly") is True or any(self.is_secret(part, _seen) for part in subschemas(node))
+        return (
+            node.get("writeOnly") is True
+            or (isinstance(reference, str) and self._secret.get(id(self.target(reference)), False))
+            or any(self.is_secret(part) for part in subschemas(node))
+        )
+
+    def _find_secrets(self) -> dict[int, bool]:
+        """Return, by the id of each part, whether it is secret or holds what is; nothing where none is."""
+        holders: dict[int, list[int]] = {}
+        secret: list[int] = []
+        waiting: list[Node] = [self.root]
+        while waiting:
+            node = waiting.pop()
+            if id(node) in holders:
+                continue
+            holders[id(node)] = []
+            if node.get("writeOnly") is True:
+                secret.append(id(node))
+            waiting.extend(self._parts_of(node))
+        if not secret:
+            return {}
+        waiting = [self.root]
+        seen: set[int] = set()
+        while waiting:
+            node = waiting.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            for part in self._parts_of(node):
+                holders[id(part)].append(id(node))
+                waiting.append(part)
+        found = dict.fromkeys(holders, False)
+        while secret:
+            one = secret.pop()
+            if not found[one]:
+                found[one] = True
+                secret += holders[one]
+        return found
+
+    def _parts_of(self, node: Node) -> list[Node]:
+        """Return the schemas directly inside a node, and the one that it refers to."""
+        parts = list(subschemas(node))
+        if isinstance(reference := node.get("$ref"), str) and is_object(target := self._find(reference)):
+            parts.append(target)
+        return parts
 
     def describe(self, node: Node, *, depth: int = 0) -> str:
         """Return what a node takes as a short phrase; empty for any value."""
@@ -236,6 +295,8 @@ class Nodes:
         if "" in phrases:
             return ""
         constants = [phrase for phrase in phrases if phrase[:1] in '"0123456789-']
+        if len(phrases) > _MOST_SHOWN:
+            phrases[_MOST_SHOWN:] = [f"{len(phrases) - _MOST_SHOWN} more"]
         if len(constants) > 1 and len(constants) == len(phrases):
             return "one of " + ", ".join(constants)
         return " or ".join(phrases)
@@ -265,7 +326,9 @@ class Nodes:
     def _describe_array(self, node: Node, depth: int) -> str:
         first: list[Any] = node.get("prefixItems", [])
         if first and depth < 2:
-            inside = ", ".join(self.describe(member, depth=depth + 1) or "any value" for member in first)
+            inside = ", ".join(
+                self.describe(member, depth=depth + 1) or "any value" for member in first[:_MOST_SHOWN_INSIDE]
+            ) + (", ..." if len(first) > _MOST_SHOWN_INSIDE else "")
             return f"a list of exactly {len(first)} items: {inside}"
         items = node.get("items")
         inside = self.describe(items, depth=depth + 1) if is_object(items) and depth < 2 else ""
@@ -280,56 +343,14 @@ class Nodes:
         properties: Node = node.get("properties", {})
         if not properties or depth >= 2:
             return "an object"
-        required: list[str] = node.get("required", [])
+        required: frozenset[str] = frozenset(node.get("required", ()))
         named = ", ".join(
-            f'"{name}" ({self.describe(member, depth=depth + 1) or "any value"}'
+            f'"{name[:_LONGEST_SHOWN]}" ({self.describe(member, depth=depth + 1) or "any value"}'
             f"{'' if name in required else ', optional'})"
-            for name, member in properties.items()
+            for name, member in list(properties.items())[:_MOST_SHOWN_INSIDE]
         )
-        return f"an object with {named}"
-
-    def example(self, node: Node, *, depth: int = 0) -> Any:
-        """Return a small value that a node should take; a guess where patterns or formats decide."""
-        node = self.resolve(node)
-        for key in ("default", "const"):
-            if key in node:
-                return node[key]
-        if is_array(listed := node.get("examples")) and listed:
-            return listed[0]
-        if "enum" in node:
-            return node["enum"][0]
-        choices = self.choices(node)
-        choice = next((one for one in choices if one.get("type") != "null"), choices[0])
-        if choice is not node:
-            return self.example(choice, depth=depth + 1)
-        if depth > 12:
-            return None
-        kind = node.get("type")
-        kind = kind[0] if is_array(kind) else kind
-        match cast("str | None", kind):
-            case "object":
-                properties: Node = node.get("properties", {})
-                return {
-                    name: self.example(properties.get(name, _ANY), depth=depth + 1) for name in node.get("required", [])
-                }
-            case "array":
-                first: list[Any] = node.get("prefixItems", [])
-                some = [self.example(member, depth=depth + 1) for member in first]
-                rest = (
-                    self.example(node.get("items") or _ANY, depth=depth + 1)
-                    if len(some) < node.get("minItems", 0)
-                    else None
-                )
-                return some + [rest] * (node.get("minItems", 0) - len(some))
-            case "string":
-                text = _EXAMPLES.get(str(node.get("format")), "...")
-                return text.ljust(node.get("minLength", 0), ".")[: node.get("maxLength", len(text) + 1000)]
-            case "integer" | "number":
-                return _example_number(node)
-            case "boolean":
-                return True
-            case _:
-                return None
+        more = len(properties) - _MOST_SHOWN_INSIDE
+        return f"an object with {named}" + (f" and {more} more" if more > 0 else "")
 
 
 def _type_of(value: Any) -> str:
@@ -351,12 +372,13 @@ def _type_of(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _listed(values: list[Any]) -> str:
-    shown = ", ".join(_json(value) for value in values[:50])
-    more = f" and {len(values) - 50} more" if len(values) > 50 else ""
+    shown = ", ".join(_json(value) for value in values[:_MOST_SHOWN])
+    more = f" and {len(values) - _MOST_SHOWN} more" if len(values) > _MOST_SHOWN else ""
     return shown if len(values) == 1 else f"one of {shown}{more}"
 
 
@@ -377,7 +399,8 @@ def _string_limits(node: Node) -> str:
     if length := _range(node.get("minLength"), node.get("maxLength"), "character"):
         words += f" of {length}"
     if pattern := node.get("pattern"):
-        words += f" that matches the regular expression {pattern}"
+        shown = pattern if len(pattern) <= _LONGEST_SHOWN else f"{pattern[:_LONGEST_SHOWN]}..."
+        words += f" that matches the regular expression {shown}"
     return words
 
 
@@ -397,12 +420,3 @@ def _number_limits(node: Node) -> str:
     if (step := node.get("multipleOf")) is not None:
         parts.append(f"that is a multiple of {step}")
     return (" " + " and ".join(parts)) if parts else ""
-
-
-def _example_number(node: Node) -> Any:
-    step = node.get("multipleOf", 1)
-    least = node.get("minimum", node["exclusiveMinimum"] + step if "exclusiveMinimum" in node else None)
-    if least is not None:
-        return -(-least // step) * step if node.get("multipleOf") else least
-    most = node.get("maximum", node["exclusiveMaximum"] - step if "exclusiveMaximum" in node else None)
-    return min(most // step * step if node.get("multipleOf") else most, step) if most is not None else step

@@ -9,10 +9,12 @@ import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from toolkit.dataclass import dataclass
+from toolkit.schema.examples import ATTEMPTS, make_example
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
+from toolkit.schema.work import TooMuchWorkError, WorkBudget
 
 __all__ = ["Problem", "example_line", "explain", "value_at"]
 
@@ -22,6 +24,12 @@ _LONGEST_NAME = 256
 _LONGEST_SHOWN = 80
 _EXAMPLE = "Call it again, for example with: "
 _HIDDEN = "**********"
+_LONGEST_REASON = 300
+_LONGEST_MESSAGE = 10_000
+_MOST_ACCEPTED = 60
+_MOST_COMPARED = 300
+_MOST_COPIED = 2_000
+_STEPS_TO_EXPLAIN = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +39,19 @@ class Problem:
     Args:
         path: Where, in the arguments as they came.
         kind: ``wrong`` is a value, ``missing`` and ``unknown`` are about a name.
-        reason: Why, where what the schema says doesn't tell.
+        reason: Why; told where what the schema says doesn't tell.
+        is_told: Whether the reason is told all the same.
     """
 
     path: JsonPath
     kind: Literal["wrong", "missing", "unknown"]
     reason: str = ""
+    is_told: bool = False
 
 
-def explain(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Callable[[Any], bool]) -> str:
+def explain(
+    problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Callable[[Any], bool], *, untold: int = 0
+) -> str:
     """Return one message about all problems.
 
     Args:
@@ -47,8 +59,9 @@ def explain(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Call
         value: The arguments as they came, decoded.
         nodes: What was wanted.
         accepts: Whether some arguments would do; decides which example is shown.
+        untold: How many more problems there are.
     """
-    more = len(problems) - _MAX_PROBLEMS
+    more = len(problems) + untold - _MAX_PROBLEMS
     if more > 0:
         # What is missing is told first: there is no end to names that nobody wants.
         problems = sorted(problems, key=lambda problem: problem.kind != "missing")[:_MAX_PROBLEMS]
@@ -64,18 +77,15 @@ def explain(problems: Sequence[Problem], value: Any, nodes: Nodes, accepts: Call
     example = None if more > 0 else _example(problems, meant, value, nodes, accepts)
     if example is not None:
         message += f"\n{_EXAMPLE}{example}"
-    if not nodes.is_secret(nodes.root):
-        return message
-    for secret in sorted(_secrets(value, nodes.root, nodes), key=len, reverse=True):
-        message = message.replace(secret, _HIDDEN)
-    return message
+    if nodes.is_secret(nodes.root):
+        message = _without_secrets(message, value, nodes)
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
 
 
 def example_line(nodes: Nodes, accepts: Callable[[Any], bool]) -> str:
     """Return a line with an example of what is wanted; nothing where none is found or none is needed."""
-    example = nodes.example(nodes.root)
-    text = json.dumps(example, ensure_ascii=False)
-    return f"\n{_EXAMPLE}{text}" if example and len(text) <= _MAX_EXAMPLE and accepts(example) else ""
+    example = _find_example(lambda attempt: make_example(nodes, nodes.root, attempt=attempt), accepts)
+    return f"\n{_EXAMPLE}{example}" if example is not None and example != "{}" else ""
 
 
 def value_at(value: Any, path: JsonPath) -> Any:
@@ -100,7 +110,9 @@ def _line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nodes: No
             return f"- {where}: unknown. " + ("Leave it out." if name is None else f'Did you mean "{name}"?')
         case "wrong":
             got = _shown(value_at(value, problem.path), is_secret=nodes.is_secret(node))
-            if problem.reason:
+            if problem.reason and (
+                problem.is_told or not (wanted and _schema_tells(value_at(value, problem.path), node, nodes))
+            ):
                 return f"- {where}: got {got}. {_sentence(problem.reason)}"
             return f"- {where}: got {got}, but it must be {wanted or 'something else'}."
 
@@ -109,10 +121,14 @@ def _accepted(problems: Sequence[Problem], nodes: Nodes) -> Iterator[str]:
     """Yield, for each object with an unknown name, what is accepted in it."""
     for path in dict.fromkeys(problem.path[:-1] for problem in problems if problem.kind == "unknown"):
         where = f" in {_path_text(path)}" if path else ""
-        kinds = {name: nodes.describe(nodes.at((*path, name)), depth=1) for name in _names_in(path, nodes)}
+        names = _names_in(path, nodes)
+        kinds = {name: nodes.describe(nodes.at((*path, name)), depth=1) for name in names[:_MOST_ACCEPTED]}
         listed = ", ".join(
-            f"{json.dumps(name, ensure_ascii=False)} ({kind or 'any value'})" for name, kind in kinds.items()
+            f"{json.dumps(name[:_LONGEST_NAME], ensure_ascii=False)} ({kind or 'any value'})"
+            for name, kind in kinds.items()
         )
+        if len(names) > _MOST_ACCEPTED:
+            listed += f" and {len(names) - _MOST_ACCEPTED} more"
         yield f"Accepted{where}: {listed or 'nothing'}."
 
 
@@ -135,7 +151,7 @@ def _meant(problems: Sequence[Problem], value: Any, nodes: Nodes) -> dict[JsonPa
         missing = [str(problem.path[-1]) for problem in beside if problem.kind == "missing"]
         accepted = _names_in(path, nodes)
         for each in unknown:
-            near = _nearest(str(each[-1]), missing) or _nearest(str(each[-1]), accepted)
+            near = _find_nearest(str(each[-1]), missing) or _find_nearest(str(each[-1]), accepted)
             if near is not None:
                 meant[each] = near
                 missing = [name for name in missing if name != near]
@@ -149,10 +165,32 @@ def _meant(problems: Sequence[Problem], value: Any, nodes: Nodes) -> dict[JsonPa
     return meant
 
 
-def _nearest(name: str, candidates: Sequence[str]) -> str | None:
-    folded = {candidate.casefold().replace("-", "_"): candidate for candidate in candidates}
+def _find_nearest(name: str, candidates: Sequence[str]) -> str | None:
+    folded = {
+        candidate[:_LONGEST_NAME].casefold().replace("-", "_"): candidate for candidate in candidates[:_MOST_COMPARED]
+    }
     found = get_close_matches(name[:_LONGEST_NAME].casefold().replace("-", "_"), folded, n=1, cutoff=0.6)
     return folded[found[0]] if found else None
+
+
+def _schema_tells(value: Any, node: Node, nodes: Nodes) -> bool:
+    """Whether the words about a node say why a value is refused, as far as they are about the value alone."""
+    from toolkit.schema.keywords import ASSERTIONS  # noqa: PLC0415 - no need of it without a problem
+
+    budget = WorkBudget(_STEPS_TO_EXPLAIN)
+    try:
+        return all(
+            any(
+                keyword in choice
+                and assertion.concerns(value)
+                and not assertion.holds(value, assertion.prepare(choice[keyword]), budget)
+                for keyword, assertion in ASSERTIONS.items()
+                if keyword != "format"
+            )
+            for choice in nodes.choices(node)
+        )
+    except (TooMuchWorkError, ValueError, TypeError):
+        return False
 
 
 def _path_text(path: JsonPath) -> str:
@@ -196,7 +234,9 @@ def _shown(value: Any, *, is_secret: bool) -> str:
 
 def _sentence(text: str) -> str:
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    if len(text) > _LONGEST_REASON:
+        text = f"{text[: _LONGEST_REASON - 100]} ... {text[-90:]}"
+    return text + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _example(
@@ -207,25 +247,60 @@ def _example(
     accepts: Callable[[Any], bool],
 ) -> str | None:
     """Mend what came by the schema, and return it where that makes it right."""
+    if not is_object(value):
+        return _find_example(lambda attempt: make_example(nodes, nodes.root, attempt=attempt), accepts)
+    if not _is_small(value):
+        return None
+    ordered = sorted(problems, key=lambda problem: problem.kind != "unknown")
+
+    def mend(attempt: int, *, keeps: bool) -> Any:
+        mended: Any = copy.deepcopy(value)
+        for problem in ordered:
+            mended = _mended(mended, problem, meant if keeps else {}, nodes, attempt)
+        return _with_examples_for_secrets(mended, nodes.root, nodes, attempt)
+
     # What was sent under a wrong name is kept, unless it would not do there either.
     for keeps in (True, False) if meant else (True,):
-        try:
-            mended: Any = copy.deepcopy(cast("Any", value)) if is_object(value) else nodes.example(nodes.root)
-            if is_object(value):
-                for problem in sorted(problems, key=lambda problem: problem.kind != "unknown"):
-                    mended = _mended(mended, problem, meant if keeps else {}, nodes)
-            mended = _masked(mended, nodes.root, nodes)
-            text = json.dumps(mended, ensure_ascii=False)
-            if len(text) <= _MAX_EXAMPLE and accepts(mended):
-                return text
-        except (TypeError, ValueError, RecursionError, KeyError, IndexError):
-            return None
+        found = _find_example(lambda attempt, keeps=keeps: mend(attempt, keeps=keeps), accepts)
+        if found is not None:
+            return found
     return None
 
 
-def _mended(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: Nodes) -> Any:
+def _find_example(make: Callable[[int], Any], accepts: Callable[[Any], bool]) -> str | None:
+    """Return the first of some examples that is accepted, as text."""
+    tried: set[str] = set()
+    for attempt in range(ATTEMPTS):
+        try:
+            example = make(attempt)
+            text = json.dumps(example, ensure_ascii=False)
+            if text not in tried and len(text) <= _MAX_EXAMPLE and accepts(example):
+                return text
+        except (TooMuchWorkError, TypeError, ValueError, RecursionError, KeyError, IndexError, OverflowError):
+            return None
+        tried.add(text)
+    return None
+
+
+def _is_small(value: Any) -> bool:
+    """Whether a value is so small that what is made of it could be shown as an example."""
+    count = 0
+    waiting = [value]
+    while waiting:
+        part: Any = waiting.pop()
+        count += 1
+        if count + len(waiting) > _MOST_COPIED or (isinstance(part, str) and len(part) > _MOST_COPIED):
+            return False
+        if is_object(part):
+            waiting.extend(part.values())
+        elif is_array(part):
+            waiting.extend(part)
+    return True
+
+
+def _mended(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: Nodes, attempt: int) -> Any:
     if not problem.path:
-        return nodes.example(nodes.root)
+        return make_example(nodes, nodes.root, attempt=attempt)
     key = problem.path[-1]
     container: Any = value_at(value, problem.path[:-1])
     if problem.kind == "unknown" and is_object(container):
@@ -235,34 +310,60 @@ def _mended(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: 
             container[name] = came
     elif is_object(container):
         if problem.kind == "wrong" or key not in container:
-            container[str(key)] = _right_value(problem.path, nodes)
+            container[str(key)] = _right_value(problem.path, nodes, attempt)
     elif is_array(container) and isinstance(key, int) and key < len(container):
-        container[key] = _right_value(problem.path, nodes)
+        container[key] = _right_value(problem.path, nodes, attempt)
     return value
 
 
-def _right_value(path: JsonPath, nodes: Nodes) -> Any:
+def _right_value(path: JsonPath, nodes: Nodes, attempt: int) -> Any:
     """Return an example for what was sent wrongly: a real value, because null would say nothing."""
     node = nodes.resolve(nodes.at(path))
-    return nodes.example({key: item for key, item in node.items() if key != "default" or item is not None})
+    # The default comes first, and where that is refused too, what else there may be.
+    kept = {key: item for key, item in node.items() if key != "default" or (item is not None and attempt == 0)}
+    return make_example(nodes, kept, attempt=max(0, attempt - ("default" in node)))
 
 
-def _masked(value: Any, node: Node, nodes: Nodes) -> Any:
+def _with_examples_for_secrets(value: Any, node: Node, nodes: Nodes, attempt: int) -> Any:
+    if not nodes.is_secret(node):
+        return value
     if is_object(value):
         members = value
-        return {key: _masked(item, nodes.at_key(node, key), nodes) for key, item in members.items()}
+        return {
+            key: _with_examples_for_secrets(item, nodes.at_key(node, key), nodes, attempt)
+            for key, item in members.items()
+        }
     if is_array(value):
-        items = value
-        return [_masked(item, nodes.at_key(node, index), nodes) for index, item in enumerate(items)]
-    return _HIDDEN if isinstance(value, str) and nodes.is_secret(node) else value
+        return [
+            _with_examples_for_secrets(item, nodes.at_key(node, index), nodes, attempt)
+            for index, item in enumerate(value)
+        ]
+    return value if value is None else make_example(nodes, node, attempt=attempt)
 
 
-def _secrets(value: Any, node: Node, nodes: Nodes) -> set[str]:
-    """Return the texts in the arguments that no message may show."""
-    if is_object(value):
-        members = value
-        return {text for key, item in members.items() for text in _secrets(item, nodes.at_key(node, key), nodes)}
-    if is_array(value):
-        items = value
-        return {text for index, item in enumerate(items) for text in _secrets(item, nodes.at_key(node, index), nodes)}
-    return {value} if isinstance(value, str) and len(value) > 2 and nodes.is_secret(node) else set()
+def _without_secrets(message: str, value: Any, nodes: Nodes) -> str:
+    """Strike out what of the arguments no message may show; an example with a gap in it is left out."""
+    body, mark, example = message.rpartition(f"\n{_EXAMPLE}")
+    if not mark:
+        body, example = message, ""
+    for secret in sorted(_secrets_in(value, nodes), key=len, reverse=True):
+        if secret in example:
+            mark, example = "", ""
+        body = body.replace(secret, _HIDDEN)
+    return body + mark + example
+
+
+def _secrets_in(value: Any, nodes: Nodes) -> set[str]:
+    found: set[str] = set()
+    waiting: list[tuple[Any, Node]] = [(value, nodes.root)]
+    while waiting:
+        part, node = waiting.pop()
+        if not nodes.is_secret(node):
+            continue
+        if is_object(part):
+            waiting.extend((item, nodes.at_key(node, key)) for key, item in part.items())
+        elif is_array(part):
+            waiting.extend((item, nodes.at_key(node, index)) for index, item in enumerate(part))
+        elif isinstance(part, str) and len(part) > 2:
+            found.add(part)
+    return found

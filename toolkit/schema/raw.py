@@ -1,86 +1,79 @@
 """Arguments checked against a JSON Schema that we did not derive: somebody else's, so not trusted.
 
-A schema is refused where checking with it could run away (endless references, alternatives without number) or would
-need the network. Formats are words for the model; they are not checked.
-
-The checking is `jsonschema`'s. Where `jsonschema-rs` is installed (the extra ``fast``) it lets valid arguments pass at
-once; what it refuses is checked again for the words. Patterns are matched in linear time by the engine that Pydantic
-has; those that only Python's `re` can read (they look ahead or behind, or back to a group) may backtrack without end.
+A schema is refused where it is broken, where checking with it could run away (endless references, alternatives without
+number) or would need the network. A check takes a bounded number of steps; what would take more is refused.
 """
 
 from __future__ import annotations
 
+import copy
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from pydantic_core import SchemaError as PatternError, SchemaValidator, core_schema
-
 from toolkit.errors import InvalidArgumentsError, SchemaError
-from toolkit.schema.arguments import ArgumentsParser, check_text, decode_clearly, drop_nulls, malformed
-from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, subschemas
+from toolkit.schema.arguments import (
+    ArgumentsParser,
+    check_depth,
+    check_text,
+    decode_clearly,
+    drop_nulls,
+    malformed,
+    may_be_deep,
+)
+from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
 from toolkit.schema.problems import Problem, explain
+from toolkit.schema.work import ALLOWED_STEPS, TooMuchWorkError, is_limited
 
 __all__ = ["raw_arguments"]
 
-# What Python's engine and the linear one take in different ways.
-_READ_OTHERWISE = re.compile(r"&&|--|~~|\\[<>]|\\b\{")
 _MAX_NODES = 50_000
 _MAX_DEPTH = 150
-_MAX_EXPANSION = 20_000
-_SAID_BY_THE_SCHEMA = frozenset(
-    {"type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
-     "maxLength", "pattern", "minItems", "maxItems", "uniqueItems", "anyOf", "oneOf"}
-)  # fmt: skip
-_IN_PLACE = ("allOf", "anyOf", "oneOf")
-_IN_PLACE_ONE = ("not", "if", "then", "else")
+_STEPS_FOR_EXAMPLES = 50_000
+_MAX_DEFAULTS = 1_000
 
 
-def raw_arguments(parameters: Mapping[str, Any], *, subject: str) -> ArgumentsParser:
-    """Return a parser for any JSON Schema of draft 2020-12 or 7 (2020-12 where ``$schema`` says nothing).
+def raw_arguments(parameters: Mapping[str, Any], *, subject: str, formats: bool = False) -> ArgumentsParser:
+    """Return a parser for any JSON Schema of draft 4, 6, 7, 2019-09 or 2020-12 (where ``$schema`` says nothing).
 
-    Values stay as JSON gave them, without coercion. A reference is followed within the schema, never fetched.
+    Values stay as JSON gave them, without coercion. What is left out and has a default is filled in. A reference is
+    followed within the schema, never fetched.
+
+    Args:
+        parameters: The schema.
+        subject: Whose it is, for errors.
+        formats: Whether ``format`` is checked; else it only tells the model what is wanted.
 
     Raises:
         SchemaError: The schema is broken, is not about an object, refers to elsewhere, or is too large or too deep.
     """
-    return RawArguments(parameters, subject=subject)
+    return RawArguments(parameters, subject=subject, formats=formats)
 
 
 class RawArguments:
     """Arguments as plain JSON values."""
 
-    __slots__ = ("_is_surely_valid", "_nodes", "_validator", "is_strict", "schema")
+    __slots__ = ("_checker", "_has_defaults", "_nodes", "is_strict", "schema")
 
-    def __init__(self, parameters: Mapping[str, Any], *, subject: str) -> None:
-        import jsonschema  # noqa: PLC0415 - slow to import, and most tools are functions
-        import referencing  # noqa: PLC0415
-        from jsonschema.validators import validator_for  # noqa: PLC0415
+    def __init__(self, parameters: Mapping[str, Any], *, subject: str, formats: bool = False) -> None:
+        # Most tools are functions, and need none of this.
+        from toolkit.schema.checker import Checker  # noqa: PLC0415
+        from toolkit.schema.resources import with_plain_references  # noqa: PLC0415
 
         _check_bounds(parameters, subject)
         # Its own copy: a schema that is changed later must not slip past what is checked here.
         try:
-            schema: dict[str, Any] = json.loads(json.dumps(parameters))
+            schema: dict[str, Any] = json.loads(json.dumps(parameters, allow_nan=False))
         except (TypeError, ValueError) as error:
             raise SchemaError(subject, f"its parameters are not JSON: {error}") from error
-        kind = cast("Any", validator_for)(schema, default=jsonschema.Draft202012Validator)
-        try:
-            if not _is_surely_schema(schema, kind):
-                kind.check_schema(schema)
-        except jsonschema.SchemaError as error:
-            raise SchemaError(
-                subject, f"its parameters are no JSON Schema, at {error.json_path}: {error.message}"
-            ) from error
+        self._checker = Checker(schema, subject=subject, formats=formats)
         if schema.get("type", "object") != "object":
             raise SchemaError(subject, f"its parameters must be of type object, not {schema['type']!r}")
-        _check_references(schema, subject)
-        nothing_outside = cast("Any", referencing.Registry)()
-        self._validator: Any = _with_linear_patterns(kind)(schema, registry=nothing_outside)
-        self._is_surely_valid = _fast_check(schema, kind.__name__)
-        self._nodes = Nodes(schema)
-        self.schema: Mapping[str, Any] = schema
+        self.schema: Mapping[str, Any] = with_plain_references(
+            self._checker.resources, schema, without_default=self._find_wrong_defaults()
+        )
+        self._nodes = Nodes(self.schema)
+        self._has_defaults = any("default" in part for part in self._checker.resources.parts())
         self.is_strict: bool = False
 
     def parse_json(self, text: str) -> dict[str, Any]:
@@ -94,19 +87,26 @@ class RawArguments:
             is_cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
             reason = f"{'EOF: ' if is_cut_off else ''}{error.msg} at line {error.lineno} column {error.colno}"
             raise malformed(text, reason, self._nodes, self._accepts) from None
-        return self.parse(value)
+        if may_be_deep(text):
+            check_depth(value)
+        return self._parse(value)
 
     def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
+        check_depth(value)
+        return self._parse(value, mend=mend)
+
+    def _parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         value = {} if value is None else value
         problems = self._problems(value)
         if problems:
             paths = [problem.path for problem in problems]
             without = drop_nulls(value, paths, self._nodes) if mend else None
-            if without is not None and not self._problems(without):
-                return cast("dict[str, Any]", without)
-            raise InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts))
-        return cast("dict[str, Any]", value)
+            if without is None or self._problems(without):
+                raise InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts))
+            value = without
+        arguments = cast("dict[str, Any]", value)
+        return self._with_defaults(arguments) if self._has_defaults else arguments
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
@@ -118,145 +118,75 @@ class RawArguments:
         del path
         return False
 
-    def _accepts(self, value: object) -> bool:
-        return not self._problems(value)
+    def _accepts(self, value: object, part: Node | None = None) -> bool:
+        token = ALLOWED_STEPS.set(min(ALLOWED_STEPS.get(), _STEPS_FOR_EXAMPLES))
+        try:
+            if part is not None:
+                return self._checker.is_valid(value, part=self._checker.part(part))
+            return is_object(value) and self._checker.is_valid(value)
+        except (TooMuchWorkError, RecursionError):
+            return False
+        finally:
+            ALLOWED_STEPS.reset(token)
 
-    def _problems(self, value: object) -> list[Problem]:
+    def _problems(self, value: object) -> Sequence[Problem]:
         if not is_object(value):
             return [Problem(path=(), kind="wrong")]
-        if self._is_surely_valid is not None and self._is_surely_valid(value):
-            return []
         try:
-            found: dict[JsonPath, Problem] = {}
-            for error in self._validator.iter_errors(value):
-                for problem in _problems_of(error, self._nodes):
-                    found.setdefault(problem.path, problem)
+            if self._checker.is_valid(value):
+                return ()
+            return self._checker.problems(value) or [Problem(path=(), kind="wrong")]
         except RecursionError:
             raise InvalidArgumentsError("The arguments are nested too deeply.") from None
-        return list(found.values())
+        except TooMuchWorkError:
+            if is_limited():
+                raise  # who allows so few steps checks it again elsewhere
+            raise InvalidArgumentsError(
+                "The arguments were refused: checking them takes too long. Send fewer or simpler values."
+            ) from None
+
+    def _with_defaults(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments with the defaults of what was left out, as far as they are right."""
+        filled = _Filler(self._nodes).fill(value, self._nodes.root)
+        return filled if filled is value or not self._problems(filled) else value
+
+    def _find_wrong_defaults(self) -> set[int]:
+        """Return the ids of the schemas that don't fit their own default: it is not filled in, and never an example."""
+        checker = self._checker
+        return {
+            id(part)
+            for part in checker.resources.parts()
+            if "default" in part and not self._accepts(part["default"], part)
+        }
 
 
-def _fast_check(schema: Node, draft: str) -> Callable[[object], bool] | None:
-    """Return a quick check whose yes counts, or None where it can't be had: not installed, or not for this schema."""
-    try:
-        import jsonschema_rs  # noqa: PLC0415 - optional
-    except ImportError:
-        return None
-    kind: Any = getattr(jsonschema_rs, draft, None)
-    if kind is None:
-        return None
-    try:
-        is_valid = kind(schema, validate_formats=False, offline=True).is_valid
-    except ValueError:  # a pattern that only Python's `re` can read, say
-        return None
+class _Filler:
+    """Fills in defaults; what it changes, it copies."""
 
-    def check(value: object) -> bool:
-        try:
-            return bool(is_valid(value)) and _is_shallow(value)
-        except ValueError:  # it gave up, on a number or a depth that it can't hold
-            return False
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._left = _MAX_DEFAULTS
 
-    return check
-
-
-@cache
-def _with_linear_patterns(kind: Any) -> Any:
-    """Return a kind of validator that takes no more time for a pattern than the text is long."""
-    from jsonschema import ValidationError, validators  # noqa: PLC0415 - slow to import
-
-    def pattern(_: Any, wanted: str, instance: object, __: Node) -> Iterator[Any]:
-        if isinstance(instance, str) and not _matcher(wanted)(instance):
-            yield ValidationError(f"{instance!r} does not match {wanted!r}")
-
-    def pattern_properties(validator: Any, patterns: Node, instance: object, _: Node) -> Iterator[Any]:
-        if is_object(instance):
-            for wanted, node in patterns.items():
-                matches = _matcher(wanted)
-                for name, value in instance.items():
-                    if matches(name):
-                        yield from validator.descend(value, node, path=name, schema_path=wanted)
-
-    return cast("Any", validators).extend(kind, {"pattern": pattern, "patternProperties": pattern_properties})
-
-
-@lru_cache(maxsize=1_000)
-def _matcher(pattern: str) -> Callable[[str], object]:
-    """Return what says whether a pattern is found in a text."""
-    if _READ_OTHERWISE.search(pattern) is None:
-        try:
-            return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
-        except PatternError:
-            pass
-    return re.compile(pattern).search
-
-
-def _is_surely_schema(schema: Node, kind: Any) -> bool:
-    """Whether a quick check, where it is installed, finds nothing wrong: a thousand times as fast as the other."""
-    check = _fast_meta_check(kind)
-    return check is not None and check(schema) and all(map(_is_pattern, _patterns(schema)))
-
-
-@cache
-def _fast_meta_check(kind: Any) -> Callable[[object], bool] | None:
-    return _fast_check(kind.META_SCHEMA, kind.__name__)
-
-
-def _patterns(schema: Node) -> Iterator[object]:
-    for part in _all_parts(schema):
-        yield part.get("pattern", "")
-        yield from part.get("patternProperties", ())
-
-
-def _is_pattern(pattern: object) -> bool:
-    # The quick check knows other patterns than `re`, by which values are checked.
-    try:
-        re.compile(str(pattern))
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
-
-
-def _is_shallow(value: object) -> bool:
-    """Whether what follows can walk through the value by recursion."""
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        level = [item for part in level for item in _items(part)]
-        if not level:
-            return True
-    return False
-
-
-def _items(value: object) -> Iterable[object]:
-    if is_object(value):
-        return value.values()
-    return value if is_array(value) else ()
-
-
-def _problems_of(error: Any, nodes: Nodes) -> Iterator[Problem]:
-    path: JsonPath = tuple(error.absolute_path)
-    match error.validator:
-        case "required":
-            for name in cast("list[str]", error.validator_value):
-                if name not in error.instance:
-                    yield Problem(path=(*path, name), kind="missing")
-        case "additionalProperties" | "unevaluatedProperties" if error.validator_value is False:
-            known: Node = error.schema.get("properties", {})
-            patterns = nodes.resolve(error.schema).get("patternProperties", {})
-            if error.validator == "unevaluatedProperties" or patterns:
-                yield Problem(path=path, kind="wrong", reason=_short(error.message))
-                return
-            for name in error.instance:
-                if name not in known:
-                    yield Problem(path=(*path, name), kind="unknown")
-        case _:
-            node = nodes.at(path)
-            says_enough = error.validator in _SAID_BY_THE_SCHEMA and nodes.describe(node)
-            is_secret = nodes.is_secret(node)
-            yield Problem(path=path, kind="wrong", reason="" if says_enough or is_secret else _short(error.message))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 300 else f"{text[:200]} ... {text[-90:]}"
+    def fill(self, value: Any, node: Node, depth: int = 0) -> Any:
+        if depth > _MAX_DEPTH:
+            return value
+        if is_array(value):
+            items = [self.fill(item, self._nodes.at_key(node, index), depth + 1) for index, item in enumerate(value)]
+            return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+        if not is_object(value):
+            return value
+        new: dict[str, Any] = {}
+        for one in self._nodes.that_hold(node, value):
+            properties: Node = one.get("properties", {})
+            for name, member in properties.items():
+                if name in value or name in new:
+                    item = new.get(name, value.get(name))
+                    if (filled := self.fill(item, member, depth + 1)) is not item:
+                        new[name] = filled
+                elif self._left > 0 and "default" in (resolved := self._nodes.resolve(member)):
+                    self._left -= 1
+                    new[name] = self.fill(copy.deepcopy(resolved["default"]), member, depth + 1)
+        return {**value, **new} if new else value
 
 
 def _check_bounds(schema: object, subject: str) -> None:
@@ -272,56 +202,4 @@ def _check_bounds(schema: object, subject: str) -> None:
         if is_object(value):
             waiting.extend((item, depth + 1) for item in cast("Mapping[str, object]", value).values())
         elif isinstance(value, (list, tuple)):
-            waiting.extend((item, depth + 1) for item in cast("Sequence[object]", value))
-
-
-def _check_references(schema: Node, subject: str) -> None:
-    """Refuse references to elsewhere or to nothing, and those that lead back to themselves without taking a step."""
-    nodes = Nodes(schema)
-    names = {name for part in _all_parts(schema) for name in _own_names(part)}
-    costs: dict[int, int] = {}
-    for part in _all_parts(schema):
-        for keyword in ("$ref", "$dynamicRef"):
-            reference = part.get(keyword)
-            if not isinstance(reference, str) or reference in names or reference == "#":
-                continue
-            if not reference.startswith("#"):
-                raise SchemaError(
-                    subject, f"it refers to {reference!r}, which is never fetched: put what it means into $defs"
-                )
-            if not reference.startswith("#/") or not nodes.has(reference):
-                raise SchemaError(subject, f"it refers to {reference!r}, which is not in it")
-    for part in _all_parts(schema):
-        if _cost(part, nodes, costs, (), subject) > _MAX_EXPANSION:
-            raise SchemaError(subject, "its alternatives and references multiply without bounds")
-
-
-def _all_parts(schema: Node) -> Iterator[Node]:
-    waiting = [schema]
-    while waiting:
-        part = waiting.pop()
-        yield part
-        waiting.extend(subschemas(part))
-
-
-def _own_names(part: Node) -> Iterator[str]:
-    for keyword, prefix in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
-        if isinstance(name := part.get(keyword), str):
-            yield prefix + name
-
-
-def _cost(part: Node, nodes: Nodes, costs: dict[int, int], inside: tuple[int, ...], subject: str) -> int:
-    """Count the schemas that are tried on one and the same value."""
-    if id(part) in inside or len(inside) > _MAX_DEPTH:
-        raise SchemaError(subject, "a reference in it leads back to itself: it could never be checked")
-    if id(part) in costs:
-        return costs[id(part)]
-    inside = (*inside, id(part))
-    members: list[Any] = [member for keyword in _IN_PLACE for member in part.get(keyword, ())]
-    members += [part[keyword] for keyword in _IN_PLACE_ONE if keyword in part]
-    reference = part.get("$ref")
-    if isinstance(reference, str) and nodes.has(reference):
-        members.append(nodes.target(reference))
-    cost = 1 + sum(_cost(member, nodes, costs, inside, subject) for member in members if is_object(member))
-    costs[id(part)] = cost
-    return cost
+            waiting.extend((item, depth + 1) for item in cast("Iterable[object]", value))

@@ -6,16 +6,32 @@ import dataclasses
 import enum
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
-from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, to_jsonable_python
+from pydantic_core import (
+    ErrorDetails,
+    PydanticSerializationError,
+    SchemaValidator,
+    core_schema,
+    from_json,
+    to_jsonable_python,
+)
 
 from toolkit.errors import InvalidArgumentsError
-from toolkit.schema.arguments import check_text, decode_clearly, drop_nulls, malformed, may_repeat_a_name
+from toolkit.schema.arguments import (
+    check_depth,
+    check_text,
+    decode_clearly,
+    drop_nulls,
+    malformed,
+    may_be_deep,
+    may_repeat_a_name,
+)
 from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import Problem, explain, value_at
@@ -25,6 +41,7 @@ __all__ = ["TypedArguments"]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _PREFIXES = ("Value error, ", "Assertion failed, ")
+_ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
 # Models and functions on the one hand, dataclasses on the other.
 _KINDS = {
     "missing": "missing",
@@ -33,12 +50,15 @@ _KINDS = {
     "unexpected_keyword_argument": "unknown",
 }
 _SAID_BY_THE_AUTHOR = frozenset({"value_error", "assertion_error"})
+_MAX_PROBLEMS = 500
+_logger = logging.getLogger("toolkit.schema")
 
 
 class TypedArguments:
     """Arguments of a function, through one compiled Pydantic validator."""
 
     __slots__ = (
+        "_each",
         "_enums",
         "_fields",
         "_nodes",
@@ -56,6 +76,7 @@ class TypedArguments:
         self._nodes = Nodes(fields.schema)
         self._takes_anything = self._nodes.have_any()
         self._enums: list[type[enum.Enum]] | None = None
+        self._each: SchemaValidator | None = None
         validator = fields.validator
         # The configuration makes the parameters strict; the flag reaches into models, which have their own.
         self._validate_json: Callable[[str], dict[str, Any]] = (
@@ -68,7 +89,9 @@ class TypedArguments:
         arguments = self._parse(text)
         # Pydantic takes the last of two values, and in what may be anything what is no number.
         if (self._takes_anything and text and not text.isspace()) or may_repeat_a_name(text):
-            decode_clearly(text)
+            value = decode_clearly(text)
+            if may_be_deep(text):
+                check_depth(value)
         return arguments
 
     def _parse(self, text: str) -> dict[str, Any]:
@@ -76,10 +99,14 @@ class TypedArguments:
             return self._validate_json(text)
         except ValidationError as error:
             return self._second_look(text, error)
+        except Exception as error:  # noqa: BLE001 - of an author's validator, which did not expect such a value
+            check_text(text)
+            raise self._explain_crash(_decode(text), error) from None
 
     def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         value = {} if value is None else self._without_opaque_defaults(value)
+        check_depth(value)
         try:
             text = json.dumps(value)
         except (TypeError, ValueError, RecursionError):
@@ -89,17 +116,19 @@ class TypedArguments:
         try:
             return self._validate_python(value) if text is None else self._validate_json(text)
         except ValidationError as error:
-            raise InvalidArgumentsError(self._message(_problems(error, value), value)) from None
+            raise self._refusal(error.errors(include_url=False), value) from None
+        except Exception as error:  # noqa: BLE001 - as in `_parse`
+            raise self._explain_crash(value, error) from None
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
-        plain = self._fields.serializer.to_python(
-            cast("Any", self._without_opaque_defaults(arguments)),
-            warnings=False,
-            round_trip=True,
-            by_alias=True,
-            fallback=_as_it_is,
-        )
+        plain = cast("Any", self._without_opaque_defaults(arguments))
+        try:
+            plain = self._fields.serializer.to_python(
+                plain, warnings=False, round_trip=True, by_alias=True, fallback=_as_it_is
+            )
+        except Exception:
+            _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
         return canonical_json(plain, reveal_secrets=reveal_secrets)
 
     def is_strict_at(self, path: JsonPath) -> bool:
@@ -120,17 +149,58 @@ class TypedArguments:
         stripped = text.strip()
         if stripped in ("", "null"):
             return self._parse("{}")
-        problems = error.errors(include_url=False)
-        if problems[0]["type"] == "json_invalid":
+        problems = error.errors(include_url=False, include_input=False)
+        if problems[0]["type"] == "json_invalid" and not problems[0]["loc"]:
             reason = problems[0].get("ctx", {}).get("error", "")
             raise malformed(text, reason, self._nodes, self._accepts) from None
-        value = from_json(text)
+        value = _decode(text)
         if (mended := self._mended(value, problems)) is not None:
             try:
                 return self._validate_json(json.dumps(mended))
             except ValidationError as still_wrong:
-                error, value = still_wrong, mended
-        raise InvalidArgumentsError(self._message(_problems(error, value), value)) from None
+                problems, value = still_wrong.errors(include_url=False, include_input=False), mended
+            except Exception as crash:  # noqa: BLE001 - as in `_parse`
+                raise self._explain_crash(mended, crash) from None
+        raise self._refusal(problems, value) from None
+
+    def _refusal(self, details: Sequence[ErrorDetails], value: Any) -> InvalidArgumentsError:
+        untold = len(details) - _MAX_PROBLEMS
+        if untold > 0:
+            details = sorted(details, key=lambda detail: detail["type"] not in _KINDS)[:_MAX_PROBLEMS]
+        problems = _problems(details, value, self._nodes)
+        return InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts, untold=max(0, untold)))
+
+    def _explain_crash(self, value: Any, error: Exception) -> InvalidArgumentsError:
+        """Return the refusal of arguments on which something of the author's failed, instead of refusing them."""
+        _logger.warning("a validator failed with %s instead of refusing", type(error).__name__, exc_info=error)
+        if not is_object(value):
+            return self._refusal_of([Problem(path=(), kind="wrong")], value)
+        required: list[str] = self.schema.get("required", [])
+        found = [Problem(path=(name,), kind="missing") for name in required if name not in value]
+        for name, item in value.items():
+            found += self._problems_of_one(name, item)
+        return self._refusal_of(found or [_crash(error, ())], value)
+
+    def _refusal_of(self, problems: Sequence[Problem], value: Any) -> InvalidArgumentsError:
+        return InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts))
+
+    def _problems_of_one(self, name: str, item: Any) -> list[Problem]:
+        """Return what is wrong with one argument by itself."""
+        if self._each is None:
+            self._each = SchemaValidator(_with_nothing_required(self._fields.core_schema))
+        value = {name: item}
+        try:
+            try:
+                text = json.dumps(value)
+            except (TypeError, ValueError):
+                self._each.validate_python(value)
+            else:
+                self._each.validate_json(text, strict=self.is_strict or None)
+        except ValidationError as error:
+            return _problems(error.errors(include_url=False, include_input=False)[:_MAX_PROBLEMS], value, self._nodes)
+        except Exception as error:  # noqa: BLE001 - as in `_parse`
+            return [_crash(error, (name,))]
+        return []
 
     def _mended(self, value: Any, problems: Sequence[ErrorDetails]) -> Any | None:
         """Leave out null for what may be left out; unless strict, take an enum's name, and a number as a model's text.
@@ -166,15 +236,34 @@ class TypedArguments:
                     return to_jsonable_python(found.__members__[candidate].value)
         return None
 
-    def _message(self, problems: Sequence[Problem], value: Any) -> str:
-        return explain(problems, value, self._nodes, self._accepts)
-
     def _accepts(self, value: Any) -> bool:
         try:
             self._validate_json(json.dumps(value))
-        except ValidationError:
+        except Exception:  # noqa: BLE001 - as in `_parse`
             return False
         return True
+
+
+def _decode(text: str) -> Any:
+    try:
+        return decode_clearly(text)
+    except json.JSONDecodeError:  # what only Pydantic reads
+        return from_json(text)
+
+
+def _crash(error: Exception, path: JsonPath) -> Problem:
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return Problem(path=path, kind="wrong", reason=_ADDRESS.sub("", words))
+
+
+def _with_nothing_required(schema: Any) -> core_schema.CoreSchema:
+    """Return the schema of all arguments as one of any of them."""
+    if schema["type"] == "definitions":
+        return cast("Any", {**schema, "schema": _with_nothing_required(schema["schema"])})
+    if schema["type"] != "typed-dict":
+        return cast("core_schema.CoreSchema", schema)
+    fields = {name: {**field, "required": False} for name, field in schema["fields"].items()}
+    return cast("Any", {**schema, "fields": fields})
 
 
 def _real_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool = False) -> JsonPath:
@@ -192,28 +281,50 @@ def _real_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool 
     return tuple(path)
 
 
-def _problems(error: ValidationError, value: Any) -> list[Problem]:
+def _problems(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[Problem]:
     found: dict[JsonPath, Problem] = {}
-    for detail in _of_one_choice(error.errors(include_url=False), value):
+    for detail in _of_one_choice(details, value):
         kind = _KINDS.get(detail["type"], "wrong")
         path = _real_path(detail["loc"], value, is_missing=kind == "missing")
-        reason = _reason(detail)
+        problem = _problem(detail, cast("Any", kind), path, value, nodes)
         known = found.get(path)
-        if known is not None and known.reason and not reason:
-            continue
-        found[path] = Problem(path=path, kind=cast("Any", kind), reason=reason)
+        if known is None or not known.reason or (problem.is_told and not known.is_told):
+            found[path] = problem
     return list(found.values())
 
 
-def _reason(detail: ErrorDetails) -> str:
+def _problem(
+    detail: ErrorDetails, kind: Literal["wrong", "missing", "unknown"], path: JsonPath, value: Any, nodes: Nodes
+) -> Problem:
     message = detail["msg"]
+    if kind != "wrong":
+        inside = _inside_json(detail, path, value, nodes)
+        if inside is None:
+            return Problem(path=path, kind=kind)
+        return Problem(path=path, kind="wrong", reason=f"{inside}{message}", is_told=True)
     if detail["loc"] and detail["loc"][-1] == "[key]":
-        return f"The name itself is not accepted here: {message}"
+        reason = f"The name itself is not accepted here: {message}"
+        return Problem(path=path, kind=kind, reason=reason, is_told=True)
     if detail["type"] in _SAID_BY_THE_AUTHOR:
         for prefix in _PREFIXES:
             message = message.removeprefix(prefix)
-        return message
-    return ""
+        return Problem(path=path, kind=kind, reason=message, is_told=True)
+    if (inside := _inside_json(detail, path, value, nodes)) is not None:
+        return Problem(path=path, kind=kind, reason=f"{inside}{message}", is_told=True)
+    if detail["type"].endswith(_ABOUT_FORM):
+        came = value_at(value, path)
+        # Of what is nothing like it, the words of the schema tell more: "a date like ...".
+        is_near = isinstance(came, str) and any(letter.isdigit() for letter in came)
+        return Problem(path=path, kind=kind, reason=message if is_near else "")
+    return Problem(path=path, kind=kind, reason=message, is_told=detail["type"].startswith("decimal_"))
+
+
+def _inside_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nodes) -> str | None:
+    """Return where in the JSON that a string holds something is wrong, in words; None where it is no such string."""
+    if not isinstance(value_at(value, path), str) or nodes.resolve(nodes.at(path)).get("format") != "json-string":
+        return None
+    rest = [str(key) for key in detail["loc"][len(path) :]]
+    return f"In the JSON that it holds, at {'.'.join(rest)}: " if rest else ""
 
 
 def _of_one_choice(details: Sequence[ErrorDetails], value: Any) -> list[ErrorDetails]:
@@ -298,7 +409,7 @@ def _canonical(value: Any, reveal: bool) -> Any:
         case _:
             try:
                 return to_jsonable_python(value)
-            except (PydanticSerializationError, ValueError):
+            except (PydanticSerializationError, ValueError, RecursionError):
                 return _ADDRESS.sub("", repr(value))
 
 

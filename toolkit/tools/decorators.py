@@ -143,6 +143,8 @@ def tool_from_schema(
     description: str,
     parameters: Mapping[str, Any],
     handler: Callable[[dict[str, Any]], R],
+    *,
+    formats: bool = False,
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[object, [dict[str, Any]], R]:
     """Return a tool for a JSON Schema that is there already; the handler gets the arguments as one dict.
@@ -154,8 +156,11 @@ def tool_from_schema(
     Args:
         name: What the model calls it.
         description: What the model reads.
-        parameters: A JSON Schema of type object, of draft 2020-12 or draft 7; arguments are checked against it.
+        parameters: A JSON Schema of type object, of draft 2020-12 or, as its ``$schema`` says, 2019-09, 7, 6 or 4.
+            Arguments are checked against it, and what they leave out is filled in from its defaults.
         handler: Sync, async or a generator, like a decorated function.
+        formats: Whether ``format`` is checked too; else it only tells the model what is wanted. All formats of the
+            drafts are known but ``idn-email`` and ``idn-hostname``.
         options: See `ToolOptions`.
 
     Raises:
@@ -163,7 +168,7 @@ def tool_from_schema(
         ConfigurationError: An option or a name that can't be.
     """
     made: FunctionTool[object, [dict[str, Any]], R] = _from_schema(
-        name, description, parameters, handler, context=False, options=options
+        name, description, parameters, handler, context=False, formats=formats, options=options
     )
     return made
 
@@ -173,11 +178,13 @@ def tool_from_schema_with_ctx(
     description: str,
     parameters: Mapping[str, Any],
     handler: Callable[[ToolContext[C], dict[str, Any]], R],
+    *,
+    formats: bool = False,
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[C, [ToolContext[C], dict[str, Any]], R]:
     """Do what `tool_from_schema` does, for a handler that takes the `ToolContext` first."""
     made: FunctionTool[C, [ToolContext[C], dict[str, Any]], R] = _from_schema(
-        name, description, parameters, handler, context=True, options=options
+        name, description, parameters, handler, context=True, formats=formats, options=options
     )
     return made
 
@@ -189,10 +196,12 @@ def _from_schema(
     handler: Callable[..., Any],
     *,
     context: bool,
+    formats: bool,
     options: ToolOptionKeywords,
 ) -> Any:
     settings = made_options(options)
     check_name(name)
+    check_setting("formats", formats, bool)
     check_setting(f"the description of tool '{name}'", description, str)
     if not callable(handler):
         raise SchemaError(f"tool '{name}'", f"its handler must be a function, not {shown(handler)}")
@@ -203,7 +212,7 @@ def _from_schema(
         name=name,
         description=description,
         parameters=dict(parameters),
-        arguments=raw_arguments(parameters, subject=f"tool '{name}'"),
+        arguments=raw_arguments(parameters, subject=f"tool '{name}'", formats=formats),
         context_hint=ToolContext,
         return_hint=None,
         kind=kind_of(handler),

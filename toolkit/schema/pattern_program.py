@@ -1,0 +1,309 @@
+"""Regular expressions read into steps: the syntax that JavaScript and Python share, and named groups of both."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from pydantic_core import SchemaError as PydanticSchemaError, SchemaValidator, core_schema
+
+from toolkit.dataclass import dataclass
+
+__all__ = [
+    "BackStep", "CharStep", "EdgeStep", "LookStep", "MAX_PROGRAM", "PatternError", "PatternProgram", "PatternStep",
+    "SaveStep", "SplitStep", "compile_program",
+]  # fmt: skip
+
+_COUNTED = re.compile(r"\{(\d+)(,?)(\d*)\}")
+MAX_PROGRAM = 5_000
+_MAX_GROUPS = 100
+
+
+class PatternError(ValueError):
+    """A pattern that can't be read, or is too large."""
+
+
+@dataclass(slots=True)
+class CharStep:
+    """One character."""
+
+    fits: Callable[[str], bool]
+
+
+@dataclass(slots=True)
+class SplitStep:
+    """Two ways on, the first to be tried first."""
+
+    first: int
+    second: int
+
+
+@dataclass(slots=True)
+class SaveStep:
+    """The begin or end of a group."""
+
+    group: int
+    is_end: bool
+
+
+@dataclass(slots=True)
+class LookStep:
+    """Something that must, or must not, be ahead or behind."""
+
+    program: list[PatternStep]
+    is_ahead: bool
+    is_wanted: bool
+
+
+@dataclass(slots=True)
+class BackStep:
+    """What a group has found, once more."""
+
+    group: int
+
+
+@dataclass(slots=True)
+class EdgeStep:
+    """A place between characters."""
+
+    kind: Literal["start", "end", "word", "no word"]
+
+
+PatternStep: TypeAlias = CharStep | SplitStep | SaveStep | LookStep | BackStep | EdgeStep
+
+
+@dataclass(slots=True)
+class PatternProgram:
+    """A pattern as steps, run from the first to behind the last.
+
+    Args:
+        steps: The steps; a `SplitStep` leads to others by their numbers.
+        groups: How many groups have to be remembered: 0 where nothing refers back to one.
+    """
+
+    steps: list[PatternStep]
+    groups: int
+
+
+def compile_program(pattern: str) -> PatternProgram:
+    """Return the steps of a pattern.
+
+    Raises:
+        PatternError: It is no regular expression, or too large.
+    """
+    parser = _Parser(pattern)
+    try:
+        steps = parser.read()
+    except IndexError:
+        raise PatternError("it ends too early") from None
+    except RecursionError:
+        raise PatternError("it is nested too deeply") from None
+    return PatternProgram(steps, parser.groups if parser.refers_back else 0)
+
+
+class _Parser:
+    """Reads a pattern into steps: the syntax that JavaScript and Python share, and named groups of both."""
+
+    def __init__(self, pattern: str) -> None:
+        self.groups = 0
+        self.refers_back = False
+        self._names: dict[str, int] = {}
+        self._at = 0
+        flags = re.match(r"\(\?([ims]+)\)", pattern)
+        self._flags = flags[1] if flags is not None else ""
+        self._pattern = pattern[flags.end() :] if flags is not None else pattern
+
+    def read(self) -> list[PatternStep]:
+        steps = self._read_choices()
+        if self._at < len(self._pattern):
+            raise PatternError(f"a ')' too many at character {self._at + 1}")
+        return steps
+
+    def _take(self, text: str) -> bool:
+        is_there = self._pattern.startswith(text, self._at)
+        self._at += len(text) if is_there else 0
+        return is_there
+
+    def _read_choices(self) -> list[PatternStep]:
+        steps = self._read_sequence()
+        while self._take("|"):
+            other = self._read_sequence()
+            # The first way, and a jump behind the other.
+            steps = [SplitStep(1, len(steps) + 2), *_moved(steps, 1), _jump(len(steps) + 2 + len(other)), *_moved(
+                other, len(steps) + 2
+            )]  # fmt: skip
+        return steps
+
+    def _read_sequence(self) -> list[PatternStep]:
+        steps: list[PatternStep] = []
+        while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
+            atom = self._read_repeats(self._read_atom())
+            steps += _moved(atom, len(steps))
+            if len(steps) > MAX_PROGRAM:
+                raise PatternError("it repeats too much")
+        return steps
+
+    def _read_repeats(self, atom: list[PatternStep]) -> list[PatternStep]:
+        counted = _COUNTED.match(self._pattern, self._at)
+        if counted is not None:
+            self._at = counted.end()
+            least = int(counted[1][:6])
+            most = (int(counted[3][:6]) if counted[3] else None) if counted[2] else least
+        elif self._take("*"):
+            least, most = 0, None
+        elif self._take("+"):
+            least, most = 1, None
+        elif self._take("?"):
+            least, most = 0, 1
+        else:
+            return atom
+        is_lazy = self._take("?")
+        if self._take("+"):
+            raise PatternError("'possessive' repeats are not supported")
+        if most is not None and most < least:
+            raise PatternError("a repeat counts from more to less")
+        return _repeat(atom, least, most, is_lazy=is_lazy)
+
+    def _read_atom(self) -> list[PatternStep]:
+        character = self._pattern[self._at]
+        if character == "(":
+            return self._read_group()
+        if character == "[":
+            return [CharStep(_one_of(self._read_class(), self._flags))]
+        if character == "\\":
+            return [self._read_escape()]
+        if character in "*+?":
+            raise PatternError(f"nothing to repeat at character {self._at + 1}")
+        self._at += 1
+        match character:
+            case "^" | "$" if "m" in self._flags:
+                raise PatternError("the flag 'm' is not supported")
+            case "^":
+                return [EdgeStep("start")]
+            case "$":
+                return [EdgeStep("end")]
+            case ".":
+                return [CharStep((lambda _: True) if "s" in self._flags else (lambda one: one != "\n"))]
+            case _ if "i" in self._flags:
+                return [CharStep(lambda one: one.casefold() == character.casefold())]
+            case _:
+                return [CharStep(lambda one: one == character)]
+
+    def _read_group(self) -> list[PatternStep]:
+        self._at += 1
+        for mark, is_ahead, is_wanted in (
+            ("?=", True, True), ("?!", True, False), ("?<=", False, True), ("?<!", False, False),
+        ):  # fmt: skip
+            if self._take(mark):
+                return [LookStep(self._read_inside(), is_ahead, is_wanted)]
+        if self._take("?:"):
+            return self._read_inside()
+        name = re.compile(r"\?P?<(\w+)>").match(self._pattern, self._at)
+        if name is not None:
+            self._at = name.end()
+        elif (known := re.compile(r"\?P=(\w+)\)").match(self._pattern, self._at)) is not None:
+            self._at = known.end()
+            return [self._refer(known[1])]
+        elif self._pattern.startswith("?", self._at):
+            raise PatternError(f"a group that is not supported at character {self._at}")
+        self.groups += 1
+        group = self.groups
+        if group > _MAX_GROUPS:
+            raise PatternError(f"it has more than {_MAX_GROUPS} groups")
+        if name is not None:
+            self._names[name[1]] = group
+        inside = self._read_inside()
+        return [SaveStep(group, is_end=False), *_moved(inside, 1), SaveStep(group, is_end=True)]
+
+    def _read_inside(self) -> list[PatternStep]:
+        steps = self._read_choices()
+        if not self._take(")"):
+            raise PatternError("a ')' is missing")
+        return steps
+
+    def _read_class(self) -> str:
+        end = self._at + 1
+        end += self._pattern[end] == "^"
+        end += self._pattern[end] == "]"
+        while self._pattern[end] != "]":
+            end += 2 if self._pattern[end] == "\\" else 1
+        found, self._at = self._pattern[self._at : end + 1], end + 1
+        return found
+
+    def _read_escape(self) -> PatternStep:
+        letter = self._pattern[self._at + 1]
+        if letter in "bBAZz":
+            self._at += 2
+            kinds: dict[str, EdgeStep] = {"b": EdgeStep("word"), "B": EdgeStep("no word"), "A": EdgeStep("start")}
+            return kinds.get(letter, EdgeStep("end"))
+        back = re.compile(r"\\(?:([1-9]\d?)|k<(\w+)>)").match(self._pattern, self._at)
+        if back is not None:
+            self._at = back.end()
+            return self._refer(back[1] or back[2])
+        escape = re.compile(
+            r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]+\}|c[A-Za-z]|[pP](?:\{[^}]*\}|\w)|.)", re.DOTALL
+        ).match(self._pattern, self._at)
+        if escape is None:
+            raise PatternError(f"an escape that can't be read at character {self._at + 1}")
+        self._at = escape.end()
+        if letter == "c":
+            control = chr(ord(escape[0][2]) % 32)
+            return CharStep(lambda one: one == control)
+        written = escape[0].replace("{", "").replace("}", "") if escape[0].startswith("\\u{") else escape[0]
+        if written.startswith("\\u"):
+            code = chr(int(written.removeprefix("\\u"), 16))
+            return CharStep(lambda one: one == code)
+        return CharStep(_one_of(f"[{written}]", self._flags))
+
+    def _refer(self, name: str) -> PatternStep:
+        group = int(name) if name.isdecimal() else self._names.get(name, 0)
+        if not 1 <= group <= self.groups:
+            raise PatternError(f"a reference to a group that is not before it: {name}")
+        self.refers_back = True
+        return BackStep(group)
+
+
+def _one_of(characters: str, flags: str) -> Callable[[str], bool]:
+    """Return whether one character is in a class such as ``[a-z]``."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = re.compile(characters, re.IGNORECASE if "i" in flags else 0)
+    except re.error:
+        prefix = "(?i)" if "i" in flags else ""
+        try:
+            return SchemaValidator(core_schema.str_schema(pattern=f"{prefix}^{characters}$")).isinstance_python
+        except PydanticSchemaError:
+            raise PatternError(f"{characters} can't be read") from None
+    return lambda one: compiled.match(one) is not None
+
+
+def _jump(to: int) -> PatternStep:
+    return SplitStep(to, to)
+
+
+def _moved(steps: list[PatternStep], by: int) -> list[PatternStep]:
+    """Return steps as they are behind others."""
+    return [SplitStep(step.first + by, step.second + by) if isinstance(step, SplitStep) else step for step in steps]
+
+
+def _repeat(atom: list[PatternStep], least: int, most: int | None, *, is_lazy: bool) -> list[PatternStep]:
+    copies = least if most is None else most
+    if (copies + 1) * (len(atom) + 1) > MAX_PROGRAM:
+        raise PatternError("it repeats too much")
+    steps: list[PatternStep] = []
+    for _ in range(least):
+        steps += _moved(atom, len(steps))
+    if most is None:
+        start, end = len(steps), len(steps) + len(atom) + 2
+        return [*steps, _split(start + 1, end, is_lazy), *_moved(atom, start + 1), _jump(start)]
+    end = len(steps) + (most - least) * (len(atom) + 1)
+    for _ in range(most - least):
+        steps += [_split(len(steps) + 1, end, is_lazy), *_moved(atom, len(steps) + 1)]
+    return steps
+
+
+def _split(inside: int, behind: int, is_lazy: bool) -> PatternStep:
+    return SplitStep(behind, inside) if is_lazy else SplitStep(inside, behind)
