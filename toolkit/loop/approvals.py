@@ -83,12 +83,11 @@ class Approvals(Generic[Ctx]):
         They are made canonical only for what looks at them.
         """
         resources = self._resources
-        policy, config, permissions = resources.policy, resources.config, resources.registry.permissions
-        registrations, hidden = resources.offered
+        policy, config, scope = resources.policy, resources.config, resources.offered
         prepared: dict[str, Ready[Ctx] | Refused] = {}
         self._prepared = prepared
         for call in calls:
-            prepared[call.id] = prepare(call, registrations, policy, permissions, hidden_names=hidden)
+            prepared[call.id] = prepare(call, scope, policy)
         if config.stop_when is None and config.loop_detection is None:
             return calls
         return [canonical_call(each) for each in prepared.values()]
@@ -105,7 +104,7 @@ class Approvals(Generic[Ctx]):
             verdict: Verdict[Ctx] = prepared
             is_guarded = policy.before is not None or policy.approve is not None
             if isinstance(prepared, Ready) and (is_guarded or prepared.asks is not None):
-                verdict = await authorize(prepared, policy, resources.registry.permissions)
+                verdict = await authorize(prepared, policy)
             refusal = self._apply(verdict)
             if refusal is not None and resources.listener is not None:
                 await resources.listener.emit(refusal)
@@ -130,7 +129,7 @@ class Approvals(Generic[Ctx]):
                 f"the decision on call '{call_id}' was made on another tool, other arguments or another schema: "
                 "ask again with what is pending now"
             )
-        refusal = self._apply(decided(ready, answer, self._resources.registry.permissions))
+        refusal = self._apply(decided(ready, answer))
         if refusal is not None:
             self.untold.append(refusal)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -13,8 +13,9 @@ from toolkit.loop.budget import Budget
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.depth import LoopFrame
 from toolkit.loop.state import LoopState
-from toolkit.tools.handler import Ctx, Registration
+from toolkit.tools.handler import Ctx
 from toolkit.tools.policy import ExecutionPolicy
+from toolkit.tools.prepare import Scope
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class LoopResources(Generic[Ctx]):
         self.policy = self.config.policy if listener is None else replace(self.config.policy, observer=listener)
 
     @property
-    def offered(self) -> tuple[Mapping[str, Registration[Ctx]], Collection[str]]:
-        """The tools that were offered, by name, and the names of others: what was not offered does not run."""
+    def offered(self) -> Scope[Ctx]:
+        """The tools that were offered, and the names of others: what was not offered does not run."""
         registry, shown = self.registry, self.shown_tools
         registrations, hidden = registry.registrations, registry.hidden_names
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
@@ -70,4 +71,4 @@ class LoopResources(Generic[Ctx]):
             registrations = {name: registrations[name] for name in registrations if name in names}
         if self.answer is not None and self.config.output_mode == "tool":
             registrations = {**registrations, ANSWER_TOOL: self.answer.registration}
-        return registrations, hidden
+        return Scope(registrations, permissions=registry.permissions, hidden_names=hidden)

@@ -38,7 +38,7 @@ from toolkit.tools.handler import Ctx, Tool
 from toolkit.tools.options import ToolOptions
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.policy import ExecutionPolicy
-from toolkit.tools.prepare import Ready, Refused, error_result, prepare
+from toolkit.tools.prepare import Ready, Refused, Scope, error_result, prepare
 from toolkit.tools.registry import Registrable, ToolRegistry, as_tool
 from toolkit.tools.repair import nearest_names, repair_name
 from toolkit.tools.run import run
@@ -255,9 +255,8 @@ class ToolUsage(Generic[Ctx]):
 
     async def _used(self, call: ToolCall) -> ToolResult:
         registry = self.registry
-        prepared = prepare(
-            call, registry.registrations, self._policy, registry.permissions, hidden_names=registry.hidden_names
-        )
+        scope = Scope(registry.registrations, permissions=registry.permissions, hidden_names=registry.hidden_names)
+        prepared = prepare(call, scope, self._policy)
         for repair in prepared.repairs:
             self._emit(repair)
         if isinstance(prepared, Refused):
@@ -271,7 +270,7 @@ class ToolUsage(Generic[Ctx]):
                     "Use the result that you have, or try something else.",
                 )
             )
-        verdict = await authorize(prepared, self._policy, self.registry.permissions)
+        verdict = await authorize(prepared, self._policy)
         match verdict:
             case Refused():
                 return self._refused(verdict.result)

@@ -49,8 +49,8 @@ class Fields:
     """The fields of one signature, gathered one parameter at a time, then compiled."""
 
     __slots__ = (
-        "_aliases", "_defaults", "_extra", "_hints", "_is_of_parts", "_optional", "_parts", "_serializer", "_signature",
-        "_strict", "core_schema", "docstring_errors", "opaque_defaults", "schema", "validator", "warnings",
+        "_defaults", "_extra", "_hints", "_is_of_parts", "_optional", "_parts", "_serializer", "_signature",
+        "_strict", "aliases", "core_schema", "docstring_errors", "opaque_defaults", "schema", "validator", "warnings",
     )  # fmt: skip
 
     core_schema: core_schema.CoreSchema
@@ -66,7 +66,7 @@ class Fields:
         self._optional: set[str] = set()
         self._serializer: SchemaSerializer | None = None
         self._defaults: dict[str, Any] = {}
-        self._aliases: dict[str, str] = {}
+        self.aliases: dict[str, str] = {}
         self._extra: Any = NOTHING
         self.opaque_defaults: dict[str, Any] = {}
         self.warnings: list[str] = []
@@ -121,7 +121,7 @@ class Fields:
         described = _description_of(hint, default)
         hint = _prepared(hint, described=described is not None)
         if (alias := _alias_of(hint, default)) is not None:
-            self._aliases[name] = alias
+            self.aliases[name] = alias
             self._is_of_parts = False
         value = default.default if isinstance(default, FieldInfo) else default
         if value is None and not _is_nullable(hint):
@@ -198,7 +198,7 @@ class Fields:
 
     def _compile_whole(self) -> None:
         config = ConfigDict(coerce_numbers_to_str=not self._strict, allow_inf_nan=False, strict=self._strict)
-        if self._aliases:
+        if self.aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
         hints = {name: self._annotated(name) for name in self._hints}
@@ -259,7 +259,7 @@ class Fields:
         """Refuse one alias for two; say whether names are unmistakable beside the aliases."""
         taken: dict[str, str] = {}
         for name in self._hints:
-            alias = self._aliases.get(name, name)
+            alias = self.aliases.get(name, name)
             if alias in taken:
                 raise SchemaError(
                     self._signature.subject,
@@ -267,16 +267,16 @@ class Fields:
                     parameter=name,
                 )
             taken[alias] = name
-        return not any(taken.get(name, name) != name for name in self._aliases)
+        return not any(taken.get(name, name) != name for name in self.aliases)
 
     def _check_defaults(self) -> None:
         if not self._defaults:
             return
-        value = {self._aliases.get(name, name): default for name, default in self._defaults.items()}
+        value = {self.aliases.get(name, name): default for name, default in self._defaults.items()}
         try:
             self.validator.validate_python(value, strict=False)
         except ValidationError as error:
-            names = {self._aliases.get(name, name): name for name in self._defaults}
+            names = {self.aliases.get(name, name): name for name in self._defaults}
             for problem in error.errors(include_url=False):
                 # What a model may not send, a default may be: infinite, say.
                 if (

@@ -84,6 +84,11 @@ class TypedArguments:
         )
         self._validate_python: Callable[[object], dict[str, Any]] = validator.validate_python
 
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """The names in the schema of those parameters that have another one there."""
+        return self._fields.aliases
+
     def parse_json(self, text: str) -> dict[str, Any]:
         """See `ArgumentsParser.parse_json`."""
         arguments = self._parse(text)

@@ -23,7 +23,7 @@ from toolkit.tools.prepare import Ready, Refused, copy_arguments, error_result, 
 from toolkit.tools.workers import run_in_worker
 
 if TYPE_CHECKING:
-    from toolkit.tools.permissions import Permissions
+    pass
 
 __all__ = ["Aborted", "Deferred", "Verdict", "answer_of", "authorize", "decided"]
 
@@ -50,7 +50,7 @@ class Aborted:
 Verdict: TypeAlias = Ready[Ctx] | Refused | Deferred[Ctx] | Aborted
 
 
-async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy, permissions: Permissions | None = None) -> Verdict[Ctx]:
+async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy) -> Verdict[Ctx]:
     """Ask the guards: the hook before execution, then the approval. A guard that raises denies."""
     call = ready.call
     if policy.before is not None and not await _goes_on(ready, policy.before, policy.hook_timeout):
@@ -59,7 +59,7 @@ async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy, permissions: Per
         if ready.asks is None:
             return ready
         return Refused(call, error_result(call, f"{ready.asks} Nobody is there to approve it, so it was not run."))
-    return decided(ready, await _ask_approver(ready, policy.approve, policy), permissions)
+    return decided(ready, await _ask_approver(ready, policy.approve, policy))
 
 
 async def _goes_on(ready: Ready[Any], before: BeforeToolExecution, timeout: float) -> bool:
@@ -116,7 +116,7 @@ async def _ask_in_place_or_thread(approve: ApprovalHook, request: ApprovalReques
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def decided(ready: Ready[Ctx], answer: object, permissions: Permissions | None) -> Verdict[Ctx]:
+def decided(ready: Ready[Ctx], answer: object) -> Verdict[Ctx]:
     """Apply the answer of an approver to a call."""
     call = ready.call
     match to_approval(answer):
@@ -134,7 +134,7 @@ def decided(ready: Ready[Ctx], answer: object, permissions: Permissions | None) 
                 ready.is_modified = True
             except InvalidArgumentsError as error:
                 return Refused(call, error_result(call, f"The approver changed the arguments wrongly. {error.message}"))
-            judged = ready if permissions is None else permit(ready, permissions)
+            judged = permit(ready)
             return judged if isinstance(judged, Refused) else ready
 
 

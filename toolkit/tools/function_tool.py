@@ -165,6 +165,11 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         return tool
 
     @property
+    def receiver(self) -> object:
+        """The object that a method is bound to; None for what is no method, or is not bound."""
+        return None if self._receiver is _NOT_BOUND else self._receiver
+
+    @property
     def definition(self) -> ToolDefinition:
         """What the model is told; made at its first use, as a schema of the output can take a while."""
         if self._definition is None:

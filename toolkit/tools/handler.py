@@ -59,6 +59,7 @@ class Registration(Generic[Ctx_contra]):
         "counter",
         "definition",
         "execute",
+        "former_names",
         "is_guarded",
         "max_output_chars",
         "may_report",
@@ -84,6 +85,8 @@ class Registration(Generic[Ctx_contra]):
         self.may_report: bool = getattr(self.execute, "may_report", True)
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
+        # The names that it has had in what this is a scope of, each with the rules that held there.
+        self.former_names: tuple[tuple[str, object], ...] = ()
         self._schemas: str | None = None
         self._set(self.options)
 
@@ -97,9 +100,20 @@ class Registration(Generic[Ctx_contra]):
         parameters, output_schema = from_json(self._schemas)
         return replace(definition, parameters=parameters, output_schema=output_schema)
 
-    def under(self, definition: ToolDefinition) -> Registration[Ctx_contra]:
-        """Return the same tool, with its counter, shown to the model in another way."""
-        return self._changed(definition, self.options, self.counter)
+    def under(self, definition: ToolDefinition, rules: object = None) -> Registration[Ctx_contra]:
+        """Return the same tool, with its counter, shown to the model in another way.
+
+        Args:
+            definition: What the model is told from here on.
+            rules: The permissions under which the tool has had its name so far.
+        """
+        other = self._changed(definition, self.options, self.counter)
+        other.former_names = ((self.name, rules), *self.former_names)
+        return other
+
+    def is_same_tool(self, other: Registration[Any]) -> bool:
+        """Whether both are one tool, whatever their names: the same object, or a method of the same object."""
+        return self.tool is other.tool or _function_of(self.tool) == _function_of(other.tool)
 
     def configured(self, options: ToolOptions) -> Registration[Ctx_contra]:
         """Return the same tool, run in another way; with another usage limit it has a counter of its own."""
@@ -114,6 +128,7 @@ class Registration(Generic[Ctx_contra]):
         other.arguments = self.arguments
         other.parse_json = self.parse_json
         other.counter = counter
+        other.former_names = self.former_names
         other._set(options)
         return other
 
@@ -121,6 +136,12 @@ class Registration(Generic[Ctx_contra]):
         self.options = options
         self.max_output_chars: int | None = options.max_output_chars
         self.is_guarded: bool = _is_guarded(options)
+
+
+def _function_of(tool: object) -> object:
+    """Return what tells a tool from others: two that are bound to one object from one method are the same."""
+    function, receiver = getattr(tool, "function", None), getattr(tool, "receiver", None)
+    return id(tool) if function is None or receiver is None else (id(function), id(receiver))
 
 
 def _dump_exactly(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY
 from fnmatch import translate
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -13,7 +13,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.tools.settings import check_setting
 
-__all__ = ["ArgumentPattern", "Decision", "PermissionAction", "Permissions", "Rule", "allow", "ask", "deny"]
+__all__ = ["ArgumentPattern", "Decision", "Members", "PermissionAction", "Permissions", "Rule", "allow", "ask", "deny"]
 
 _logger = logging.getLogger("toolkit.tools")
 
@@ -30,6 +30,10 @@ class Rule:
     ``Rule("fetch", args={"url": "https://docs.example.com/*"})`` allows what begins so. A text pattern looks at the
     text alone: ``"git *"`` would let ``git status; rm -rf /`` pass. Where a value has a grammar of its own, give a
     function that reads it: for commands of a shell ``toolkit.builtin.runs_only("git status")``.
+
+    A rule follows the tool: in a scope that gives it another name the rule holds under the old one and the new, and so
+    it does for the scope of a sub-agent. Arguments go by their names in the schema or in the function; secrets
+    (`pydantic.SecretStr`) are seen as they are.
 
     Args:
         tool_pattern: A name or an `fnmatch` pattern (``*``, ``?``, ``[ab]``, ``[!ab]``); upper and lower case differ.
@@ -138,15 +142,30 @@ class Permissions:
     def __repr__(self) -> str:
         return f"Permissions({list(self.rules)!r}, default={self.default!r})"
 
-    def decide(self, tool_name: str, arguments: Mapping[str, Any]) -> Decision:
+    def decide(
+        self,
+        tool_name: str,
+        arguments: Mapping[str, Any],
+        *,
+        aliases: Collection[str] = (),
+        other_names: Collection[str] = (),
+    ) -> Decision:
         """Return what the rules say; must be given the arguments as JSON has them, validated, with defaults filled in.
 
         It never raises: where the function of a rule raises, the call is denied.
+
+        Args:
+            tool_name: The name that the tool is called by.
+            arguments: What it is called with.
+            aliases: Other names of the same tool, for all rules.
+            other_names: Further ones, for the rules that deny and ask.
         """
+        trusted = {tool_name, *aliases}
+        names = {*trusted, *other_names}
         try:
             for group in (self._denials, self._others):
                 for compiled in group:
-                    if compiled.matches(tool_name, arguments):
+                    if compiled.matches(trusted if compiled.rule.action == "allow" else names, arguments):
                         return _decision(compiled.rule.action, compiled.rule, tool_name)
         except Exception:
             _logger.exception("a permission rule failed for %s; the call is denied", tool_name)
@@ -178,14 +197,29 @@ class _CompiledRule:
         self._tool = re.compile(translate(rule.tool_pattern)).match
         self._arguments = [(name, _matcher(pattern)) for name, pattern in (rule.args or {}).items()]
 
-    def matches(self, tool_name: str, arguments: Mapping[str, Any]) -> bool:
-        if self._tool(tool_name) is None:
+    def matches(self, tool_names: Iterable[str], arguments: Mapping[str, Any]) -> bool:
+        if not any(map(self._tool, tool_names)):
             return False
         return all(self._matches(arguments, name, matcher) for name, matcher in self._arguments)
 
     def _matches(self, arguments: Mapping[str, Any], name: str, matcher: Callable[[Any], list[bool]]) -> bool:
         answers = [answer for value in _reach(arguments, name) for answer in matcher(value)]
         return bool(answers) and (all(answers) if self.rule.action == "allow" else any(answers))
+
+
+class Members(dict[str, Any]):
+    """The members of a JSON object, of which some have other names too."""
+
+    def __init__(self, members: Mapping[str, Any]) -> None:
+        super().__init__(members)
+        self.others: dict[str, Any] = {}
+
+
+def _partings(path: str) -> Iterator[tuple[str, str]]:
+    """Yield the ways to read a path as a key and a path inside of it: a key may have dots, too."""
+    for index, character in enumerate(path):
+        if character == ".":
+            yield path[:index], path[index + 1 :]
 
 
 class _Absent:
@@ -201,13 +235,15 @@ def _reach(value: Any, path: str) -> Iterator[Any]:
     found = False
     if isinstance(value, Mapping):
         mapping = cast("Mapping[str, Any]", value)
-        if path in mapping:
-            found = True
-            yield mapping[path]
-        key, dot, rest = path.partition(".")
-        if dot and key in mapping:
-            found = True
-            yield from _reach(mapping[key], rest)
+        others = mapping.others if isinstance(mapping, Members) else {}
+        for members in (mapping, others):
+            if path in members:
+                found = True
+                yield members[path]
+            for key, rest in _partings(path):
+                if key in members:
+                    found = True
+                    yield from _reach(members[key], rest)
     if not found:
         yield _Absent
 
@@ -218,8 +254,16 @@ def _matcher(pattern: Any) -> Callable[[Any], list[bool]]:
         text = re.compile(translate(pattern)).match
         return lambda value: [isinstance(item, str) and text(item) is not None for item in _items(value)]
     if callable(pattern):
-        return lambda value: [value is not _Absent and bool(pattern(value))]
+        # Each is given its own copy: what one does to a value is nothing to the next.
+        return lambda value: [value is not _Absent and bool(pattern(_copy_json(value)))]
     return lambda value: [_is_equal(value, pattern)]
+
+
+def _copy_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        members = cast("Mapping[str, Any]", value)
+        return {name: _copy_json(item) for name, item in members.items()}
+    return [_copy_json(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def _items(value: Any) -> list[object]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Ready",
     "Refused",
+    "Scope",
     "canonical_arguments",
     "canonical_call",
     "copy_arguments",
@@ -36,6 +37,21 @@ _logger = logging.getLogger("toolkit.tools")
 
 
 @dataclass(slots=True)
+class Scope(Generic[Ctx]):
+    """The tools that a call may mean, and the rules on them.
+
+    Args:
+        registrations: By name.
+        permissions: The rules; None has none.
+        hidden_names: Those of tools that the scope has left out: no repair makes another tool of one.
+    """
+
+    registrations: Mapping[str, Registration[Ctx]]
+    permissions: Permissions | None = None
+    hidden_names: Collection[str] = ()
+
+
+@dataclass(slots=True)
 class Ready(Generic[Ctx]):
     """A call that may run.
 
@@ -44,6 +60,7 @@ class Ready(Generic[Ctx]):
         registration: The tool.
         arguments: Validated.
         original: As the model wrote it.
+        scope: What it was found in.
         asks: Why somebody must agree first; None when nobody must.
         repairs: What was mended.
         is_modified: Whether an approver has given other arguments.
@@ -53,6 +70,7 @@ class Ready(Generic[Ctx]):
     registration: Registration[Ctx]
     arguments: dict[str, Any]
     original: ToolCall
+    scope: Scope[Ctx]
     asks: str | None = None
     repairs: tuple[ToolCallRepaired, ...] = ()
     is_modified: bool = False
@@ -90,6 +108,8 @@ def canonical_arguments(text: str) -> str:
         return text
 
 
+_logger = logging.getLogger("toolkit.tools")
+
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -115,18 +135,9 @@ def error_result(call: ToolCall, message: str) -> ToolResult:
     return ToolResult(call.id, encodable(message), tool_name=call.name, is_error=True)
 
 
-def prepare(
-    call: ToolCall,
-    registrations: Mapping[str, Registration[Ctx]],
-    policy: ExecutionPolicy,
-    permissions: Permissions | None = None,
-    *,
-    hidden_names: Collection[str] = (),
-) -> Ready[Ctx] | Refused:
-    """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs.
-
-    `hidden_names` are those of tools that a scope has left out: no repair makes another tool of one.
-    """
+def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
+    """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs."""
+    registrations = scope.registrations
     registration = registrations.get(call.name)
     repairs: tuple[ToolCallRepaired, ...] = ()
     original = call
@@ -136,7 +147,7 @@ def prepare(
         name: str | None = None
         if policy.name_repair is not False:
             similar = policy.name_repair == "similar"
-            name = repair_name(call.name, registrations, similar=similar, hidden=hidden_names)
+            name = repair_name(call.name, registrations, similar=similar, hidden=scope.hidden_names)
         if name is None:
             unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
             return Refused(call, error_result(call, unknown.message))
@@ -157,10 +168,10 @@ def prepare(
     else:
         if "null" in call.arguments:
             repairs += _tell_nulls(call, registration)
-    ready = Ready(call, registration, arguments, original, repairs=repairs)
+    ready = Ready(call, registration, arguments, original, scope, repairs=repairs)
     if registration.options.requires_approval is not False:
         ready.asks = _find_approval_need(ready)
-    return ready if permissions is None else permit(ready, permissions)
+    return ready if scope.permissions is None else permit(ready)
 
 
 def _find_approval_need(ready: Ready[Any]) -> str | None:
@@ -213,10 +224,18 @@ def _tell_repairs(call: ToolCall, steps: Sequence[Mended]) -> tuple[ToolCallRepa
     return tuple(told)
 
 
-def permit(ready: Ready[Ctx], permissions: Permissions) -> Ready[Ctx] | Refused:
+def permit(ready: Ready[Ctx]) -> Ready[Ctx] | Refused:
     """Apply the rules to the arguments: refuse the call, note why somebody must agree, or leave it as it is."""
-    plain: dict[str, Any] = json.loads(ready.registration.arguments.dump_json(ready.arguments))
-    decision = permissions.decide(ready.call.name, plain)
+    if ready.scope.permissions is None:
+        return ready
+    from toolkit.tools.judging import judge  # noqa: PLC0415 - it takes Pydantic, and many registries have no rules
+
+    try:
+        decision = judge(ready.registration, ready.arguments, ready.scope.permissions, ready.scope.registrations)
+    except Exception:
+        _logger.exception("the rules on %s could not be applied; call %s is denied", ready.call.name, ready.call.id)
+        reason = f"Tool '{ready.call.name}' may not be called: a permission rule failed."
+        return Refused(ready.call, error_result(ready.call, reason), ready.repairs)
     if decision.action == "deny":
         return Refused(ready.call, error_result(ready.call, ToolDeniedError(decision.reason).message), ready.repairs)
     if decision.action == "ask":

@@ -23,7 +23,7 @@ from toolkit.tools.naming import check_name
 from toolkit.tools.options import ChangeableOptionKeywords, made_options
 from toolkit.tools.permissions import Permissions
 from toolkit.tools.policy import ExecutionPolicy, NameRepair
-from toolkit.tools.prepare import Refused, error_result, prepare
+from toolkit.tools.prepare import Refused, Scope, error_result, prepare
 from toolkit.tools.run import run
 from toolkit.tools.settings import FUNCTION, check_setting, shown
 
@@ -268,10 +268,11 @@ class ToolRegistry(Generic[Ctx]):
         return [results[position] for position in range(len(calls))]
 
     async def _execute(self, call: ToolCall, ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
-        prepared = prepare(call, self._registrations, policy, self.permissions, hidden_names=self.hidden_names)
+        scope = Scope(self._registrations, permissions=self.permissions, hidden_names=self.hidden_names)
+        prepared = prepare(call, scope, policy)
         if isinstance(prepared, Refused):
             return prepared.result
-        verdict = await authorize(prepared, policy, self.permissions)
+        verdict = await authorize(prepared, policy)
         if isinstance(verdict, Refused):
             return verdict.result
         if isinstance(verdict, Aborted):
@@ -334,7 +335,7 @@ class ToolRegistry(Generic[Ctx]):
             new = names.get(registration.name)
             if new is None:
                 return registration
-            return registration.under(replace(registration.definition, name=check_name(new)))
+            return registration.under(replace(registration.definition, name=check_name(new)), self.permissions)
 
         return self._scope(renamed(registration) for registration in self._registrations.values())
 
