@@ -1,11 +1,12 @@
 """A loop that is saved and taken up again, and decisions that come later."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from toolkit import (
+    Aborted,
     ApprovalRequest,
     Approve,
     AssistantMessage,
@@ -14,15 +15,27 @@ from toolkit import (
     ChatRequest,
     Complete,
     Completed,
+    Continue,
     Defer,
     Deny,
+    InjectMessages,
+    LoopDetected,
     LoopUsageError,
+    MaxIterations,
     Modify,
+    NoValidAnswer,
+    ResultAsAnswer,
+    Stop,
+    StopCondition,
     SystemMessage,
+    Timeout,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
+    TypedAnswer,
+    UnansweredItem,
+    UnansweredItems,
     UsageLimit,
     UsageLimits,
     UserMessage,
@@ -32,6 +45,9 @@ from toolkit import (
     tool_loop,
     validate_transcript,
 )
+from toolkit.loop.outcome import TerminationReason
+from toolkit.loop.snapshot import dump_snapshot, load_snapshot
+from toolkit.loop.state import Command
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
@@ -233,15 +249,8 @@ async def test_what_is_no_snapshot_is_refused(nonsense: Any) -> None:
         ToolLoopHandle.restore(nonsense, ScriptedProvider([]), Bank().tools(), ctx=None)
 
 
-async def test_a_snapshot_whose_tools_have_changed_is_refused() -> None:
-    @tool
-    def pay(amount: int, to: str = "rent", currency: str = "EUR") -> str:
-        """Pay."""
-        return ""
-
+async def test_a_snapshot_whose_tools_are_gone_is_refused() -> None:
     snapshot = await pending_snapshot()
-    with pytest.raises(LoopUsageError, match="the tool has changed"):
-        ToolLoopHandle.restore(snapshot, ScriptedProvider([]), ToolRegistry([pay]), ctx=None, config=CONFIG)
     with pytest.raises(LoopUsageError, match="Unknown tool: pay"):
         ToolLoopHandle.restore(snapshot, ScriptedProvider([]), ToolRegistry(), ctx=None, config=CONFIG)
 
@@ -274,3 +283,52 @@ async def test_a_late_approval_beyond_the_budget_is_answered_and_ends_the_loop()
     assert bank.runs == ["look", "pay 3 rent"]
     assert result.messages[-1].text == "Not started: the run may make 2 tool calls, and they are used up."
     validate_transcript(result.messages)
+
+
+REASONS: list[TerminationReason] = [
+    Complete(),
+    MaxIterations(3),
+    Timeout(0.5),
+    StopCondition(),
+    StopCondition("enough"),
+    LoopDetected(tool_name="look", count=3, action="stop", is_in_row=False),
+    ResultAsAnswer("l", "look"),
+    TypedAnswer(),
+    NoValidAnswer("answer: required"),
+    UsageLimit("cost", 0.5, 0.75),
+    UnansweredItems((UnansweredItem("computer_call", "i", "click"),)),
+    Aborted("no"),
+    Cancelled(),
+    Cancelled("the user left"),
+]
+COMMANDS: list[Command] = [Continue(), Stop(), Stop("enough"), InjectMessages((UserMessage("more"),))]
+
+
+def test_each_reason_and_command_stands_in_the_tables() -> None:
+    assert {type(reason) for reason in REASONS} | {AwaitingApproval} == set(get_args(TerminationReason))
+    assert {type(command) for command in COMMANDS} == set(get_args(Command))
+    assert len({each.kind for each in REASONS}) == len({type(each) for each in REASONS})
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=repr)
+async def test_a_restored_loop_ends_as_it_ended(reason: TerminationReason) -> None:
+    saved = load_snapshot(ToolLoopHandle(ScriptedProvider([]), Bank().tools(), "Hello").snapshot(), None)
+    saved.state.reason = reason
+    snapshot = through_json(dump_snapshot(saved, [], None))
+    again = ToolLoopHandle.restore(snapshot, ScriptedProvider([]), Bank().tools(), ctx=None)
+    assert again.is_finished
+    assert again.result.reason == reason
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=repr)
+async def test_a_command_is_saved_as_what_it_is(command: Command) -> None:
+    handle = ToolLoopHandle(ScriptedProvider([]), Bank().tools(), "Hello")
+    handle.resume(command)
+    snapshot = through_json(handle.snapshot())
+    provider = ScriptedProvider(["hi"])
+    outcome = await ToolLoopHandle.restore(snapshot, provider, Bank().tools(), ctx=None).next_turn()
+    assert isinstance(outcome, Completed)
+    assert outcome.reason == (StopCondition(command.reason) if isinstance(command, Stop) else Complete())
+    asked = [message.text for request in provider.requests for message in request.messages]
+    expected = {"continue": ["Hello"], "stop": [], "inject_messages": ["Hello", "more"]}
+    assert asked == expected[command.kind]

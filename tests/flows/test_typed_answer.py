@@ -1,25 +1,29 @@
 """An answer of a type: asked for, checked, asked for again."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
 
 from toolkit import (
+    AssistantMessage,
     ChatRequest,
-    Complete,
     ConfigurationError,
+    LoopUsageError,
+    NoValidAnswer,
     ResultAsAnswer,
     SchemaError,
     ToolCall,
     ToolLoopConfig,
+    ToolLoopHandle,
     ToolRegistry,
+    TypedAnswer,
     tool,
     tool_loop,
     validate_transcript,
 )
-from toolkit.testing import ScriptedProvider
+from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +55,8 @@ async def test_the_model_answers_by_calling_a_tool() -> None:
     provider = ScriptedProvider([ToolCall("1", "look", '{"name": "Ada"}'), answer('{"name": "Ada", "age": 36}')])
     result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(output_type=Person))
     assert result.output == Person(name="Ada", age=36)
-    assert result.reason == ResultAsAnswer("a", "final_answer")
+    assert result.reason == TypedAnswer()
+    assert result.require_output() == Person(name="Ada", age=36)
     assert [definition.name for definition in provider.requests[0].tools or ()] == ["look", "final_answer"]
     assert TOOLS.names == ("look",)
     validate_transcript(result.messages)
@@ -67,7 +72,10 @@ async def test_a_wrong_answer_is_refused_and_asked_for_again() -> None:
 async def test_an_answer_in_words_is_asked_for_as_a_call_a_few_times() -> None:
     provider = ScriptedProvider(["Ada, 36."], repeats=True)
     result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(output_type=Person, max_output_retries=2))
-    assert (result.output, result.reason, result.iterations) == (None, Complete(), 3)
+    assert (result.output, result.reason, result.iterations) == (None, NoValidAnswer(result.messages[2].text), 3)
+    with pytest.raises(LoopUsageError, match="NoValidAnswer") as failure:
+        result.require_output()
+    assert failure.value.messages == tuple(result.messages)
     assert result.messages[2].text == "Give your answer by calling the tool final_answer."
 
 
@@ -78,16 +86,101 @@ async def test_the_provider_can_be_asked_to_hold_to_the_type() -> None:
     config = ToolLoopConfig(output_type=Person, output_mode="native")
     result = await tool_loop(provider, TOOLS, "Who?", config=config)
     assert result.output == Person(name="Ada", age=36)
-    assert result.reason == Complete()
+    assert result.reason == TypedAnswer()
     assert provider.requests[0].response_format is not None
     assert [definition.name for definition in provider.requests[0].tools or ()] == ["look"]
     assert result.messages[2].text.startswith("That answer can't be used.")
     assert "answer.age: required, but missing" in result.messages[4].text
+    for message in result.messages[2:6:2]:
+        assert "argument" not in message.text
+        assert "call" not in message.text.lower()
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+@pytest.mark.parametrize("wrong", ['{"answer": {}}', "{}", "not JSON", '{"answer": 3}'])
+async def test_wrong_calls_of_the_answers_tool_are_asked_for_again_as_often_as_allowed(
+    wrong: str, retries: int
+) -> None:
+    calls = [ToolCall(str(number), "final_answer", wrong) for number in range(50)]
+    config = ToolLoopConfig(output_type=Person, max_output_retries=retries, max_iterations=100)
+    provider = ScriptedProvider(calls)
+    result = await tool_loop(provider, TOOLS, "Who?", config=config)
+    assert isinstance(result.reason, NoValidAnswer)
+    assert result.reason.problem == result.messages[-1].text
+    assert (len(provider.requests), result.output) == (retries + 1, None)
+    validate_transcript(result.messages)
+
+
+async def test_wrong_calls_and_answers_in_words_count_together() -> None:
+    provider = ScriptedProvider([answer("3"), "Ada", answer("4", "b"), answer("5", "c")])
+    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(output_type=Person))
+    assert isinstance(result.reason, NoValidAnswer)
+    assert len(provider.requests) == 3
+
+
+async def test_turns_with_other_tools_do_not_count() -> None:
+    looks: list[ScriptedReply] = [ToolCall(str(turn), "look", '{"name": "Ada"}') for turn in range(5)]
+    provider = ScriptedProvider([*looks, answer('{"name": "Ada", "age": 36}')])
+    config = ToolLoopConfig(output_type=Person, max_output_retries=0)
+    result = await tool_loop(provider, TOOLS, "Who?", config=config)
+    assert result.require_output() == Person(name="Ada", age=36)
+
+
+async def test_a_right_answer_beside_a_wrong_one_is_the_answer() -> None:
+    both = AssistantMessage([answer("3"), answer('{"name": "Ada", "age": 36}', "b")])
+    config = ToolLoopConfig(output_type=Person, max_output_retries=0)
+    result = await tool_loop(ScriptedProvider([both]), TOOLS, "Who?", config=config)
+    assert result.require_output() == Person(name="Ada", age=36)
+    assert result.text == '{"name":"Ada","age":36}'
+
+
+@pytest.mark.parametrize("mode", ["tool", "native"])
+async def test_the_count_of_wrong_answers_and_the_answer_itself_survive_saving(mode: Any) -> None:
+    config = ToolLoopConfig(output_type=Person, output_mode=mode, max_output_retries=1)
+    wrong: Any = answer("3") if mode == "tool" else "so"
+    right: Any = answer('{"name": "Ada", "age": 36}', "b") if mode == "tool" else '{"answer": {"name": "A", "age": 1}}'
+    for last in (right, wrong):
+        handle = ToolLoopHandle(ScriptedProvider([wrong, last]), TOOLS, "Who?", config=config)
+        provider = ScriptedProvider([last])
+        if mode == "tool":
+            await handle.next_turn()
+            handle = ToolLoopHandle.restore(handle.snapshot(), provider, TOOLS, ctx=None, config=config)
+        result = await handle.run()
+        assert isinstance(result.reason, TypedAnswer if last is right else NoValidAnswer)
+        again = ToolLoopHandle.restore(handle.snapshot(), ScriptedProvider([]), TOOLS, ctx=None, config=config)
+        assert again.result.reason == result.reason
+        assert again.result.output == result.output
+        assert again.result.text == result.text
+
+
+async def test_a_result_that_is_the_answer_of_another_tool_is_no_answer_of_the_type() -> None:
+    @tool(result_as_answer=True)
+    async def hand_over() -> str:
+        return "over"
+
+    provider = ScriptedProvider([ToolCall("1", "hand_over", "{}")])
+    result = await tool_loop(provider, ToolRegistry([hand_over]), "?", config=ToolLoopConfig(output_type=int))
+    assert (result.reason, result.text, result.output) == (ResultAsAnswer("1", "hand_over"), "over", None)
+    with pytest.raises(LoopUsageError):
+        result.require_output()
+
+
+async def test_nothing_can_be_an_answer() -> None:
+    config = ToolLoopConfig(output_type=int | None)
+    result = await tool_loop(ScriptedProvider([answer("null")]), TOOLS, "?", config=config)
+    assert (result.reason, result.require_output()) == (TypedAnswer(), None)
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "expected"),
-    [(int, "7", 7), (list[Point], '[{"x": 1}]', [Point(1)]), (str, '"yes"', "yes"), (bool, "true", True)],
+    [
+        (int | str, "7", 7),
+        (Literal["yes", "no"], '"no"', "no"),
+        (int, "7", 7),
+        (list[Point], '[{"x": 1}]', [Point(1)]),
+        (str, '"yes"', "yes"),
+        (bool, "true", True),
+    ],
 )
 async def test_any_type_can_be_asked_for(kind: Any, text: str, expected: object) -> None:
     result = await tool_loop(ScriptedProvider([answer(text)]), TOOLS, "?", config=ToolLoopConfig(output_type=kind))

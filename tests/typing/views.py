@@ -1,7 +1,7 @@
 """What the views of a loop, its parts and other generics are to checkers: checked by pyright and mypy, never run."""
 
 from collections.abc import AsyncIterator
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 from tests.typing.contexts import Admin, App, for_app, plain
 from toolkit import (
@@ -29,6 +29,18 @@ from toolkit.testing import ScriptedProvider
 simple = ToolRegistry([plain])
 registry = ToolRegistry[App]([plain, for_app])
 typed = ToolLoopConfig(output_type=int)
+
+
+assert_type(ToolLoopConfig(), ToolLoopConfig[None])
+assert_type(ToolLoopConfig(output_type=App | Admin), ToolLoopConfig[App | Admin])
+assert_type(ToolLoopConfig(output_type=Literal["yes", "no"]), ToolLoopConfig[Literal["yes", "no"]])
+assert_type(ToolLoopConfig(output_type=list[App] | None), ToolLoopConfig[list[App] | None])
+
+
+def outputs(result: ToolLoopResult[App | Admin], plain_result: ToolLoopResult) -> None:
+    assert_type(result.output, App | Admin | None)
+    assert_type(result.require_output(), App | Admin)
+    assert_type(plain_result.output, None)
 
 
 async def handles(provider: ScriptedProvider) -> None:

@@ -27,10 +27,12 @@ from toolkit.loop.outcome import (
     Cancelled,
     Complete,
     MaxIterations,
+    NoValidAnswer,
     ResultAsAnswer,
     StopCondition,
     Timeout,
     ToolLoopResult,
+    TypedAnswer,
     UnansweredItems,
     UsageLimit,
 )
@@ -166,8 +168,7 @@ class SubAgent(Generic[Ctx]):
     def _output(self, result: ToolLoopResult[Any], loop_id: str) -> ToolOutput:
         output = ToolOutput(result.text) if result.output is None else to_output(result.output)
         has_said = bool(output.text.strip())
-        wants_type = self.config is not None and self.config.output_type is not None
-        notice, is_error = _judged(self.name, result, wants_type=wants_type)
+        notice, is_error = _judged(self.name, result)
         parts = [output.text if has_said else "", f"[{notice}]" if notice else ""]
         text = "\n\n".join([part for part in parts if part])
         return ToolOutput(
@@ -262,12 +263,12 @@ def _count(handle: ToolLoopHandle[Any, Any]) -> None:
         frame.spend(handle.usage)
 
 
-def _judged(name: str, result: ToolLoopResult[Any], *, wants_type: bool) -> tuple[str, bool]:
+def _judged(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:
     """Return what the caller's model must know of an ending, if anything, and whether the task failed by it."""
     match result.reason:
-        case Complete() if wants_type and result.output is None:
+        case NoValidAnswer():
             return f"Sub-agent '{name}' failed: its answer is not of the type that was asked for", True
-        case Complete() | ResultAsAnswer():
+        case Complete() | ResultAsAnswer() | TypedAnswer():
             return "", False
         case StopCondition(reason):
             return (f"Sub-agent '{name}' was stopped: {reason}", False) if reason else ("", False)

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container
 from typing import Any, Generic, cast
+
+from typing_extensions import TypeForm
 
 from toolkit.chat import ResponseFormat
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
+from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.outcome import Out
 from toolkit.schema import MalformedJsonError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.handler import Registration
 
-__all__ = ["ANSWER_TOOL", "TypedAnswer"]
+__all__ = ["ExpectedAnswer"]
 
-ANSWER_TOOL = "final_answer"
+# What is said of the arguments of a call, and how it is said of an answer.
+_OF_ANSWERS = [
+    (re.compile(r"^The arguments have", re.MULTILINE), "Your answer has"),
+    (re.compile(r"^The arguments are", re.MULTILINE), "Your answer is"),
+    (re.compile(r"(?<=complete JSON: )they end", re.MULTILINE), "it ends"),
+    (re.compile(r"^- arguments: ", re.MULTILINE), "- the answer: "),
+    (re.compile(r"^Call it again", re.MULTILINE), "Answer again"),
+]
 
 
-class TypedAnswer(Generic[Out]):
+class ExpectedAnswer(Generic[Out]):
     """Knows what the answer must look like, and holds it once it was given."""
 
     __slots__ = ("registration", "value")
 
-    def __init__(self, output_type: type[Out]) -> None:
+    def __init__(self, output_type: TypeForm[Out]) -> None:
         self.value: Out | None = None
 
         def final_answer(answer: Any) -> Any:
@@ -41,7 +53,7 @@ class TypedAnswer(Generic[Out]):
             raise SchemaError("output_type", error.reason) from error
         self.registration: Registration[Any] = Registration(tool)
 
-    def beside(self, names: Any) -> None:
+    def check_name(self, names: Container[object]) -> None:
         """Check that no other tool has the answer's name.
 
         Raises:
@@ -59,7 +71,7 @@ class TypedAnswer(Generic[Out]):
         return ResponseFormat(self.registration.definition.parameters)
 
     def read(self, text: str) -> str | None:
-        """Take the answer from a reply; return what is wrong with it, or None."""
+        """Take the answer from a reply in words; return what is wrong with it, in words that speak of it, or None."""
         try:
             try:
                 arguments = self.registration.parse_json(text)
@@ -71,6 +83,9 @@ class TypedAnswer(Generic[Out]):
                     raise error from None
                 arguments = self.registration.parse_json(mended)
         except InvalidArgumentsError as error:
-            return error.message
+            message = error.message
+            for pattern, words in _OF_ANSWERS:
+                message = pattern.sub(words, message)
+            return message
         self.value = cast("Out", arguments["answer"])
         return None

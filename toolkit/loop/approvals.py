@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
-from toolkit.errors import LoopUsageError
+from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.state import AskApproval, EndRun, Postpone, Refuse, RunCall
 from toolkit.tools.authorize import Aborted, Deferred, Verdict, authorize, decided
 from toolkit.tools.events import ToolCallRefused
 from toolkit.tools.handler import Ctx
-from toolkit.tools.prepare import Ready, Refused, canonical_call, error_result, prepare
+from toolkit.tools.prepare import Ready, Refused, canonical_call, error_result, permit, prepare
 
 if TYPE_CHECKING:
     from toolkit.loop.snapshot import SavedLoop
 
-__all__ = ["Approvals", "PendingApproval", "pending_approval"]
+__all__ = ["Approvals", "CallBinder", "PendingApproval", "identify_tool"]
 
 _RUN, _RUN_ALONE = RunCall(), RunCall(alone=True)
 
@@ -34,7 +36,8 @@ class PendingApproval:
         tool_name: The tool that would run.
         arguments: What it would be given, as JSON says it; secrets are shown as digests.
         reason: Why it is asked about.
-        binding: A digest of tool, arguments and schema: a decision names it, and holds for nothing else.
+        binding: A digest of the loop, the call, its tool and definition, and its arguments: a decision names it, and
+            holds for nothing else.
     """
 
     call_id: str
@@ -44,35 +47,66 @@ class PendingApproval:
     binding: str
 
 
-def pending_approval(ready: Ready[Any]) -> PendingApproval:
-    """Return what is to be decided on a call that is ready."""
-    import hashlib  # noqa: PLC0415 - slow to import, and few calls wait
+class CallBinder:
+    """Ties decisions to exactly what was decided on: one call of one loop, its tool, and what the tool is given.
 
-    definition = ready.registration.definition
-    canonical = ready.registration.arguments.dump_json(ready.arguments)
-    schema = json.dumps(definition.parameters, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256("\n".join([definition.name, canonical, schema]).encode())
-    return PendingApproval(
-        call_id=ready.call.id,
-        tool_name=definition.name,
-        arguments=json.loads(canonical),
-        reason=ready.asks or "",
-        binding=digest.hexdigest(),
-    )
+    Args:
+        loop_id: The loop.
+        signing_key: A secret of the application.
+        salt: What a saved loop had; None makes a new one. It keeps what is bound from being guessed by its digest.
+    """
+
+    __slots__ = ("_loop_id", "_signing_key", "salt")
+
+    def __init__(self, loop_id: str, signing_key: str | bytes | None, salt: str | None = None) -> None:
+        self._loop_id = loop_id
+        self._signing_key = signing_key or b""
+        self.salt: str = salt or os.urandom(16).hex()
+
+    def bind(self, ready: Ready[Any]) -> str:
+        """Return the digest that a decision on this call names."""
+        import hashlib  # noqa: PLC0415 - slow to import, and few calls wait
+        import hmac  # noqa: PLC0415
+
+        key = self._signing_key.encode() if isinstance(self._signing_key, str) else self._signing_key
+        definition = ready.registration.definition
+        bound = [
+            self._loop_id,
+            ready.call.id,
+            identify_tool(ready.registration.tool),
+            asdict(replace(definition, parameters={}, output_schema=None)),
+            definition.parameters,
+            definition.output_schema,
+            ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True),
+        ]
+        text = json.dumps(bound, sort_keys=True, separators=(",", ":"), default=str)
+        return hmac.new(key + self.salt.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def identify_tool(tool: object) -> list[str]:
+    """Return what a tool is, whatever it is called and in whichever process: the function or class behind it."""
+    function: Any = getattr(tool, "__wrapped__", tool)
+    return [
+        str(getattr(function, "__module__", "")),
+        str(getattr(function, "__qualname__", type(function).__qualname__)),
+        type(tool).__qualname__,
+    ]
 
 
 class Approvals(Generic[Ctx]):
     """Prepares the calls of a turn, asks the guards about them, and keeps what may run.
 
     Attributes:
+        binder: Ties decisions to calls.
         ready: The calls that may run or await a decision, by id.
         untold: What late decisions have to tell, for when the loop goes on.
     """
 
-    __slots__ = ("_prepared", "_resources", "ready", "untold")
+    __slots__ = ("_prepared", "_resources", "binder", "ready", "untold")
 
-    def __init__(self, resources: LoopResources[Ctx]) -> None:
+    def __init__(self, resources: LoopResources[Ctx], binder: CallBinder) -> None:
         self._resources = resources
+        self.binder: CallBinder = binder
         self._prepared: dict[str, Ready[Ctx] | Refused] = {}
         self.ready: dict[str, Ready[Ctx]] = {}
         self.untold: list[LoopEvent] = []
@@ -91,6 +125,19 @@ class Approvals(Generic[Ctx]):
         if config.stop_when is None and config.loop_detection is None:
             return calls
         return [canonical_call(each) for each in prepared.values()]
+
+    def refusal_of(self, tool_name: str) -> str | None:
+        """Return why all calls of a tool are refused, as they were prepared; None where one may run."""
+        calls = [each for each in self._prepared.values() if each.call.name == tool_name]
+        refused = [each for each in calls if isinstance(each, Refused)]
+        return refused[-1].result.text if calls and len(refused) == len(calls) else None
+
+    def argument_of(self, tool_name: str, name: str) -> Any:
+        """Return an argument of the first call of a tool that may run, as it was prepared; None where there is none."""
+        for each in self._prepared.values():
+            if isinstance(each, Ready) and each.call.name == tool_name:
+                return each.arguments[name]
+        return None
 
     async def ask(self, step: AskApproval) -> None:
         """Ask the guards about each call, in call order."""
@@ -113,7 +160,20 @@ class Approvals(Generic[Ctx]):
 
     def list_pending(self) -> list[PendingApproval]:
         """Return what awaits a decision, in call order."""
-        return [pending_approval(self.ready[call_id]) for call_id in self._resources.state.deferred_ids]
+        return [self._pending(self.ready[call_id]) for call_id in self._resources.state.deferred_ids]
+
+    def list_bindings(self) -> dict[str, str]:
+        """Return what each call that has not run yet is tied to, by id."""
+        return {call.id: self.binder.bind(self.ready[call.id]) for call in self._resources.state.open_calls}
+
+    def _pending(self, ready: Ready[Ctx]) -> PendingApproval:
+        return PendingApproval(
+            call_id=ready.call.id,
+            tool_name=ready.registration.definition.name,
+            arguments=json.loads(ready.registration.arguments.dump_json(ready.arguments)),
+            reason=ready.asks or "",
+            binding=self.binder.bind(ready),
+        )
 
     def decide(self, call_id: str, answer: object, binding: str) -> None:
         """Take a decision on a call that awaits one.
@@ -124,7 +184,7 @@ class Approvals(Generic[Ctx]):
         if call_id not in self._resources.state.deferred_ids:
             raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
         ready = self.ready[call_id]
-        if pending_approval(ready).binding != binding:
+        if self.binder.bind(ready) != binding:
             raise LoopUsageError(
                 f"the decision on call '{call_id}' was made on another tool, other arguments or another schema: "
                 "ask again with what is pending now"
@@ -134,26 +194,37 @@ class Approvals(Generic[Ctx]):
             self.untold.append(refusal)
 
     def take_up(self, saved: SavedLoop) -> None:
-        """Prepare the open calls of a saved loop again; what was decided or awaited then must still be the same.
+        """Prepare the open calls of a saved loop again. What is not exactly what was decided on is asked about again.
 
         Raises:
-            LoopUsageError: A tool is gone or has changed since.
+            LoopUsageError: A tool is gone.
         """
-        for call in self._resources.state.open_calls:
+        state, registry = self._resources.state, self._resources.registry
+        for call in state.open_calls:
             self.prepare([call])
             prepared = self._prepared[call.id]
+            if isinstance(prepared, Ready) and call.id in saved.arguments:
+                prepared = self._modify(prepared, saved.arguments[call.id])
             if isinstance(prepared, Refused):
-                raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
-            binding = saved.bindings.get(call.id)
-            if binding is not None and pending_approval(prepared).binding != binding:
-                raise LoopUsageError(
-                    f"the saved call '{call.id}' of '{call.name}' awaits a decision, and the tool has changed since: "
-                    "restore it with the tools it was saved with"
-                )
-            if call.id in saved.arguments:
-                prepared.arguments = prepared.registration.parse_json(saved.arguments[call.id])
-                prepared.is_modified = True
+                if prepared.call.name not in registry:
+                    raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
+                state.call_reopened(call.id)
+                self.untold.append(self._refuse(prepared))
+                continue
             self.ready[call.id] = prepared
+            if saved.bindings.get(call.id) != self.binder.bind(prepared):
+                prepared.asks = "The tool or its arguments are not what they were when this call was saved."
+                state.call_reopened(call.id)
+
+    def _modify(self, ready: Ready[Ctx], arguments: str) -> Ready[Ctx] | Refused:
+        """Give a call the arguments that an approver gave it before it was saved; the rules hold for them, too."""
+        try:
+            ready.arguments = ready.registration.parse_json(arguments)
+        except InvalidArgumentsError as error:
+            text = f"The tool no longer takes the arguments that the approver gave. {error.message}"
+            return Refused(ready.call, error_result(ready.call, text))
+        ready.is_modified = True
+        return permit(ready)
 
     def dump_modified(self) -> dict[str, str]:
         """Return what an approver gave the open calls in place of their own arguments, as canonical JSON."""

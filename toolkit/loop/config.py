@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, Literal, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
+
+from typing_extensions import TypeForm
 
 from toolkit.backoff import backoff_pause
 from toolkit.chat import Message
@@ -26,6 +28,7 @@ from toolkit.tools.settings import FUNCTION, Kind, check_backoff, check_setting,
 
 __all__ = [
     "DEFAULT_CONFIG",
+    "ANSWER_TOOL",
     "AfterToolExecutionUpdate",
     "Batched",
     "BeforeToolExecutionUpdate",
@@ -114,6 +117,9 @@ class ProviderRetryConfig:
         )
 
 
+ANSWER_TOOL = "final_answer"
+"""The tool by which a model gives an answer of the type that was asked for."""
+
 EventHook: TypeAlias = Callable[[LoopEvent], Awaitable[None] | None]
 """Takes each event, in order. Raising changes nothing but the log."""
 
@@ -175,11 +181,15 @@ class ToolLoopConfig(Generic[Out]):
         metadata: For `ToolContext.metadata`.
         sync_workers: How many worker threads, for tools that are not async, may run at once on this event loop, all
             its loops and abandoned threads counted; a call waits for a place, and fails when abandoned ones hold all.
-        output_type: The type of the answer: it is asked for, checked, and given as `ToolLoopResult.output`.
+        signing_key: A secret of the application that seals its snapshots, 32 random bytes say: those that are not
+            sealed with it are not restored. Without one a snapshot is only as trustworthy as where it is kept: who can
+            write there can have any tool called with any arguments.
+        output_type: The type of the answer, also a union such as ``A | B`` or a ``Literal``: it is asked for, checked,
+            and given as `ToolLoopResult.output`.
         output_mode: ``tool`` has the model call a tool named ``final_answer``; ``native`` sets the request's
             `response_format`.
-        max_output_retries: How often the model is asked again after an answer that is not of the type; then the loop
-            ends without an `output`.
+        max_output_retries: How often the model is asked again after a reply without a valid answer: one in words, or a
+            wrong call of ``final_answer``; then the loop ends as `NoValidAnswer`, without an `output`.
 
     Attributes:
         policy: What of this holds for every call; made here, once for all runs.
@@ -217,13 +227,26 @@ class ToolLoopConfig(Generic[Out]):
     argument_repair: bool = True
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
     sync_workers: int = 40
-    output_type: type[Out] | None = None
+    signing_key: str | bytes | None = field(default=None, repr=False)
+    output_type: TypeForm[Out] = cast("TypeForm[Out]", None)
     output_mode: Literal["tool", "native"] = "tool"
     max_output_retries: int = 2
     policy: ExecutionPolicy = field(init=False, repr=False, compare=False)
 
+    @property
+    def asks_by_tool(self) -> bool:
+        """Whether the model is to give an answer of a type by calling a tool."""
+        return self.has_output_type and self.output_mode == "tool"
+
+    @property
+    def has_output_type(self) -> bool:
+        """Whether an answer of a type is asked for."""
+        return cast("object", self.output_type) is not None
+
     def __post_init__(self) -> None:
         check_settings(self, _KINDS, _LEAST)
+        if self.signing_key is not None and not self.signing_key:
+            raise ConfigurationError("signing_key is empty: give a secret, such as 32 random bytes, or None")
         if inspect.iscoroutinefunction(self.stop_when):
             raise ConfigurationError("stop_when must not be async: it only looks at what is there, and nothing waits")
         if self.cache is not None and not (hasattr(self.cache, "get") and hasattr(self.cache, "set")):
@@ -282,6 +305,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "argument_repair": (bool,),
     "metadata": (Mapping,),
     "sync_workers": (int,),
+    "signing_key": (str, bytes, None),
     "output_mode": ("tool", "native"),
     "max_output_retries": (int,),
 }

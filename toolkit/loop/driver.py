@@ -23,15 +23,15 @@ from toolkit.chat import (
     validate_transcript,
 )
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError, TranscriptError
-from toolkit.loop.answer import TypedAnswer
-from toolkit.loop.approvals import Approvals
+from toolkit.loop.answer import ExpectedAnswer
+from toolkit.loop.approvals import Approvals, CallBinder
 from toolkit.loop.budget import Budget
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.depth import LoopFrame, enter_depth, nested_context, new_loop_id
 from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
 from toolkit.loop.listener import EventFeed, Listener, has_hooks
-from toolkit.loop.outcome import AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult
+from toolkit.loop.outcome import AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.loop.requests import ModelRequests
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.state import AskApproval, CallModel, Compact, Finished, LoopState, RunTools
@@ -102,7 +102,7 @@ class Driver(Generic[Ctx, Out]):
         self._budget = None if config.usage_limits is None else Budget(config.usage_limits)
         if saved is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
-        self.loop_id: str = new_loop_id()
+        self.loop_id: str = new_loop_id() if saved is None else saved.loop_id
         self._user_ctx = ctx
         self._has_begun = self._is_telling = False
         self._feed: EventFeed | None = None
@@ -113,15 +113,17 @@ class Driver(Generic[Ctx, Out]):
             ctx=ctx,
             frame=LoopFrame(1, config.max_depth),
             budget=self._budget,
-            answer=None if config.output_type is None else TypedAnswer(config.output_type),
+            answer=ExpectedAnswer(config.output_type) if config.has_output_type else None,
             policy=config.policy,
             fixed_tools=prompt.tools if isinstance(prompt, ChatRequest) else None,
         )
-        self._approvals = Approvals(self._resources)
+        binder = CallBinder(self.loop_id, config.signing_key, None if saved is None else saved.salt)
+        self._approvals = Approvals(self._resources, binder)
         request = prompt if isinstance(prompt, ChatRequest) else None
         self._requests = ModelRequests(self._resources, self._approvals, provider, request)
         if saved is not None:
             self._approvals.take_up(saved)
+            self._requests.take_up(saved)
 
     async def begin(self, feed: EventFeed | None) -> None:
         """Take a place under the loops round this one, and tell observers that the run begins or goes on.
@@ -252,12 +254,12 @@ class Driver(Generic[Ctx, Out]):
         if state.reason is None:
             raise LoopUsageError("the loop has not ended yet")
         text = "" if state.response is None else text_of(state.response.message.content)
-        if isinstance(state.reason, ResultAsAnswer):
-            call_id = state.reason.call_id
-            text = next(result.text for result in state.last_results if result.call_id == call_id)
+        if isinstance(state.reason, (ResultAsAnswer, TypedAnswer)):
+            told = [result.text for result in state.last_results if result.result_as_answer and not result.is_error]
+            text = told[0] if told and state.response is not None and state.response.tool_calls else text
         return ToolLoopResult(  # without its parameter, which would take 2 us at run time
             text=text,
-            output=None if answer is None else answer.value,
+            output=None if answer is None or not isinstance(state.reason, TypedAnswer) else answer.value,
             response=state.response,
             messages=state.settled_messages(),
             usage=state.usage,
@@ -281,11 +283,13 @@ class Driver(Generic[Ctx, Out]):
         return save_loop(
             self.state,
             self._requests.request,
+            loop_id=self.loop_id,
             tools=self._resources.fixed_tools,
-            pending=self._approvals.list_pending(),
-            arguments=self._approvals.dump_modified(),
+            approvals=self._approvals,
             seconds_left=seconds_left,
             budget=self._resources.budget,
+            answer_retries=self._requests.answer_retries,
+            signing_key=self._resources.config.signing_key,
         )
 
     async def _compact(self, step: Compact) -> None:

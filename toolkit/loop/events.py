@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from toolkit.chat import ArgumentsDelta, ChatResponse, Message, ReasoningDelta, Stamped, TextDelta, Usage
@@ -89,6 +90,7 @@ class LoopDetected(Stamped):
     count: int
     action: LoopDetectionAction
     is_in_row: bool = True
+    kind: Literal["loop_detected"] = field(default="loop_detected", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,22 +122,29 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         config: ToolLoopConfig[OtherOut] | None = None,
         counts_pauses: bool = False,
     ) -> ToolLoopHandle[OtherCtx, OtherOut]:
-        """Take up a saved loop, in this or another process; nothing that has run runs again.
+        """Take up a saved loop, in this or another process; nothing that had run when it was saved runs again.
+
+        Each call that has not run yet is prepared again. Where its tool, its definition, its arguments or a default is
+        not what it was when the call was decided on, somebody has to decide again, whatever was decided before.
+
+        A snapshot is plain data, which can be read twice: two processes that restore the same one run its calls twice.
+        Where it is kept must hand each out once, such as with ``DELETE ... RETURNING``, and give it back only changed.
 
         Args:
             snapshot: What `snapshot` returned, or `ToolLoopResult.snapshot`; decoded JSON.
             provider: Talks to the model.
-            registry: The tools; those of calls that await a decision must be what they were.
+            registry: The tools; those of open calls must be there.
             ctx: The context, which is never saved.
-            config: The settings, which are not saved either.
+            config: The settings, which are not saved either; with the `signing_key` that the snapshot was sealed with.
             counts_pauses: As for a new handle; the time since it was saved does not count.
 
         Raises:
-            LoopUsageError: It is no snapshot, of another version, was changed, or its open calls don't fit the tools.
+            LoopUsageError: It is no snapshot, of another version, was changed, is not sealed with the key, or a tool of
+                its open calls is gone.
         """
         from toolkit.loop.snapshot import SavedRequest, load_snapshot  # noqa: PLC0415 - few loops are restored
 
-        saved: SavedLoop = load_snapshot(snapshot)
+        saved: SavedLoop = load_snapshot(snapshot, None if config is None else config.signing_key)
         check_parts(provider, registry, "", config)
         settings = {field.name: getattr(saved.request, field.name) for field in fields(SavedRequest)}
         request = ChatRequest(messages=(), **settings)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, TypeAlias
+from dataclasses import KW_ONLY, field
+from typing import Any, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
 from toolkit.chat import ChatResponse, Message, ToolCall, UnansweredItem, Usage
 from toolkit.dataclass import dataclass
+from toolkit.errors import LoopUsageError
 from toolkit.loop.events import LoopDetected
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "Cancelled",
     "Complete",
     "MaxIterations",
+    "NoValidAnswer",
     "Out",
     "ResultAsAnswer",
     "Snapshot",
@@ -23,6 +26,7 @@ __all__ = [
     "TerminationReason",
     "Timeout",
     "ToolLoopResult",
+    "TypedAnswer",
     "UnansweredItems",
     "UsageLimit",
 ]
@@ -37,12 +41,17 @@ Out = TypeVar("Out", default=None)
 class Complete:
     """The model gave its answer."""
 
+    _: KW_ONLY
+    kind: Literal["complete"] = field(default="complete", repr=False)
+
 
 @dataclass(frozen=True, slots=True)
 class MaxIterations:
     """The limit of tool turns was reached."""
 
     limit: int
+    _: KW_ONLY
+    kind: Literal["max_iterations"] = field(default="max_iterations", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,8 @@ class Timeout:
     """The loop took longer than it may, in seconds; what was running was cancelled."""
 
     limit: float
+    _: KW_ONLY
+    kind: Literal["timeout"] = field(default="timeout", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,8 @@ class StopCondition:
     """`stop_when` or the caller said stop."""
 
     reason: str | None = None
+    _: KW_ONLY
+    kind: Literal["stop_condition"] = field(default="stop_condition", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,29 @@ class ResultAsAnswer:
 
     call_id: str
     tool_name: str
+    _: KW_ONLY
+    kind: Literal["result_as_answer"] = field(default="result_as_answer", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedAnswer:
+    """The model gave an answer of the type that was asked for: `ToolLoopResult.output`."""
+
+    _: KW_ONLY
+    kind: Literal["typed_answer"] = field(default="typed_answer", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NoValidAnswer:
+    """The model gave no answer of the type that was asked for, as often as it was asked.
+
+    Args:
+        problem: What was wrong with the last one, as the model was told.
+    """
+
+    problem: str = ""
+    _: KW_ONLY
+    kind: Literal["no_valid_answer"] = field(default="no_valid_answer", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +116,8 @@ class UsageLimit:
     limit: Literal["requests", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "cost"]
     maximum: float
     used: float
+    _: KW_ONLY
+    kind: Literal["usage_limit"] = field(default="usage_limit", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +125,8 @@ class AwaitingApproval:
     """Somebody has to decide on these calls before the loop can go on."""
 
     calls: tuple[ToolCall, ...]
+    _: KW_ONLY
+    kind: Literal["awaiting_approval"] = field(default="awaiting_approval", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +138,8 @@ class UnansweredItems:
     """
 
     items: tuple[UnansweredItem, ...]
+    _: KW_ONLY
+    kind: Literal["unanswered_items"] = field(default="unanswered_items", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +147,8 @@ class Aborted:
     """An approver ended the run."""
 
     reason: str
+    _: KW_ONLY
+    kind: Literal["aborted"] = field(default="aborted", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +156,9 @@ class Cancelled:
     """The caller cancelled the loop, or left it; `reason` is what `ToolLoopHandle.cancel` was given."""
 
     reason: str | None = None
+
+    _: KW_ONLY
+    kind: Literal["cancelled"] = field(default="cancelled", repr=False)
 
 
 TerminationReason: TypeAlias = (
@@ -121,13 +168,15 @@ TerminationReason: TypeAlias = (
     | StopCondition
     | LoopDetected
     | ResultAsAnswer
+    | TypedAnswer
+    | NoValidAnswer
     | UsageLimit
     | AwaitingApproval
     | UnansweredItems
     | Aborted
     | Cancelled
 )
-"""Why a loop ended; `Complete` where the model answered of its own accord."""
+"""Why a loop ended; `Complete` where the model answered of its own accord. `kind` tells them apart in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,3 +204,15 @@ class ToolLoopResult(Generic[Out]):
     tool_rounds: int
     reason: TerminationReason
     snapshot: Snapshot | None = None
+
+    def require_output(self) -> Out:
+        """Return the answer of the type that was asked for.
+
+        Raises:
+            LoopUsageError: The loop ended without one; it carries the transcript.
+        """
+        if not isinstance(self.reason, TypedAnswer):
+            error = LoopUsageError(f"the loop ended without an answer of its output_type: {self.reason!r}")
+            error.messages = tuple(self.messages)
+            raise error
+        return cast("Out", self.output)

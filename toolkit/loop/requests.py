@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
 
@@ -21,15 +21,19 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.errors import BadResponseError, ProviderError
-from toolkit.loop.answer import ANSWER_TOOL, TypedAnswer
+from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals
+from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, LoopDetected, ProviderRetried, ResponseReceived
 from toolkit.loop.listener import Listener
-from toolkit.loop.outcome import Complete
+from toolkit.loop.outcome import Complete, NoValidAnswer, TypedAnswer
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.state import CallModel
 
 __all__ = ["ModelRequests"]
+
+if TYPE_CHECKING:
+    from toolkit.loop.snapshot import SavedLoop
 
 _CLOSE_TIMEOUT = 5.0
 
@@ -42,9 +46,12 @@ class ModelRequests:
         approvals: Prepares the calls of a reply.
         provider: Talks to the model.
         request: The settings of each request.
+
+    Attributes:
+        answer_retries: How often the model may be asked again for an answer of a type.
     """
 
-    __slots__ = ("_answer_retries", "_approvals", "_provider", "_resources", "request")
+    __slots__ = ("_approvals", "_provider", "_resources", "answer_retries", "request")
 
     def __init__(
         self, resources: LoopResources[Any], approvals: Approvals[Any], provider: Provider, request: ChatRequest | None
@@ -52,7 +59,7 @@ class ModelRequests:
         messages = resources.state.messages
         self._resources = resources
         self._provider = provider
-        self._answer_retries = resources.config.max_output_retries
+        self.answer_retries: int = resources.config.max_output_retries
         self._approvals = approvals
         if request is not None:
             self.request = replace(request, messages=messages)
@@ -61,6 +68,19 @@ class ModelRequests:
         else:
             resources.shown_tools = resources.registry.definitions()
             self.request = ChatRequest(messages=messages, tools=resources.shown_tools)
+
+    def take_up(self, saved: SavedLoop) -> None:
+        """Go on where a saved loop stood."""
+        resources = self._resources
+        state, answer = resources.state, resources.answer
+        self.answer_retries = min(self.answer_retries, saved.answer_retries)
+        if answer is None or not isinstance(state.reason, TypedAnswer) or state.response is None:
+            return
+        if resources.config.asks_by_tool:
+            self._approvals.prepare(state.response.tool_calls)
+            answer.value = self._approvals.argument_of(ANSWER_TOOL, "answer")
+        else:
+            answer.read(state.response.text)
 
     async def ask(self, step: CallModel) -> None:
         """Ask the model and feed its answer to the machine, or end the loop where a limit forbids to ask."""
@@ -123,36 +143,51 @@ class ModelRequests:
                 self._ask_for_type(resources.answer, tools)
         return self.request
 
-    def _ask_for_type(self, answer: TypedAnswer[Any], tools: Sequence[ToolDefinition]) -> None:
+    def _ask_for_type(self, answer: ExpectedAnswer[Any], tools: Sequence[ToolDefinition]) -> None:
         if self._resources.config.output_mode == "native":
             self.request = replace(self.request, response_format=answer.format)
         else:
-            answer.beside(self._resources.registry)
+            answer.check_name(self._resources.registry)
             self.request = replace(self.request, tools=(*tools, answer.registration.definition))
 
     def _take_reply(self, response: ChatResponse) -> LoopDetected | None:
         state, answer = self._resources.state, self._resources.answer
         calls = state.model_replied(response)
         detected = state.calls_prepared(self._approvals.prepare(calls)) if calls else None
-        if answer is not None and isinstance(state.reason, Complete):
-            self._check_answer(answer, response)
+        if answer is not None and calls and not state.is_finished:
+            self._count_wrong_calls()
         steering = self._resources.config.steering
         if steering is not None and isinstance(state.reason, Complete):
             state.steered(steering.take_steered() or steering.take_follow_up())
+        if answer is not None and isinstance(state.reason, Complete):
+            self._check_answer(answer, response)
         return detected
 
-    def _check_answer(self, answer: TypedAnswer[Any], response: ChatResponse) -> None:
+    def _count_wrong_calls(self) -> None:
+        """Let a reply in which the answer's tool was called wrongly count as a wrong answer."""
+        problem = self._approvals.refusal_of(ANSWER_TOOL)
+        if problem is None or not self._resources.config.asks_by_tool:
+            return
+        if self.answer_retries == 0:
+            self._resources.state.wind_up(NoValidAnswer(problem))
+        self.answer_retries = max(0, self.answer_retries - 1)
+
+    def _check_answer(self, answer: ExpectedAnswer[Any], response: ChatResponse) -> None:
         """See whether a reply without calls is the answer; else ask again, as often as allowed."""
-        if self._resources.config.output_mode == "native":
-            problem = answer.read(response.text)
-            if problem is None:
-                return
-            wish = f"That answer can't be used. {problem}"
+        state = self._resources.state
+        if self._resources.config.asks_by_tool:
+            problem = f"Give your answer by calling the tool {ANSWER_TOOL}."
         else:
-            wish = f"Give your answer by calling the tool {ANSWER_TOOL}."
-        if self._answer_retries > 0:
-            self._answer_retries -= 1
-            self._resources.state.steered([UserMessage(wish)])
+            found = answer.read(response.text)
+            if found is None:
+                state.answer_judged(TypedAnswer())
+                return
+            problem = f"That answer can't be used. {found}"
+        if self.answer_retries == 0:
+            state.answer_judged(NoValidAnswer(problem))
+            return
+        self.answer_retries -= 1
+        state.steered([UserMessage(problem)])
 
     def _reserve(self, request: ChatRequest) -> bool:
         """Take a request out of the budget, or end the loop where nothing is left."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from toolkit.chat import ToolDefinition
 from toolkit.dataclass import dataclass
-from toolkit.loop.answer import ANSWER_TOOL, TypedAnswer
+from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.budget import Budget
-from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
 from toolkit.loop.depth import LoopFrame
 from toolkit.loop.state import LoopState
 from toolkit.tools.handler import Ctx
@@ -48,7 +48,7 @@ class LoopResources(Generic[Ctx]):
     ctx: Ctx
     frame: LoopFrame
     budget: Budget | None
-    answer: TypedAnswer[Any] | None
+    answer: ExpectedAnswer[Any] | None
     policy: ExecutionPolicy
     fixed_tools: Sequence[ToolDefinition] | None
     shown_tools: Sequence[ToolDefinition] | None = None
@@ -69,6 +69,6 @@ class LoopResources(Generic[Ctx]):
             names = {definition.name for definition in (current if shown is None else shown)}
             hidden = {*hidden, *registrations} - names
             registrations = {name: registrations[name] for name in registrations if name in names}
-        if self.answer is not None and self.config.output_mode == "tool":
+        if self.answer is not None and self.config.asks_by_tool:
             registrations = {**registrations, ANSWER_TOOL: self.answer.registration}
         return Scope(registrations, permissions=registry.permissions, hidden_names=hidden)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticSerializationError
 
-from toolkit.chat import ChatRequest, ResponseFormat, ToolDefinition
+from toolkit.chat import AssistantMessage, ChatRequest, ResponseFormat, ToolDefinition, validate_transcript
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
-from toolkit.loop.approvals import PendingApproval
+from toolkit.loop.approvals import Approvals
 from toolkit.loop.budget import Budget
 from toolkit.loop.outcome import Snapshot
 from toolkit.loop.state import FrozenState, LoopState
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedLoop", "SavedRequest", "dump_snapshot", "load_snapshot", "save_loop"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,15 +50,20 @@ class SavedLoop:
     """All that a loop needs to go on, but its provider, registry, context and configuration.
 
     Args:
+        loop_id: The loop's id, which it keeps.
+        salt: Makes the digests of this loop's calls its own.
         state: The machine.
         request: The settings of each request.
-        bindings: What each call that awaits approval is tied to, by call id.
+        bindings: What each call that may run or awaits approval is tied to, by call id, until it has run.
         arguments: What an approver gave an open call in place of its own arguments, by call id, as canonical JSON.
         seconds_left: What is left of the loop's time; None without a limit.
         requests: Requests booked against the usage limits.
         tool_calls: Tool calls booked against the usage limits.
+        answer_retries: How often the model may be asked again for an answer of a type.
     """
 
+    loop_id: str
+    salt: str
     state: FrozenState
     request: SavedRequest
     bindings: dict[str, str]
@@ -65,6 +71,7 @@ class SavedLoop:
     seconds_left: float | None
     requests: int
     tool_calls: int
+    answer_retries: int
 
 
 @cache
@@ -78,27 +85,33 @@ def save_loop(
     state: LoopState,
     request: ChatRequest,
     *,
+    loop_id: str,
     tools: Sequence[ToolDefinition] | None,
-    pending: Sequence[PendingApproval],
-    arguments: dict[str, str],
+    approvals: Approvals[Any],
     seconds_left: float | None,
     budget: Budget | None,
+    answer_retries: int,
+    signing_key: str | bytes | None,
 ) -> Snapshot:
     """Return a loop as a snapshot.
 
     Args:
         state: Its machine.
         request: The settings of its requests.
+        loop_id: As in `SavedLoop`.
         tools: The tools that the caller fixed; None offers what the registry holds.
-        pending: What awaits a decision.
-        arguments: As in `SavedLoop`.
+        approvals: Knows what awaits a decision, and what was decided.
         seconds_left: As in `SavedLoop`.
         budget: What was spent of its limits.
+        answer_retries: As in `SavedLoop`.
+        signing_key: What it is sealed with; None gives it a checksum, which keeps from mistakes alone.
 
     Raises:
         LoopUsageError: A turn is under way, or something in it is no JSON.
     """
     saved = SavedLoop(
+        loop_id=loop_id,
+        salt=approvals.binder.salt,
         state=state.freeze(),
         request=SavedRequest(
             tools=None if tools is None else tuple(tools),
@@ -113,17 +126,18 @@ def save_loop(
             timeout=request.timeout,
             options=dict(request.options),
         ),
-        bindings={approval.call_id: approval.binding for approval in pending},
-        arguments=arguments,
+        bindings=approvals.list_bindings(),
+        arguments=approvals.dump_modified(),
         seconds_left=seconds_left,
         requests=0 if budget is None else budget.requests,
         tool_calls=0 if budget is None else budget.tool_calls,
+        answer_retries=answer_retries,
     )
-    return dump_snapshot(saved, [asdict(approval) for approval in pending])
+    return dump_snapshot(saved, [asdict(approval) for approval in approvals.list_pending()], signing_key)
 
 
-def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]]) -> Snapshot:
-    """Return the snapshot: versioned, sealed by a checksum, and with what awaits approval for whoever decides.
+def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]], signing_key: str | bytes | None) -> Snapshot:
+    """Return the snapshot: versioned, sealed, and with what awaits approval for whoever decides.
 
     Raises:
         LoopUsageError: Something in it is no JSON, such as an option of the request.
@@ -131,37 +145,83 @@ def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]]) -> Snapshot:
     try:
         plain = _adapter().dump_python(saved, mode="json", exclude={"state": _without_details()})
         content: Snapshot = json.loads(json.dumps({"version": _VERSION, "loop": plain, "pending_approvals": pending}))
-    except (PydanticSerializationError, TypeError, ValueError) as error:
+        return {**content, "seal": _seal(content, signing_key)}
+    except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
         raise LoopUsageError(f"the loop can't be saved: {error}") from error
-    return {**content, "checksum": _checksum(content)}
 
 
-def load_snapshot(snapshot: Snapshot) -> SavedLoop:
-    """Return what `dump_snapshot` saved.
+def load_snapshot(snapshot: Snapshot, signing_key: str | bytes | None) -> SavedLoop:
+    """Return what `dump_snapshot` saved with the same key.
 
     Raises:
-        LoopUsageError: It is of another version, was changed since, or is no snapshot.
+        LoopUsageError: It is of another version, was changed since, is not sealed with this key, or is no snapshot.
     """
     if not isinstance(snapshot, dict) or "version" not in snapshot:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LoopUsageError("this is no snapshot: give what handle.snapshot() returned, decoded from JSON")
-    if snapshot["version"] != _VERSION:
+    version: object = snapshot["version"]
+    if version != _VERSION or not isinstance(version, int):
         raise LoopUsageError(
-            f"the snapshot is of version {snapshot['version']!r}, and this library reads version {_VERSION}: "
+            f"the snapshot is of version {version!r}, and this library reads version {_VERSION}: "
             "restore it with the library that made it"
         )
-    content = {name: value for name, value in snapshot.items() if name != "checksum"}
-    if snapshot.get("checksum") != _checksum(content):
-        raise LoopUsageError(
-            "the snapshot was changed after it was made: its checksum does not fit; restore it as saved"
-        )
+    _check_seal(snapshot, signing_key)
     try:
-        return _adapter().validate_python(snapshot["loop"])
-    except ValueError as error:
+        saved = _adapter().validate_python(snapshot["loop"])
+        _check_state(saved.state)
+    except (KeyError, ValueError, RecursionError) as error:
         raise LoopUsageError(f"the snapshot can't be read: {error}") from error
+    return saved
 
 
-def _checksum(content: Snapshot) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+_KEYED, _PLAIN = "hmac-sha256:", "sha256:"
+
+
+def _check_seal(snapshot: Snapshot, signing_key: str | bytes | None) -> None:
+    seal: object = snapshot.get("seal")
+    content = {name: value for name, value in snapshot.items() if name != "seal"}
+    try:
+        right = _seal(content, signing_key)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise LoopUsageError(f"the snapshot can't be read: {error}") from error
+    if isinstance(seal, str) and hmac.compare_digest(seal.encode("utf-8", "replace"), right.encode()):
+        return
+    is_keyed = isinstance(seal, str) and seal.startswith(_KEYED)
+    if signing_key is None and is_keyed:
+        raise LoopUsageError("the snapshot is sealed with a key: give its signing_key to the configuration")
+    if signing_key is not None and not is_keyed:
+        raise LoopUsageError("the snapshot is not sealed with a key, and the configuration has a signing_key")
+    raise LoopUsageError(
+        "the snapshot was changed after it was made, or sealed with another key: restore it as saved, with its key"
+    )
+
+
+def _seal(content: Snapshot, signing_key: str | bytes | None) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    if signing_key is None:
+        return _PLAIN + hashlib.sha256(text).hexdigest()
+    key = signing_key.encode() if isinstance(signing_key, str) else signing_key
+    return _KEYED + hmac.new(key, b"toolkit snapshot\n" + text, hashlib.sha256).hexdigest()
+
+
+def _check_state(state: FrozenState) -> None:
+    """Raise where the parts of a saved machine do not fit together."""
+    validate_transcript(state.messages, allow_pending=bool(state.open_calls))
+    validate_transcript([*state.incoming, *state.warnings])
+    last = state.messages[-1] if state.messages else None
+    calls = last.tool_calls if isinstance(last, AssistantMessage) else ()
+    if state.open_calls and state.reason is not None:
+        raise ValueError("it has ended, and calls are open")
+    if [call.id for call in calls] != [saved.call_id for saved in state.open_calls]:
+        raise ValueError("the saved calls are not those of the last message")
+    for saved in state.open_calls:
+        is_done = saved.status == "done"
+        answered = saved.result is not None and saved.result.call_id == saved.call_id
+        if (
+            saved.status in ("undecided", "started")
+            or is_done != answered
+            or (not is_done and saved.result is not None)
+        ):
+            raise ValueError(f"call '{saved.call_id}' is in no state in which a loop is saved")
 
 
 def _without_details() -> dict[str, Any]:

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from toolkit.chat import (
@@ -50,7 +50,7 @@ from toolkit.chat import (
 )
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError, TranscriptError
-from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
 from toolkit.loop.detection import LoopDetector, warning_text
 from toolkit.loop.events import LoopDetected
 from toolkit.loop.outcome import (
@@ -59,10 +59,12 @@ from toolkit.loop.outcome import (
     Cancelled,
     Complete,
     MaxIterations,
+    NoValidAnswer,
     ResultAsAnswer,
     StopCondition,
     TerminationReason,
     Timeout,
+    TypedAnswer,
     UnansweredItems,
     UsageLimit,
 )
@@ -174,6 +176,8 @@ class InjectMessages:
     """Append these messages before the next turn, and go on."""
 
     messages: tuple[Message, ...]
+    _: KW_ONLY
+    kind: Literal["inject_messages"] = field(default="inject_messages", repr=False)
 
 
 Command: TypeAlias = Continue | InjectMessages | Stop
@@ -220,7 +224,7 @@ class FrozenState:
     incoming: list[Message]
     warnings: list[Message]
     command: Command | None
-    wound_up: UsageLimit | None
+    wound_up: UsageLimit | NoValidAnswer | None
     is_last: bool
     tool_calls_executed: int
     detector: dict[str, Any] | None
@@ -291,7 +295,7 @@ class LoopState:
         self._warnings: list[Message] = []
         self._unanswered = self._undecided = 0
         self._command: Command | None = None
-        self._wound_up: UsageLimit | None = None
+        self._wound_up: UsageLimit | NoValidAnswer | None = None
         self._is_last = False
         self._tool_calls_executed = 0
         self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
@@ -599,6 +603,14 @@ class LoopState:
         self._phase = "finished"
         return Finished(self.reason)
 
+    def call_reopened(self, call_id: str) -> None:
+        """Have somebody decide again on a call that has not started: what it would do has changed."""
+        entry = self._open.get(call_id)
+        if self._phase != "running" or entry is None or entry.status not in ("approved", "alone", "deferred"):
+            raise LoopUsageError(f"call '{call_id}' is not to be decided on again")
+        entry.status = "deferred"
+        self._plan_units()
+
     def tool_started(self, call_id: str) -> None:
         """Note that a call runs from now on."""
         entry = self._open.get(call_id)
@@ -624,11 +636,17 @@ class LoopState:
         if entry is not None:
             entry.cut = cut
 
-    def wind_up(self, limit: UsageLimit) -> None:
-        """End the loop when this turn's results are in: the budget has no more tool calls."""
+    def wind_up(self, reason: UsageLimit | NoValidAnswer) -> None:
+        """End the loop when this turn's results are in: nothing more may be spent, or asked."""
         if not self._open:
             raise LoopUsageError("wind_up does not fit here: no call is open")
-        self._wound_up = limit
+        self._wound_up = reason
+
+    def answer_judged(self, reason: TypedAnswer | NoValidAnswer) -> None:
+        """Say what the reply that completed the loop is, where an answer of a type was asked for."""
+        if not isinstance(self.reason, Complete):
+            raise LoopUsageError("answer_judged does not fit here: the loop was not completed by a reply")
+        self.reason = reason
 
     def _keep(self, entry: _OpenCall, result: ToolResult) -> None:
         if result.call_id != entry.call.id:
@@ -649,7 +667,8 @@ class LoopState:
         self._phase = "ready"
         for result in results:
             if result.result_as_answer and not result.is_error:
-                self._end(ResultAsAnswer(result.call_id, result.tool_name))
+                is_typed = self._config.asks_by_tool and result.tool_name == ANSWER_TOOL
+                self._end(TypedAnswer() if is_typed else ResultAsAnswer(result.call_id, result.tool_name))
                 return
         if self.response is not None and self.response.unanswered:
             self._end(UnansweredItems(self.response.unanswered))
@@ -719,7 +738,7 @@ class LoopState:
         if frozen.reason is not None:
             state.reason, state._phase = frozen.reason, "finished"
         elif frozen.open_calls:
-            last = state.messages[-1]
+            last = state.messages[-1] if state.messages else None
             calls = {call.id: call for call in last.tool_calls} if isinstance(last, AssistantMessage) else {}
             if list(calls) != [saved.call_id for saved in frozen.open_calls]:
                 raise LoopUsageError("the saved calls are not those of the last message")

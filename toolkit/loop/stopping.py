@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from dataclasses import KW_ONLY, field
+from typing import Literal, TypeAlias
 
 from toolkit.chat import ChatResponse, ToolResult, Usage
 from toolkit.dataclass import dataclass
@@ -28,12 +29,17 @@ __all__ = [
 class Continue:
     """Go on."""
 
+    _: KW_ONLY
+    kind: Literal["continue"] = field(default="continue", repr=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """End the loop; the calls of this response are not run."""
 
     reason: str | None = None
+    _: KW_ONLY
+    kind: Literal["stop"] = field(default="stop", repr=False)
 
 
 StopDecision: TypeAlias = Continue | Stop
