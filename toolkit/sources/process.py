@@ -75,6 +75,11 @@ class LineProcess:
             raise LineTooLongError
         return line
 
+    @property
+    def has_begun_line(self) -> bool:
+        """Whether it has written the beginning of a line to standard output, and not its end."""
+        return self._output.has_begun
+
     async def log_errors(self) -> None:
         """Log what it writes to standard error, and keep the last of it."""
         while (line := await self._errors.next()) is not None:
@@ -96,13 +101,16 @@ class LineProcess:
             return True
         return False
 
-    async def end(self) -> None:
-        """End it and all processes of its group: by closing its input, then by TERM, then by KILL. Never cancelled."""
+    async def end(self, *, at_once: bool = False) -> None:
+        """End it and all processes of its group: by closing its input, then by TERM, then by KILL. Never cancelled.
+
+        With `at_once` it is not left the time to finish what it is at.
+        """
         with anyio.CancelScope(shield=True):
             if self._process.stdin is not None:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                     await self._process.stdin.aclose()
-            if not await self.ended_within(_PATIENCE):
+            if at_once or not await self.ended_within(_PATIENCE):
                 signal_group(self._process, "SIGTERM")
                 await self.ended_within(_PATIENCE)
             # What it started may be left, also when it ended by itself or was killed by others.
@@ -127,6 +135,10 @@ class _Lines:
         self._ready: deque[bytes] = deque()
         self._begun = bytearray()
         self._is_cut = False
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self._begun) or self._is_cut
 
     async def next(self) -> bytes | None:
         """Return the next line without its end; None at the end of the stream."""

@@ -22,7 +22,7 @@ from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.tools.backend import is_in_event_loop
 from toolkit.tools.context import ToolContext
-from toolkit.tools.handler import Ctx_contra
+from toolkit.tools.handler import Ctx_contra, Registration
 from toolkit.tools.limits import UsageCounter
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptions
@@ -201,6 +201,15 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
         """Run the function with validated arguments; whatever it returns becomes a `ToolOutput`."""
         return self._ready.execute(arguments, context)
+
+    def renew(self, other: FunctionTool[Ctx_contra, ..., Any]) -> None:
+        """Show and check from now on what another tool of that name does, in every registry too.
+
+        For a program behind a tool that may describe it anew. Calls that run are not touched.
+        """
+        self.function = cast("Any", other.function)
+        self._schema, self._finished, self._definition = other.schema, other._ready, other.definition
+        Registration.renewals += 1
 
     @property
     def max_usage_count(self) -> int | None:

@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Generic, Protocol, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, runtime_checkable
 
 from pydantic_core import from_json
 from typing_extensions import TypeVar
@@ -55,6 +55,7 @@ class Registration(Generic[Ctx_contra]):
 
     __slots__ = (
         "_schemas",
+        "_source",
         "arguments",
         "counter",
         "definition",
@@ -69,9 +70,13 @@ class Registration(Generic[Ctx_contra]):
         "tool",
     )
 
+    renewals: ClassVar[int] = 0
+    """How often a tool has changed what it shows: then `renew` is due."""
+
     def __init__(self, tool: Tool[Ctx_contra], definition: ToolDefinition | None = None) -> None:
         self.tool: Tool[Ctx_contra] = tool
-        self.definition: ToolDefinition = definition or tool.definition
+        self._source: ToolDefinition = tool.definition
+        self.definition: ToolDefinition = definition or self._source
         self.name: str = self.definition.name
         self.options: ToolOptions = getattr(tool, "options", _DEFAULT_OPTIONS)
         parser: ArgumentsParser | None = getattr(tool, "arguments", None)
@@ -99,6 +104,14 @@ class Registration(Generic[Ctx_contra]):
             return copy.deepcopy(definition)
         parameters, output_schema = from_json(self._schemas)
         return replace(definition, parameters=parameters, output_schema=output_schema)
+
+    def renew(self) -> None:
+        """Take what the tool shows and checks now, under the same name."""
+        source = self.tool.definition
+        if source is not self._source:
+            fresh = Registration(self.tool, replace(source, name=self.name))
+            self._source, self.definition, self._schemas = source, fresh.definition, fresh._schemas
+            self.arguments, self.parse_json = fresh.arguments, fresh.parse_json
 
     def under(self, definition: ToolDefinition, rules: object = None) -> Registration[Ctx_contra]:
         """Return the same tool, with its counter, shown to the model in another way.

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +15,31 @@ import anyio
 if TYPE_CHECKING:
     from anyio.abc import Process
 
-__all__ = ["ending_of", "signal_group", "start_process"]
+__all__ = ["ending_of", "inherited_environment", "signal_group", "start_process"]
+
+# What programs need to find themselves and others, and to speak the user's language; none of it is a secret.
+_INHERITED = frozenset(
+    {
+        *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"),
+        *("APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE"),
+        *("SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"),
+    }
+)
+
+
+def inherited_environment(allowlist: Collection[str] | None = ()) -> dict[str, str]:
+    """Return what a program that is not the application's own may inherit of this process's environment.
+
+    Args:
+        allowlist: Variables besides the few that every program needs; None gives all.
+    """
+    if allowlist is None:
+        return dict(os.environ)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in allowlist or name.upper() in _INHERITED or name.startswith("LC_")
+    }
 
 
 async def start_process(

@@ -80,6 +80,7 @@ class ToolRegistry(Generic[Ctx]):
     ) -> None:
         self._registrations: dict[str, Registration[Ctx]] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
+        self._renewals = Registration.renewals
         # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
         self.hidden_names: frozenset[str] = frozenset()
         self.permissions = permissions
@@ -162,10 +163,20 @@ class ToolRegistry(Generic[Ctx]):
     @property
     def registrations(self) -> Mapping[str, Registration[Ctx]]:
         """What is known of each tool, by name; changes with the registry."""
+        if self._renewals != Registration.renewals:
+            self._renew()
         return self._registrations
+
+    def _renew(self) -> None:
+        """Show what the tools show now: one of them has changed since."""
+        self._renewals, self._definitions = Registration.renewals, None
+        for registration in self._registrations.values():
+            registration.renew()
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Return what a model is told, in order; the same object until the registry changes."""
+        if self._renewals != Registration.renewals:
+            self._renew()
         if self._definitions is None:
             self._definitions = tuple(registration.definition for registration in self._registrations.values())
         return self._definitions
@@ -268,7 +279,7 @@ class ToolRegistry(Generic[Ctx]):
         return [results[position] for position in range(len(calls))]
 
     async def _execute(self, call: ToolCall, ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
-        scope = Scope(self._registrations, permissions=self.permissions, hidden_names=self.hidden_names)
+        scope = Scope(self.registrations, permissions=self.permissions, hidden_names=self.hidden_names)
         prepared = prepare(call, scope, policy)
         if isinstance(prepared, Refused):
             return prepared.result

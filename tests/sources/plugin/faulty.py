@@ -41,6 +41,26 @@ def describe() -> None:  # noqa: C901
             print("[" * 100_000, flush=True)
         case "wrong extension":
             say({**ECHO, "extensions": ["telepathy"]})
+        case "not UTF-8 at first":
+            sys.stdout.buffer.write(b'{"name": "caf\xe9"}\n')
+            sys.stdout.buffer.flush()
+        case "too many":
+            say({"tools": [{**ECHO, "name": f"echo{n}"} for n in range(1000)]})
+        case "too long a description":
+            say({**ECHO, "description": "x" * 100_000})
+        case "too large a schema":
+            say({**ECHO, "parameters": {"properties": {f"p{n}": {"type": "string"} for n in range(20_000)}}})
+        case "endless description":
+            for n in range(10_000):
+                print("[" if n == 0 else '"' + "x" * 1000 + '",', flush=True)
+        case "renews" if Path(os.environ["RENEWED"]).exists():
+            say(
+                {
+                    **ECHO,
+                    "description": "Another.",
+                    "parameters": {"properties": {"said": {"type": "string"}}, "required": ["said"]},
+                }
+            )
         case "ends at once":
             print("no config found", file=sys.stderr, flush=True)
             sys.exit(3)
@@ -61,6 +81,27 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
     match MODE:
         case "silent":
             time.sleep(60)
+        case "echoing":
+            say(text(said, call_id=request["call_id"]))
+        case "echoing slowly":
+            time.sleep(float(said))
+            say(text(said, call_id=request["call_id"]))
+        case "echoing twice":
+            say(text(said, call_id=request["call_id"]))
+            say(text("once more", call_id=request["call_id"]))
+        case "names another call":
+            say(text(said, call_id="no such call"))
+        case "not UTF-8" if said == "break":
+            sys.stdout.buffer.write(b'{"content": "caf\xe9"}\n')
+            sys.stdout.buffer.flush()
+        case "error in words":
+            errors = {"text": "no luck", "object": {"message": "no luck"}, "none": "", "null": None, "number": 7}
+            say({"error": errors[said]} if said in ("text", "object", "number") else text("fine", error=errors[said]))
+        case "error beside content":
+            say({**text("half of it"), "error": "no luck"})
+        case "renews" if said == "exit":
+            Path(os.environ["RENEWED"]).touch()
+            sys.exit(3)
         case "slow":
             time.sleep(float(said))
             say(text(said))

@@ -124,7 +124,7 @@ async def test_it_has_its_own_folder_and_variables(tmp_path: Path) -> None:
 
 async def test_a_thousand_calls_at_once_and_one_after_the_other_are_answered_in_order() -> None:
     calls = [ToolCall(str(n), "echo", json.dumps({"text": str(n)})) for n in range(1_000)]
-    async with faulty("plain") as tools:
+    async with faulty("echoing") as tools:
         at_once = await tools.execute_all(calls)
         in_turn = [await tools.execute(call) for call in calls]
     assert [result.text for result in at_once] == [result.text for result in in_turn] == [call.id for call in calls]
@@ -147,7 +147,7 @@ async def test_a_round_trip_takes_little_longer_than_the_bare_pipe() -> None:
             by_hand.append(time.perf_counter() - began)
         bare.stdin.close()
     ours: list[float] = []
-    async with faulty("plain") as tools:
+    async with faulty("echoing") as tools:
         for _ in range(500):
             began = time.perf_counter()
             await say(tools)
@@ -194,6 +194,11 @@ DESCRIPTIONS = {
     "wrong extension": r"wrong at extensions\.\d: Input should be 'concurrent', 'updates' or 'cancel'",
     "wrong schema": r"of its tool 'echo' is wrong: its parameters are no JSON Schema, at \$\.properties\.text\.type",
     "nested without end": r"did not describe itself within [\d.]+ s\. It wrote: \[\[\[",
+    "not UTF-8 at first": r"what it says of itself wrote what is not UTF-8: byte 0xe9 at position 13",
+    "too many": r"wrong at tools: List should have at most 256 items",
+    "too long a description": r"wrong at description: String should have at most 20000 characters",
+    "too large a schema": r"wrong at parameters: .*no more than 200,000 are taken",
+    "endless description": r"what it says of itself has more than 1,048,576 characters",
     "ends at once": r"did not describe itself and ended with exit code 3\. Its last words: no config found",
 }
 
@@ -238,12 +243,105 @@ async def test_a_program_that_can_not_be_started_is_an_error_with_the_remedy(tmp
 async def test_a_slow_answer_is_not_taken_for_that_of_the_next_call(caplog: pytest.LogCaptureFixture) -> None:
     async def run(seconds: float) -> None:
         async with faulty("slow") as tools:
+            (before,) = plugins_running()
             late = await say(tools.configured("echo", timeout=seconds), str(3 * seconds))
-            assert f"timed out after {seconds:g} s" in late.text
+            assert f"timed out after {seconds:g} s. It may have taken effect" in late.text
             assert (await say(tools, "0")).text == "0"
+            assert plugins_running() != [before]
 
-    await with_time_enough(run, lambda _: "a late answer is dropped" in caplog.text)
+    await run(0.3)
+    assert "names no call in its answers" in caplog.text
+
+
+async def test_a_late_answer_that_names_its_call_is_dropped_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with faulty("echoing slowly") as tools:
+        (before,) = plugins_running()
+        assert (await say(tools, "0")).text == "0"
+        late = await say(tools.configured("echo", timeout=0.2), "0.6")
+        assert "timed out after 0.2 s. It may have taken effect" in late.text
+        assert (await say(tools.configured("echo", timeout=0.3), "0.0")).text == "0.0"
+        assert plugins_running() == [before]
     assert "a late answer is dropped" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["two lines", "echoing twice"])
+async def test_an_answer_that_comes_twice_is_never_taken_for_that_of_the_next_call(mode: str) -> None:
+    async with faulty(mode) as tools:
+        for said in ("a", "b", "c", "d"):
+            assert (await say(tools, said)).text == said
+
+
+async def test_an_answer_to_another_call_is_none_and_ends_the_plugin() -> None:
+    async with faulty("names another call") as tools:
+        (before,) = plugins_running()
+        with anyio.fail_after(30):
+            results = [await say(tools), await say(tools)]
+        assert plugins_running() != [before]
+    for result in results:
+        assert 'answered a call with the id "no such call", which no call has' in result.text
+        assert "may have taken effect" in result.text
+
+
+async def test_what_is_not_utf_8_is_named_as_such() -> None:
+    async with faulty("not UTF-8") as tools:
+        with anyio.fail_after(30):
+            result = await say(tools, "break")
+            assert "wrote what is not UTF-8: byte 0xe9 at position 16" in result.text
+            assert "may have taken effect" in result.text
+            assert (await say(tools)).text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "expected"),
+    [
+        ("error in words", "text", ("no luck", True)),
+        ("error in words", "object", ("no luck", True)),
+        ("error in words", "number", ("7", True)),
+        ("error in words", "none", ("fine", False)),
+        ("error in words", "null", ("fine", False)),
+        ("error beside content", "x", ("no luck\nhalf of it", True)),
+    ],
+)
+async def test_an_error_may_be_a_text(mode: str, said: str, expected: tuple[str, bool]) -> None:
+    async with faulty(mode) as tools:
+        result = await say(tools, said)
+    assert (result.text, result.is_error) == expected
+
+
+async def test_a_restart_renews_the_definitions_in_every_registry(tmp_path: Path) -> None:
+    async with faulty("renews", env={"RENEWED": str(tmp_path / "renewed")}) as tools:
+        scope = tools.prefixed("p")
+        assert "may have taken effect" in (await say(tools, "exit")).text
+        changed = await say(tools, "old arguments")
+        assert changed.is_error
+        assert "said: required" in changed.text
+        for registry, name in ((tools, "echo"), (scope, "p__echo")):
+            (definition,) = registry.definitions()
+            assert (definition.name, definition.description) == (name, "Another.")
+            assert list(definition.parameters["properties"]) == ["said"]
+
+
+async def test_calls_of_one_plugin_wait_outside_of_their_time() -> None:
+    calls = [ToolCall(str(number), "echo", json.dumps({"text": "0.2"})) for number in range(5)]
+    async with faulty("slow", timeout=0.6, lock="another lock") as tools:
+        with anyio.fail_after(30):
+            results = await tools.execute_all(calls)
+    assert [result.text for result in results] == ["0.2"] * 5
+
+
+async def test_it_inherits_little_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-plugins")
+    monkeypatch.setenv("HARMLESS", "yes")
+    async with faulty("environment") as tools:
+        assert (await say(tools, "OPENAI_API_KEY")).text.startswith("not set")
+        assert (await say(tools, "HARMLESS")).text.startswith("not set")
+        assert not (await say(tools, "PATH")).text.startswith("not set")
+    async with faulty("environment", env_allowlist=["HARMLESS"]) as tools:
+        assert (await say(tools, "HARMLESS")).text.startswith("yes")
+        assert (await say(tools, "OPENAI_API_KEY")).text.startswith("not set")
+    async with faulty("environment", env_allowlist=None) as tools:
+        assert (await say(tools, "HARMLESS")).text.startswith("yes")
+        assert "sk-not" not in (await say(tools, "OPENAI_API_KEY")).text  # struck out, by its name
 
 
 async def test_the_time_of_a_call_begins_when_it_is_its_turn() -> None:
@@ -289,7 +387,7 @@ async def test_a_plugin_that_answers_no_more_is_started_again(caplog: pytest.Log
         assert (await say(tools)).is_error
         assert (await say(tools)).is_error
         assert plugins_running() != [before]
-    assert "it answers no more" in caplog.text
+    assert "started again with the next call" in caplog.text
     assert not plugins_running()
 
 

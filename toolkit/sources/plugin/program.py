@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,15 +17,15 @@ _logger = logging.getLogger("toolkit.plugins")
 
 
 async def start_plugin(
-    name: str, command: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, redact: Redact
+    name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, redact: Redact
 ) -> LineProcess:
-    """Start a plugin.
+    """Start a plugin, with nothing in its environment but `env`.
 
     Raises:
         PluginError: It can't be started; says what would help.
     """
     try:
-        process = await start_process(command, env={**os.environ, **(env or {})}, cwd=cwd)
+        process = await start_process(command, env=env, cwd=cwd)
     except FileNotFoundError as error:
         raise PluginError(f"plugin {name}: {_missing(command[0], cwd)}") from error
     except PermissionError as error:

@@ -5,7 +5,10 @@
     -> {"type": "describe"}
     <- {"name": ..., "description": ..., "parameters": {...}}       or {"tools": [...], "extensions": [...]}
     -> {"type": "call", "call_id": ..., "params": {...}}            with "tool": ... where there are several
-    <- {"content": [{"type": "text", "text": ...}], "error": false}
+    <- {"call_id": ..., "content": [{"type": "text", "text": ...}], "error": false}
+
+The ``call_id`` of an answer may be left out; then a plugin that answers late, twice or not at all is ended. An error is
+``true``, with the reason in the content, or a text.
 
 Extensions hold only where the plugin names them in its description: with ``concurrent`` it is sent calls while others
 run, and each answer has the call's ``call_id``; with ``updates`` it may write ``{"type": "update", "content": [...]}``
@@ -27,21 +30,37 @@ from toolkit.errors import PluginError
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tools.output import ToolOutput
 
-__all__ = ["Description", "PluginToolDefinition", "encode", "read_description", "read_output"]
+__all__ = [
+    "LONGEST_DESCRIPTION",
+    "MOST_TOOLS",
+    "Description",
+    "PluginToolDefinition",
+    "encode",
+    "read_description",
+    "read_output",
+]
 
 _MEDIA_TYPES = ("mimeType", "mime_type", "MIMEType", "media_type")
+
+
+MOST_TOOLS = 256
+LONGEST_DESCRIPTION = 1024 * 1024
+_LONGEST_NAME, _LONGEST_TEXT, _LONGEST_SCHEMA = 256, 20_000, 200_000
 
 
 class PluginToolDefinition(BaseModel):
     """One tool, as its plugin describes it."""
 
-    name: Annotated[str, Field(min_length=1)]
-    description: str = ""
+    name: Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME)]
+    description: Annotated[str, Field(max_length=_LONGEST_TEXT)] = ""
     parameters: dict[str, Any] = Field(default_factory=dict[str, Any])
 
     @field_validator("parameters")
     @classmethod
     def _as_object(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        size = len(json.dumps(parameters, ensure_ascii=False))
+        if size > _LONGEST_SCHEMA:
+            raise ValueError(f"the schema has {size:,} characters, and no more than {_LONGEST_SCHEMA:,} are taken")
         return {"type": "object", **parameters}
 
 
@@ -54,7 +73,7 @@ class Description(BaseModel):
         is_single: Whether it described one tool without a list: then calls don't name it.
     """
 
-    tools: Annotated[list[PluginToolDefinition], Field(min_length=1)]
+    tools: Annotated[list[PluginToolDefinition], Field(min_length=1, max_length=MOST_TOOLS)]
     extensions: frozenset[Literal["concurrent", "updates", "cancel"]] = frozenset()
     is_single: bool = False
 
@@ -68,7 +87,7 @@ def read_description(plugin: str, said: object) -> Description:
     """Read the answer to ``describe``.
 
     Raises:
-        PluginError: It is none; says what is wrong with it.
+        PluginError: It is none, or it is larger than what is taken; says what is wrong with it.
     """
     is_single = is_object(said) and "tools" not in said
     try:
@@ -78,6 +97,8 @@ def read_description(plugin: str, said: object) -> Description:
             description = Description.model_validate({"tools": [tool], "extensions": extensions, "is_single": True})
         else:
             description = Description.model_validate(said)
+    except RecursionError as error:
+        raise PluginError(f"plugin {plugin}: what it says of itself is nested too deeply") from error
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = ".".join(map(str, problem["loc"])) or "the whole"
@@ -94,17 +115,32 @@ def read_description(plugin: str, said: object) -> Description:
 def read_output(said: Mapping[str, Any]) -> ToolOutput | None:
     """Read the answer to a call, or an update; None where it is neither."""
     content: Any = said.get("content")
+    reason = _read_reason(said.get("error"))
+    if content is None and reason:
+        content = []
     if isinstance(content, str):
         content = [content]
     if not is_array(content):
         return None
     blocks = [_block(part) for part in content]
+    if reason and reason not in "".join(block.text for block in blocks if isinstance(block, TextBlock)):
+        blocks.insert(0, TextBlock(f"{reason}\n" if blocks else reason))
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     return ToolOutput(
         "".join(texts) if len(texts) == len(blocks) else tuple(blocks),
         details=said.get("details"),
-        is_error=said.get("error") is True,
+        is_error=reason is not None,
     )
+
+
+def _read_reason(error: object) -> str | None:
+    """Return the reason that an answer gives as its error, empty where it only says so; None where there is none."""
+    if not error:
+        return None
+    if is_object(error):
+        message = error.get("message")
+        return message if isinstance(message, str) else _shown(error)
+    return "" if error is True else error if isinstance(error, str) else _shown(error)
 
 
 def _block(part: Any) -> ContentBlock:

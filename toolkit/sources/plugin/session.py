@@ -1,8 +1,9 @@
 """One plugin as long as it is needed: described, called, and started again when it has ended.
 
-A plugin answers in the order of its calls and says no id, unless it speaks the extension ``concurrent``. So a call that
-nobody waits for anymore keeps its place in the row: its answer, when it comes late, is recognised by that and dropped.
-A plugin that lets two calls in a row go by without a word is ended, and the next call starts it anew.
+A plugin answers in the order of its calls, one after the other, unless it speaks the extension ``concurrent``. Where
+its answers name the ``call_id`` of their call, a late or repeated one is dropped. Where they don't, one that is late,
+lost, doubled or for nobody could be taken for that of another call: such a plugin is ended, and the next call starts it
+anew. A call is never repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from toolkit.backoff import backoff_pause
 from toolkit.errors import PluginError, ToolFailedError
 from toolkit.secrets import Redact
 from toolkit.sources.plugin.program import start_plugin
-from toolkit.sources.plugin.protocol import Description, encode, read_description, read_output
+from toolkit.sources.plugin.protocol import LONGEST_DESCRIPTION, Description, encode, read_description, read_output
 from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.secrecy import redacted
@@ -34,8 +35,11 @@ __all__ = ["PluginSession"]
 _logger = logging.getLogger("toolkit.plugins")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_MOST_UNANSWERED = 2
+_LATE_SECONDS = 5.0  # that a late answer is waited for before the plugin gets the next call
+_QUIET_SECONDS = 0.002  # after an answer without an id: a second one that comes with it is seen before the next call
 _LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
+_MOST_COMPLAINTS = 20
+_EVERY_LINE_TRIED = 64 * 1024
 
 
 Report = Callable[[ToolOutput], object]
@@ -59,14 +63,34 @@ class _Call:
 class _Running:
     """A started process with the row of its calls."""
 
-    __slots__ = ("calls", "description", "outbox", "process", "scope")
+    __slots__ = (
+        "answered_at",
+        "calls",
+        "complaints",
+        "description",
+        "ended",
+        "is_dropped",
+        "names_calls",
+        "outbox",
+        "process",
+        "scope",
+    )
 
     def __init__(self, process: LineProcess, scope: anyio.CancelScope) -> None:
         self.process = process
         self.scope = scope
+        self.ended = anyio.Event()
         self.calls: deque[_Call] = deque()
         self.outbox: deque[bytes] = deque()
         self.description: Description | None = None
+        self.names_calls = False  # an answer had the id of its call
+        self.is_dropped = False
+        self.answered_at = 0.0
+        self.complaints = 0
+
+    @property
+    def is_concurrent(self) -> bool:
+        return self.description is not None and "concurrent" in self.description.extensions
 
 
 class PluginSession:
@@ -75,10 +99,13 @@ class PluginSession:
     Args:
         name: What logs and errors call it.
         command: The program and its arguments.
-        env: Added to this process's environment.
+        env: All of its environment.
         cwd: Where it is started.
         describe_timeout: Seconds that it may take to describe itself.
         redact: What strikes the secrets that it is given out of what it says.
+
+    Attributes:
+        on_described: Told of each description after the first, before any call is made by it; must not raise.
     """
 
     def __init__(
@@ -86,12 +113,13 @@ class PluginSession:
         name: str,
         command: Sequence[str],
         *,
-        env: Mapping[str, str] | None,
+        env: Mapping[str, str],
         cwd: Path | None,
         describe_timeout: float,
         redact: Redact,
     ) -> None:
         self.name = name
+        self.on_described: Callable[[Description], object] | None = None
         self._command = command
         self._env = env
         self._cwd = cwd
@@ -99,11 +127,16 @@ class PluginSession:
         self._redact = redact
         self._tasks: TaskGroup | None = None
         self._running: _Running | None = None
+        self._last: _Running | None = None
         self._starting = anyio.Lock()
-        self._turn = anyio.Lock()
         self._more_to_write = anyio.Event()
         self._failures = 0
         self._next_number = 0
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether it takes a call while others run, as far as is known."""
+        return self._last is not None and self._last.is_concurrent
 
     async def open(self, tasks: TaskGroup) -> Description:
         """Start the plugin in these tasks and return what it says of itself.
@@ -118,8 +151,34 @@ class PluginSession:
         """Let no call start the plugin again."""
         self._tasks = None
 
+    async def prepare(self) -> None:
+        """Have the plugin ready for a call: started, and done with the call before. Nothing has begun when this raises.
+
+        Raises:
+            ToolFailedError: It can't be started again.
+        """
+        try:
+            running = await self._started()
+            if not running.is_concurrent:
+                await self._settle(running)
+                await self._started()
+        except PluginError as error:
+            raise ToolFailedError(str(error)) from error
+
+    async def _settle(self, running: _Running) -> None:
+        """Wait for what is still to come of a call that was given up, and look whether an answer came twice."""
+        if running.calls:
+            with anyio.move_on_after(_LATE_SECONDS):
+                await running.calls[0].answered.wait()
+            if running.calls:
+                self._drop(running, "does not answer")
+        elif not running.names_calls:
+            await anyio.sleep(max(0.0, running.answered_at + _QUIET_SECONDS - anyio.current_time()))
+            if running.process.has_begun_line:
+                self._drop(running, "wrote half of a line that nobody asked for")
+
     async def call(self, tool: str, arguments: Mapping[str, Any], call_id: str, report: Report) -> ToolOutput:
-        """Have a tool run and return its output.
+        """Have a tool run and return its output; `prepare` comes first, and one call after the other.
 
         Args:
             tool: Which one, by the plugin's name for it.
@@ -131,18 +190,9 @@ class PluginSession:
             ToolFailedError: The plugin ended, or could not be started again; nothing was repeated.
         """
         try:
-            running = await self._started()
-            assert running.description is not None
-            if "concurrent" in running.description.extensions:
-                return await self._exchange(running, tool, arguments, call_id, report)
-            async with self._turn:  # meanwhile it may have ended
-                return await self._exchange(await self._started(), tool, arguments, call_id, report)
+            running = await self._started()  # since `prepare` it may have ended
         except PluginError as error:
             raise ToolFailedError(str(error)) from error
-
-    async def _exchange(
-        self, running: _Running, tool: str, arguments: Mapping[str, Any], call_id: str, report: Report
-    ) -> ToolOutput:
         description = running.description
         assert description is not None
         if tool not in [each.name for each in description.tools]:
@@ -168,14 +218,21 @@ class PluginSession:
         call.is_given_up = True
         _logger.warning("%s: call %s is given up without an answer", self.name, call.call_id)
         assert running.description is not None
-        extensions = running.description.extensions
-        if "cancel" in extensions:
+        if "cancel" in running.description.extensions:
             self._write(running, {"type": "cancel", "call_id": call.call_id})
-        if "concurrent" in extensions:
+        if running.is_concurrent:
             running.calls.remove(call)  # whose answer would be told by its id
-        elif sum(each.is_given_up for each in running.calls) >= _MOST_UNANSWERED:
-            _logger.warning("%s: it answers no more and is started again with the next call", self.name)
-            self._running = None
+        elif not running.names_calls:
+            self._drop(running, "names no call in its answers, so that a late one could be taken for another")
+
+    def _drop(self, running: _Running, why: str) -> None:
+        """End a process that is out of step; the next call starts another."""
+        if not running.is_dropped:
+            running.is_dropped = True
+            self._failures += 1
+            _logger.warning("%s: it %s; it is ended, and started again with the next call", self.name, why)
+            if self._running is running:
+                self._running = None
             running.scope.cancel()
 
     def _write(self, running: _Running, message: Mapping[str, Any]) -> None:
@@ -191,6 +248,8 @@ class PluginSession:
             if self._tasks is None:
                 raise PluginError(f"plugin {self.name}: its tools are closed; use them inside of `async with`")
             if self._running is None:
+                if self._last is not None:
+                    await self._last.ended.wait()  # two must never be at work
                 if self._failures:
                     pause = backoff_pause(self._failures - 1, initial=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
                     await anyio.sleep(pause)
@@ -198,7 +257,10 @@ class PluginSession:
                 if isinstance(started, PluginError):
                     self._failures += 1
                     raise started
-                self._running = started
+                is_first = self._last is None
+                self._running = self._last = started
+                if not is_first and self.on_described is not None and started.description is not None:
+                    self.on_described(started.description)
             return self._running
 
     async def _run(self, *, task_status: TaskStatus[_Running | PluginError]) -> None:
@@ -220,9 +282,10 @@ class PluginSession:
         finally:
             if self._running is running:
                 self._running = None
-            await process.end()
+            await process.end(at_once=running is not None and running.is_dropped)
             if running is not None:
                 self._close(running)
+                running.ended.set()
 
     async def _write_all(self, running: _Running) -> None:
         while True:
@@ -237,6 +300,7 @@ class PluginSession:
 
     async def _read(self, running: _Running, task_status: TaskStatus[_Running | PluginError]) -> None:
         process = running.process
+        problem: PluginError | None = None
         try:
             problem = await self._describe(running)
             task_status.started(problem or running)
@@ -247,8 +311,11 @@ class PluginSession:
             _logger.warning("plugin %s %s", self.name, process.describe_end())
         except LineTooLongError:
             text = f"The plugin {self.name} wrote a line of more than {LONGEST_LINE:,} bytes and was ended."
-            _logger.warning(text)
-            self._fail_all(running, text)
+            if running.description is None:
+                task_status.started(PluginError(f"plugin {self.name}: {text}"))
+                return
+            self._fail_all(running, f"{text} It was working on this, which may have taken effect.")
+            self._drop(running, "wrote a line that does not end")
 
     async def _describe(self, running: _Running) -> PluginError | None:
         """Ask it what it is; one that writes its answer over several lines is understood, too."""
@@ -257,7 +324,14 @@ class PluginSession:
         try:
             with anyio.fail_after(self._describe_timeout):
                 while (line := await process.read()) is not None:
-                    said += self._redact(line.decode("utf-8", "replace")) + "\n"
+                    said += self._redact(line.decode("utf-8")) + "\n"
+                    if len(said) > LONGEST_DESCRIPTION:
+                        return PluginError(
+                            f"plugin {self.name}: what it says of itself has more than {LONGEST_DESCRIPTION:,} "
+                            f"characters.{_quoted(said)}"
+                        )
+                    if len(said) > _EVERY_LINE_TRIED and not line.startswith((b"{", b"}")):
+                        continue  # to read it anew with each line would take for ever
                     try:
                         value: object = json.loads(said)
                     except (ValueError, RecursionError):
@@ -265,6 +339,8 @@ class PluginSession:
                     running.description = read_description(self.name, value)
                     return None
                 await process.ended_within(_FIRST_PAUSE)
+        except UnicodeDecodeError as error:
+            return PluginError(f"plugin {self.name}: what it says of itself {_describe_encoding(error)}")
         except TimeoutError:
             return PluginError(
                 f"plugin {self.name}: it did not describe itself within {self._describe_timeout:g} s.{_quoted(said)} "
@@ -279,34 +355,68 @@ class PluginSession:
     # its answers
 
     def _take(self, running: _Running, line: bytes) -> None:
+        if running.is_dropped:
+            return
         try:
-            said: object = json.loads(line)
+            said: object = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            self._break(running, _describe_encoding(error))
+            return
         except (ValueError, RecursionError):
             said = None
         if not isinstance(said, dict):
             if line.strip():
                 quote = self._redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE]
-                _logger.warning("%s: what it wrote is not of the protocol and is ignored: %s", self.name, quote)
+                self._complain(running, f"what it wrote is not of the protocol and is ignored: {quote}")
             return
         message = cast("dict[str, Any]", said)
+        is_update = message.get("type") == "update"
         call = self._call_of(running, message)
         if call is None:
-            _logger.warning("%s: an answer to no call is dropped", self.name)
-        elif message.get("type") == "update":
+            if not is_update:
+                self._take_stray(running, message)
+        elif is_update:
             with suppress(RecursionError):  # what is nested so deeply can't be shown
                 self._update(call, message)
         else:
             self._answer(running, call, message)
 
     def _call_of(self, running: _Running, message: Mapping[str, Any]) -> _Call | None:
-        """Find the call that a message is about: by its id, else the one that is longest under way."""
+        """Find the call that a message is about: by its id, else the one that is under way."""
         call_id = message.get("call_id")
         if call_id is not None:
             return next((call for call in running.calls if call.call_id == call_id), None)
-        assert running.description is not None
-        if "concurrent" in running.description.extensions and len(running.calls) != 1:
-            return None
-        return running.calls[0] if running.calls else None
+        return running.calls[0] if len(running.calls) == 1 else None
+
+    def _take_stray(self, running: _Running, message: Mapping[str, Any]) -> None:
+        """Take an answer to no call that is under way: where it can be told whose it is, it is dropped."""
+        call_id = message.get("call_id")
+        if call_id is not None and self._was_sent(call_id):
+            self._complain(running, f"an answer to no call is dropped: call {call_id} is over")
+        elif call_id is not None and running.calls:
+            self._break(running, f"answered a call with the id {_shown_id(call_id)}, which no call has")
+        elif running.calls:
+            self._break(running, "answered without the id of a call while several ran")
+        else:
+            _logger.warning("%s: an answer to no call is dropped", self.name)
+            self._drop(running, "answered more often than it was called")
+
+    def _was_sent(self, call_id: object) -> bool:
+        number = call_id.rpartition("-")[2] if isinstance(call_id, str) else ""
+        return len(number) < 20 and number.isdecimal() and 0 < int(number) <= self._next_number
+
+    def _complain(self, running: _Running, problem: str) -> None:
+        running.complaints += 1
+        if running.complaints <= _MOST_COMPLAINTS:
+            last = " (no more of this is logged)" if running.complaints == _MOST_COMPLAINTS else ""
+            _logger.warning("%s: %s%s", self.name, problem, last)
+
+    def _break(self, running: _Running, problem: str) -> None:
+        """Fail what is under way, and end the process: nobody knows anymore what its answers are about."""
+        self._fail_all(
+            running, f"The plugin {self.name} {problem}. It was working on this, which may have taken effect."
+        )
+        self._drop(running, problem)
 
     def _update(self, call: _Call, message: Mapping[str, Any]) -> None:
         output = read_output(message)
@@ -315,9 +425,12 @@ class PluginSession:
 
     def _answer(self, running: _Running, call: _Call, message: Mapping[str, Any]) -> None:
         running.calls.remove(call)
+        running.answered_at = anyio.current_time()
+        running.names_calls = message.get("call_id") is not None
         self._failures = 0
         if call.is_given_up:
             _logger.warning("%s: a late answer is dropped: nobody waits for call %s", self.name, call.call_id)
+            call.answered.set()
             return
         try:
             output = read_output(message)
@@ -331,7 +444,7 @@ class PluginSession:
         call.answered.set()
 
     def _close(self, running: _Running) -> None:
-        if running.calls:
+        if running.calls and not running.is_dropped:
             self._failures += 1
         ended = running.process.describe_end()
         self._fail_all(running, f"The plugin {self.name} {ended}. It was working on this, which may have taken effect.")
@@ -345,3 +458,11 @@ class PluginSession:
 
 def _quoted(said: str) -> str:
     return f" It wrote: {said.strip()[:_LONGEST_QUOTE]}." if said.strip() else ""
+
+
+def _shown_id(call_id: object) -> str:
+    return json.dumps(call_id, ensure_ascii=False)[:80]
+
+
+def _describe_encoding(error: UnicodeDecodeError) -> str:
+    return f"wrote what is not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -12,22 +13,27 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from typing_extensions import Unpack
 
-from toolkit.errors import PluginError, SchemaError
+from toolkit.errors import ConfigurationError, PluginError, SchemaError
 from toolkit.secrets import program_name, secrets_in_arguments, secrets_of, without_secrets
 from toolkit.sources.plugin.protocol import Description, PluginToolDefinition
 from toolkit.sources.plugin.session import PluginSession
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
+from toolkit.tools.gates import enter_gate
 from toolkit.tools.home import Home
 from toolkit.tools.naming import legal_names
 from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.processes import inherited_environment
+from toolkit.tools.settings import check_setting
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
 __all__ = ["PluginTools", "plugin_tools"]
+
+_logger = logging.getLogger("toolkit.plugins")
 
 _TIMEOUT = 60.0
 
@@ -38,6 +44,7 @@ class PluginTools:
     def __init__(self, session: PluginSession, options: ToolOptionKeywords) -> None:
         self._session = session
         self._options = options
+        self._offered: dict[str, tuple[PluginToolDefinition, FunctionTool[object, ..., Any]]] = {}
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> list[FunctionTool[object, ..., Any]]:
@@ -65,24 +72,60 @@ class PluginTools:
         await self._tasks.__aexit__(None, None, None)
 
     def _tools(self, description: Description) -> list[FunctionTool[object, ..., Any]]:
-        if "concurrent" not in description.extensions:
-            # A call that waits for its turn must not wait on its own time, as it would inside of the session.
-            self._options.setdefault("lock", lambda _: self._session)
         names = legal_names([tool.name for tool in description.tools])
-        return [self._tool(tool, name) for tool, name in zip(description.tools, names, strict=True)]
+        for tool, name in zip(description.tools, names, strict=True):
+            self._offered[tool.name] = (tool, self._tool(tool, name))
+        self._session.on_described = self._renew
+        return [tool for _, tool in self._offered.values()]
+
+    def _renew(self, description: Description) -> None:
+        """Have the tools be what a plugin that was started again says they are."""
+        for described in description.tools:
+            if described.name not in self._offered:
+                _logger.warning(
+                    "%s: it was started again and offers another tool now, '%s': open it anew to have it",
+                    self._session.name,
+                    described.name,
+                )
+                continue
+            before, tool = self._offered[described.name]
+            if described != before:
+                try:
+                    tool.renew(self._tool(described, tool.definition.name))
+                except PluginError as error:
+                    _logger.warning("%s; it stays as it was", error)
+                else:
+                    self._offered[described.name] = (described, tool)
 
     def _tool(self, definition: PluginToolDefinition, name: str) -> FunctionTool[object, ..., Any]:
-        session, home = self._session, Home()
+        session, home, original = self._session, Home(), definition.name
 
         async def call(context: ToolContext[object], arguments: dict[str, Any]) -> ToolOutput:
-            report = home.back(context.report_update)
-            return await home.call(partial(session.call, definition.name, arguments, context.call_id, report))
+            report, parser = home.back(context.report_update), self._offered[original][1].arguments
+            leave: Callable[[], object] = int
+            with context.waiting_for(f"the plugin {session.name}"):
+                is_ready = False
+                try:
+                    if not session.is_concurrent:
+                        leave = await enter_gate(("plugin", session))
+                    await home.call(session.prepare)
+                    is_ready = True
+                finally:
+                    if not is_ready:
+                        leave()
+            try:
+                current = self._offered[original][1].arguments
+                if current is not parser:  # it was started again, and its parameters are others now
+                    arguments = current.parse(arguments)
+                return await home.call(partial(session.call, original, arguments, context.call_id, report))
+            finally:
+                leave()
 
         try:
             return tool_from_schema_with_ctx(name, definition.description, definition.parameters, call, **self._options)
         except SchemaError as error:
             raise PluginError(
-                f"plugin {session.name}: what it says of its tool '{definition.name}' is wrong: {error.reason}"
+                f"plugin {session.name}: what it says of its tool '{original}' is wrong: {error.reason}"
             ) from error
 
 
@@ -91,6 +134,7 @@ def plugin_tools(
     args: Sequence[str] = (),
     *,
     env: Mapping[str, str] | None = None,
+    env_allowlist: Collection[str] | None = (),
     cwd: str | Path | None = None,
     describe_timeout: float = 5.0,
     **options: Unpack[ToolOptionKeywords],
@@ -104,14 +148,19 @@ def plugin_tools(
 
     The program reads requests from standard input and writes answers to standard output, one line of JSON each; what it
     writes to standard error goes to the logger ``toolkit.plugins``. It is kept running; if it ends, the call that it
-    worked on is an error result, and the next one starts it again, after a pause that grows. A call is never repeated.
+    worked on is an error result, and the next one starts it again, after a pause that grows, with the definitions that
+    it gives then. A call is never repeated. One that says no ``call_id`` in its answers is ended, too, when it answers
+    late, twice or not at all: its next answer could be for any call. Calls wait for each other, as those of one lock
+    do, unless it says that it is ``concurrent``.
     With the block its whole process group ends: closing its input asks it to, TERM after a second, KILL after another.
 
     Args:
         path: The program: a name to look up in PATH, or a path, which counts from `cwd`.
         args: Its arguments.
-        env: Variables to add to this process's environment. The values of those whose names tell of secrets, and of
-            options such as ``--api-key``, are struck out of whatever it says.
+        env: Variables that it gets. The values of those whose names tell of secrets, and of options such as
+            ``--api-key``, are struck out of whatever it says.
+        env_allowlist: Variables that it inherits, besides those that every program needs (``PATH``, ``HOME``, ``LANG``
+            and their like); None lets it inherit all, so also what keys are in the environment.
         cwd: Where to start it; None means here.
         describe_timeout: Seconds that it may take to describe itself.
         options: How its tools are run; see `ToolOptions`. Unless given, ``timeout`` is 60 seconds.
@@ -126,12 +175,16 @@ def plugin_tools(
     elif (found := shutil.which(program)) is not None:
         program = found
     options.setdefault("timeout", _TIMEOUT)
+    if isinstance(env_allowlist, str):
+        raise ConfigurationError(f"env_allowlist must be several names, such as [{env_allowlist!r}]")
+    check_setting("env_allowlist", env_allowlist, Collection, None)
+    environment = {**inherited_environment(env_allowlist), **(env or {})}
     session = PluginSession(
         program_name(program, args),
         [program, *args],
-        env=env,
+        env=environment,
         cwd=where,
         describe_timeout=describe_timeout,
-        redact=partial(without_secrets, secrets=[*secrets_of(env or {}), *secrets_in_arguments(args)]),
+        redact=partial(without_secrets, secrets=[*secrets_of(environment), *secrets_in_arguments(args)]),
     )
     return PluginTools(session, options)
