@@ -113,6 +113,8 @@ class ToolResult:
         result_as_answer: Whether the loop ends here, with this as the answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
         details: For the application alone: no model reads it and no JSON of the transcript holds it.
+        time: When it was there, in seconds since 1970; None for a call that never ran. As `details`, for the
+            application alone.
     """
 
     call_id: str
@@ -123,6 +125,7 @@ class ToolResult:
     result_as_answer: bool = False
     child_loop_id: str | None = None
     details: Any = field(default=None, compare=False)
+    time: float | None = field(default=None, compare=False)
     role: Literal["tool"] = "tool"
 
     def __post_init__(self) -> None:
@@ -151,7 +154,7 @@ def _adapter() -> TypeAdapter[list[Message]]:
 def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> str:
     """Return the transcript as JSON text; `load_messages` gives it back, equal.
 
-    The `details` of results are left out: they are the application's own objects. A lone surrogate, which no
+    The `details` and `time` of results are left out: they are the application's own objects. A lone surrogate, which no
     encoding of JSON can carry, becomes a question mark.
 
     Raises:
@@ -164,7 +167,7 @@ def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> 
             )
     # No warnings: a list of blocks, for which a tuple is meant, is said as well.
     plain: list[dict[str, Any]] = _adapter().dump_python(
-        list(messages), mode="json", exclude={"__all__": {"details"}}, exclude_defaults=False, warnings="none"
+        list(messages), mode="json", exclude={"__all__": {"details", "time"}}, exclude_defaults=False, warnings="none"
     )
     text = json.dumps(plain, ensure_ascii=False, indent=indent, separators=None if indent else (",", ":"))
     return text.encode("utf-8", "replace").decode()

@@ -23,13 +23,14 @@ __all__ = [
     "response_to_plain",
 ]
 
-_NOT_OF_THE_REQUEST = {"timeout": True, "messages": {"__all__": {"details"}}}
+_NOT_OF_THE_REQUEST = {"timeout": True, "messages": {"__all__": {"details", "time"}}}
 
 
 def request_to_plain(request: ChatRequest) -> dict[str, Any]:
     """Return what a request asks, as JSON values.
 
-    Left out are its `timeout`, which does not change what is asked, and the `details` of results, which no model reads.
+    Left out are its `timeout`, which does not change what is asked, and the `details` and `time` of results, which no
+    model reads.
 
     Raises:
         ConfigurationError: Something in it, mostly in its options, can't be said in JSON.

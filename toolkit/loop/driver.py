@@ -26,7 +26,7 @@ from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, Provid
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, CallBinder
 from toolkit.loop.budget import Budget
-from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.config import Compaction, ToolLoopConfig
 from toolkit.loop.depth import LoopFrame, enter_depth, nested_context, new_loop_id
 from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
@@ -191,6 +191,8 @@ class Driver(Generic[Ctx, Out]):
                 return
             else:
                 await self._compact(step)
+            if state.closed:
+                await self._tell_refusals()
             if state.is_at_boundary:
                 return
 
@@ -227,6 +229,13 @@ class Driver(Generic[Ctx, Out]):
             event = untold.pop(0)
             if listener is not None:
                 await listener.emit(event)
+
+    async def _tell_refusals(self) -> None:
+        closed, listener = self.state.closed, self._resources.listener
+        while closed:
+            result, has_started = closed.pop(0)
+            if listener is not None:
+                await listener.emit(self._closing_event(result, has_started=has_started))
 
     def _closing_events(self) -> list[LoopEvent]:
         """Return, once, what is to be told of the calls that the machine answered itself."""
@@ -296,19 +305,31 @@ class Driver(Generic[Ctx, Out]):
         compaction, listener = self._resources.config.compaction, self._resources.listener
         assert compaction is not None
         before = len(step.messages)
-        shorter = compaction(step.messages)
-        given = await shorter if inspect.isawaitable(shorter) else shorter
-        check_setting("what the compaction gives", given, Sequence)
-        messages = list(given)
+        messages = await _ask_compaction(compaction, step.messages)
         if before and not messages:
             raise LoopUsageError("the compaction left nothing of the transcript: keep at least the newest message")
-        try:
-            validate_transcript(messages)
-        except TranscriptError as error:
-            raise LoopUsageError(f"the compaction gave a transcript that is not valid: {error}") from error
         self.state.compacted(messages)
         if listener is not None and len(messages) != before:
             await listener.emit(Compacted(before=before, after=len(messages)))
+
+
+async def _ask_compaction(compaction: Compaction, transcript: Sequence[Message]) -> list[Message]:
+    try:
+        shorter = compaction(transcript)
+        given = await shorter if inspect.isawaitable(shorter) else shorter
+    except (LoopError, ProviderError):
+        raise
+    except Exception as error:
+        raise LoopError(f"the compaction raised {type(error).__name__}: {error}") from error
+    try:
+        check_setting("what the compaction gives", given, Sequence)
+        messages = list(given)
+        validate_transcript(messages)
+    except ConfigurationError as error:
+        raise LoopUsageError(str(error)) from None
+    except TranscriptError as error:
+        raise LoopUsageError(f"the compaction gave a transcript that is not valid: {error}") from error
+    return messages
 
 
 def transcript_of(prompt: Prompt) -> list[Message]:

@@ -49,7 +49,7 @@ from toolkit.chat import (
     validate_transcript,
 )
 from toolkit.dataclass import dataclass
-from toolkit.errors import LoopUsageError, TranscriptError
+from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, TranscriptError
 from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
 from toolkit.loop.detection import LoopDetector, warning_text
 from toolkit.loop.events import LoopDetected
@@ -68,7 +68,7 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.stopping import Continue, Stop, StopContext
+from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, StopWhen
 from toolkit.tools.run import CutCall
 from toolkit.tools.settings import check_setting
 
@@ -460,11 +460,10 @@ class LoopState:
         assert response is not None
         stop_when = self._config.stop_when
         if stop_when is not None:
-            decision = stop_when(self._stop_context(response, calls))
+            decision = _ask_stop_when(stop_when, self._stop_context(response, calls))
             if isinstance(decision, Stop):
                 self._end(StopCondition(decision.reason))
                 return None
-            check_setting("what stop_when gives", decision, Continue, Stop)
         if not self._open:
             if response.unanswered:
                 self._end(UnansweredItems(response.unanswered))
@@ -528,8 +527,7 @@ class LoopState:
             case "skip":
                 for call_id in found.call_ids:
                     entry = self._open[call_id]
-                    self._keep(entry, _repeated(entry.call, found.fact))
-                self._undecided -= len(found.call_ids)
+                    self._refuse(entry, _repeated(entry.call, found.fact))
                 if not self._undecided:
                     self._after_decision()
             case "warn":
@@ -869,6 +867,18 @@ _WHY: dict[type[Any], str] = {
     Cancelled: "the run was cancelled",
     type(None): "the run failed",
 }
+
+
+def _ask_stop_when(stop_when: StopWhen, context: StopContext) -> StopDecision:
+    try:
+        decision = stop_when(context)
+    except Exception as error:
+        raise LoopError(f"stop_when raised {type(error).__name__}: {error}") from error
+    try:
+        check_setting("what stop_when gives", decision, Continue, Stop)
+    except ConfigurationError as error:
+        raise LoopUsageError(str(error)) from None
+    return decision
 
 
 def _not_started(call: ToolCall, why: str, cut: CutCall | None = None) -> ToolResult:

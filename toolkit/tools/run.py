@@ -160,6 +160,7 @@ def _results(ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy) -> 
         result_as_answer=(output.result_as_answer or registration.options.result_as_answer) and not output.is_error,
         child_loop_id=output.child_loop_id,
         details=output.details,
+        time=time.time(),
     )
     return result, _limited(result, registration, policy)
 
