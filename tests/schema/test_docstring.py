@@ -17,6 +17,7 @@ class Case:
     description: str
     parameters: dict[str, str] = field(default_factory=dict[str, str])
     types: dict[str, Any] = field(default_factory=dict[str, Any])
+    names: tuple[str, ...] = ()
 
 
 CASES = [
@@ -213,12 +214,128 @@ CASES = [
         description="Find it.",
         parameters={"a": "The a."},
     ),
+    Case(
+        name="dashes and stars inside a text are no bullets",
+        text="Do.\n\nArgs:\n    n: A number from 1 - 10.\n    m (int): Either * or + or - of it.\n    - k: no.",
+        description="Do.",
+        parameters={"n": "A number from 1 - 10.", "m": "Either * or + or - of it.\n- k: no."},
+        types={"m": int},
+    ),
+    Case(
+        name="dashes inside the text of a bullet",
+        text="Do.\n\nArgs:\n    - n: A number from 1 - 10.\n    * m - One - two.",
+        description="Do.",
+        parameters={"n": "A number from 1 - 10.", "m": "One - two."},
+    ),
+    Case(
+        name="dashes in NumPy's, reST's and Epydoc's text",
+        text="Do.\n\n:param n: From 1 - 10.\n@param m: From 1 * 10.\n\n"
+        "Other Parameters\n----------------\nk : int\n    1 + 2.",
+        description="Do.",
+        parameters={"n": "From 1 - 10.", "m": "From 1 * 10.", "k": "1 + 2."},
+        types={"k": int},
+    ),
+    Case(
+        name="PEP 257, plain",
+        text="Do.\n\nKeyword arguments:\nreal -- the real part (default 0.0)\nimag -- the other part\n\nBye.",
+        description="Do.\n\nBye.",
+        parameters={"real": "the real part (default 0.0)", "imag": "the other part"},
+    ),
+    Case(
+        name="PEP 257, indented",
+        text="Do.\n\nArguments:\n    real -- the real part\n        on two lines\n    imag -- the other -- part",
+        description="Do.",
+        parameters={"real": "the real part\non two lines", "imag": "the other -- part"},
+    ),
+    Case(
+        name="PEP 257 without a header",
+        text="Do.\n\nreal -- the real part\nimag -- the other\n    part\n\nBye -- bye.",
+        description="Do.\n\nBye -- bye.",
+        parameters={"real": "the real part", "imag": "the other\npart"},
+        names=("real", "imag"),
+    ),
+    Case(
+        name="Epydoc's list of parameters",
+        text="Do.\n\n:Parameters:\n  - `a`: The a - b\n  - `b` (int): The b\n    on two lines\n\n:Returns: It.",
+        description="Do.",
+        parameters={"a": "The a - b", "b": "The b\non two lines"},
+        types={"b": int},
+    ),
+    Case(
+        name="reST's list of parameters",
+        text="Do.\n\n:Parameters:\n    a : int\n        The a.\n    b\n        The b.",
+        description="Do.",
+        parameters={"a": "The a.", "b": "The b."},
+        types={"a": int},
+        names=("a", "b"),
+    ),
+    Case(
+        name="JSDoc",
+        text="Do.\n\n@param {string} name - The name: all of it.\n@param {number[]} [counts=1] How\n    many.\n"
+        "@returns {string} It.",
+        description="Do.",
+        parameters={"name": "The name: all of it.", "counts": "How\nmany."},
+        types={"name": str, "counts": list[float]},
+    ),
+    Case(
+        name="Javadoc",
+        text="Do.\n\n@param name the thing: yes\n@param other the other\n@return it",
+        description="Do.",
+        parameters={"name": "the thing: yes", "other": "the other"},
+        names=("name", "other"),
+    ),
+    Case(
+        name="a line at the margin before the sections",
+        text="Do.\n\nat the margin\n\n    Args:\n        n: The n.\n\n    Returns:\n        It.\n    ",
+        description="Do.\n\nat the margin",
+        parameters={"n": "The n."},
+    ),
+    Case(
+        name="a line at the margin between fields",
+        text="Do.\n\n    :param n: The n.\nat the margin\n    :param m: The m.\n    ",
+        description="Do.",
+        parameters={"n": "The n.\nat the margin", "m": "The m."},
+    ),
+    Case(
+        name="a line at the margin between entries",
+        text="Do.\n\nArgs:\n    n: The n.\nat the margin\n    m: The m.",
+        description="Do.\n\nat the margin",
+        parameters={"n": "The n.", "m": "The m."},
+        names=("n", "m"),
+    ),
+    Case(
+        name="text among the entries stays",
+        text="Do.\n\nArgs:\n    All are numbers.\n    n: The n.\n    Note: It is even.\n\n"
+        "Parameters\n----------\nm : int\n    The m.\nEither of them.",
+        description="Do.\n\n    All are numbers.\n    Note: It is even.\n\nEither of them.",
+        parameters={"n": "The n.", "m": "The m."},
+        types={"m": int},
+        names=("n", "m"),
+    ),
+    Case(
+        name="a section without entries stays",
+        text="Do.\n\nArgs:\n    See the manual.\n\nReturns:\n    It.",
+        description="Do.\n\nArgs:\n    See the manual.",
+    ),
+    Case(
+        name="a role at the beginning of a line is no field",
+        text="Do it with\n:func:`other` or not.\n\n:param n: See\n    :class:`N`.\n\n:meth:`x` is better.",
+        description="Do it with\n:func:`other` or not.\n\n:meth:`x` is better.",
+        parameters={"n": "See\n:class:`N`."},
+    ),
+    Case(
+        name="two descriptions of one parameter",
+        text="Do.\n\n:param n: One.\n\nArgs:\n    n (int): Two.",
+        description="Do.",
+        parameters={"n": "One.\nTwo."},
+        types={"n": int},
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_docstring_is_read(case: Case) -> None:
-    documentation = read_docstring(case.text)
+    documentation = read_docstring(case.text, case.names)
     assert documentation.description == case.description
     assert {name: found.description for name, found in documentation.parameters.items()} == case.parameters
     types = {name: found.type_in({}) for name, found in documentation.parameters.items() if found.type_text}

@@ -176,7 +176,13 @@ CASES = [
         sent='"TOP"',
         received=Corner.TOP,
     ),
-    Case(name="int enum", hint=Level, schema={"enum": [1, 2], "type": "integer"}, sent="2", received=Level.HIGH),
+    Case(
+        name="int enum",
+        hint=Level,
+        schema={"enum": [1, 2], "type": "integer", "description": "1 = LOW, 2 = HIGH"},
+        sent="2",
+        received=Level.HIGH,
+    ),
     Case(
         name="datetime",
         hint=datetime,
@@ -298,7 +304,12 @@ CASES = [
     Case(
         name="NamedTuple",
         hint=Pair,
-        schema={"type": "array", "maxItems": 2, "minItems": 2, "prefixItems": [INTEGER, STRING]},
+        schema={
+            "type": "array",
+            "maxItems": 2,
+            "minItems": 2,
+            "prefixItems": [{**INTEGER, "description": "left"}, {**STRING, "description": "right"}],
+        },
         sent='[1, "a"]',
         received=Pair(1, "a"),
     ),

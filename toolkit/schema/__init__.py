@@ -5,6 +5,7 @@ from toolkit.schema.decoding import decode_strings, find_dropped_nulls
 from toolkit.schema.function_schema import FunctionSchema, function_schema
 from toolkit.schema.projections import anthropic, anthropic_strict, gemini, openai_strict
 from toolkit.schema.raw import raw_arguments
+from toolkit.schema.scopes import find_local_names
 from toolkit.schema.signature import kind_of
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "ArgumentsParser",
     "decode_strings",
     "find_dropped_nulls",
+    "find_local_names",
     "function_schema",
     "FunctionSchema",
     "gemini",

@@ -7,20 +7,18 @@ validator: mutable ones are fresh for each call, and whoever looks at the argume
 from __future__ import annotations
 
 import copy
-import enum
 import inspect
 import math
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NotRequired, Optional, Required, cast, get_args, get_origin
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, NotRequired, Optional, Required, get_args, get_origin
 
 import typing_extensions
-from pydantic import AliasChoices, AliasPath, ConfigDict, Field, PlainValidator, Secret, TypeAdapter, ValidationError
+from pydantic import AliasChoices, AliasPath, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import (
-    PydanticCustomError,
     PydanticUndefined,
     SchemaError as CoreSchemaError,
     SchemaSerializer,
@@ -30,27 +28,28 @@ from pydantic_core import (
 from typing_extensions import ReadOnly, Unpack
 
 from toolkit.errors import SchemaError
-from toolkit.schema.docstring import Documentation
+from toolkit.schema.descriptions import find_description, has_field_description, metadata_of
+from toolkit.schema.docstring import Documentation, read_attributes
+from toolkit.schema.generics import UNIONS, rebuild_hint
 from toolkit.schema.hints import CompiledHint, compiled_hint
-from toolkit.schema.json_schema import json_schema_of
+from toolkit.schema.json_schema import describe_members, generate_schema
+from toolkit.schema.rewriting import rewrite_hint
 from toolkit.schema.signature import NOTHING, Parameter, Signature
 
 __all__ = ["Fields", "collect_fields"]
 
-_UNIONS = (typing.Union, types.UnionType)
 _QUALIFIERS = (Required, NotRequired, ReadOnly)
 _PYDANTIC_ERRORS = (PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError)
 _JSON_TYPES = (str, int, float, bool, list, dict)
 _UNSAYABLE = "JSON can't carry its type"
-_SCALARS = (str, int, float, bool)
 
 
 class Fields:
     """The fields of one signature, gathered one parameter at a time, then compiled."""
 
     __slots__ = (
-        "_defaults", "_extra", "_hints", "_is_of_parts", "_optional", "_parts", "_serializer", "_signature",
-        "_strict", "aliases", "core_schema", "docstring_errors", "opaque_defaults", "schema", "validator", "warnings",
+        "_defaults", "_extra", "_hints", "_is_of_parts", "_optional", "_parts", "_serializer", "_signature", "_strict",
+        "aliases", "core_schema", "docstring_errors", "opaque_defaults", "schema", "unplaced", "validator", "warnings",
     )  # fmt: skip
 
     core_schema: core_schema.CoreSchema
@@ -71,6 +70,7 @@ class Fields:
         self.opaque_defaults: dict[str, Any] = {}
         self.warnings: list[str] = []
         self.docstring_errors: list[str] = []
+        self.unplaced: list[str] = []
 
     def add(self, parameter: Parameter, documentation: Documentation) -> None:
         """Add what one parameter takes: a property, or for ``**keywords`` what else is allowed."""
@@ -87,39 +87,76 @@ class Fields:
         if isinstance(hint, (typing.ParamSpecArgs, typing.ParamSpecKwargs)):
             hint = Any
         unpacked = _unpacked(hint)
-        description = documented.description if documented is not None else ""
+        description = documented.text_beside(hint, parameter.default) if documented is not None else ""
         match parameter.kind:
             case inspect.Parameter.VAR_KEYWORD if unpacked is not None:
+                self.unplaced += [f"{name}: {description}"] if description else []
                 self._add_unpacked(unpacked, documentation)
             case inspect.Parameter.VAR_KEYWORD:
-                self._extra = _prepared(hint)
+                self._add_keywords(name, hint, description, documentation)
             case inspect.Parameter.VAR_POSITIONAL if unpacked is not None:
                 self._add_field(name, unpacked, NOTHING, description)
             case inspect.Parameter.VAR_POSITIONAL:
                 # The item's own words stay with the item.
-                item = _prepared(hint, described=True)
+                item = self._rewrite(name, hint, described=True)
                 self._add_field(name, types.GenericAlias(list, (item,)), Field(default_factory=list), description)
             case _:
                 self._add_field(name, hint, parameter.default, description)
+
+    def _add_keywords(self, name: str, hint: Any, description: str, documentation: Documentation) -> None:
+        """Take any other arguments, and offer by name those that the docstring describes."""
+        known = {*self._hints, *self._signature.hidden, *(parameter.name for parameter in self._signature.parameters)}
+        self._extra = self._rewrite(name, hint)
+        for key, documented in documentation.parameters.items():
+            if key in known:
+                continue
+            own = documented.type_in(self._signature.namespace) if hint is Any else NotImplemented
+            own = hint if own is NotImplemented else own
+            self._add_optional(key, own, documented.text_beside(own, NOTHING))
+        if description and not has_field_description(self._extra, None):
+            self._extra = Annotated[self._extra, Field(description=description)]
+
+    def _add_optional(self, name: str, hint: Any, description: str) -> None:
+        self._add_field(name, hint, NOTHING, description)
+        self._optional.add(name)
+        self._is_of_parts = False
+
+    def _rewrite(self, name: str, hint: Any, *, described: bool = False) -> Any:
+        try:
+            return rewrite_hint(hint, described=described)
+        except (TypeError, NameError) as error:
+            raise SchemaError(self._signature.subject, _reason(error, hint), parameter=name) from error
 
     def _add_unpacked(self, typed_dict: Any, documentation: Documentation) -> None:
         origin = get_origin(typed_dict) or typed_dict
         hints = typing_extensions.get_type_hints(origin, localns=dict(self._signature.namespace), include_extras=True)
         substitutes = dict(zip(getattr(origin, "__parameters__", ()), get_args(typed_dict), strict=False))
+        own_documentation = read_attributes(origin.__doc__, hints)
         for name, qualified in hints.items():
             hint, is_required = _unqualified(qualified, is_required=name in origin.__required_keys__)
-            documented = documentation.parameters.get(name)
-            self._add_field(name, substitutes.get(hint, hint), NOTHING, documented.description if documented else "")
-            if not is_required:
-                self._optional.add(name)
-                self._is_of_parts = False
+            hint = substitutes.get(hint, hint)
+            documented = documentation.parameters.get(name) or own_documentation.get(name)
+            description = documented.text_beside(hint, NOTHING) if documented is not None else ""
+            self._check_keyword(name)
+            if is_required:
+                self._add_field(name, hint, NOTHING, description)
+            else:
+                self._add_optional(name, hint, description)
         extra = getattr(origin, "__extra_items__", typing_extensions.NoExtraItems)
         if extra is not typing_extensions.NoExtraItems and extra is not None:
             self._extra = extra
 
+    def _check_keyword(self, name: str) -> None:
+        if name in self._hints:
+            raise SchemaError(
+                self._signature.subject,
+                "it is a key of the typed dictionary too, and JSON has one value of a name: rename one of them",
+                parameter=name,
+            )
+
     def _add_field(self, name: str, hint: Any, default: Any, documented: str) -> None:
-        described = _description_of(hint, default)
-        hint = _prepared(hint, described=described is not None)
+        described = find_description(hint, default)
+        hint = self._rewrite(name, hint, described=described is not None)
         if (alias := _alias_of(hint, default)) is not None:
             self.aliases[name] = alias
             self._is_of_parts = False
@@ -130,7 +167,7 @@ class Fields:
             self._defaults[name] = value
         elif value is not NOTHING and value is not PydanticUndefined:
             self.opaque_defaults[name] = value
-        text = "" if _has_field_description(hint, default) else described or documented
+        text = "" if has_field_description(hint, default) else described or documented
         self._is_of_parts = self._is_of_parts and _is_plain_default(default)
         if self._is_of_parts and (part := compiled_hint(hint, strict=self._strict)) is not None:
             self._parts[name] = (part, default, text)
@@ -181,7 +218,7 @@ class Fields:
             if text:
                 member["description"] = text
             fields[name] = core_schema.typed_dict_field(core, required=default is NOTHING)
-            properties[name] = member
+            properties[name] = describe_members(member) if part.has_members else member
         config = core_schema.CoreConfig(
             title="arguments",
             extra_fields_behavior="forbid",
@@ -204,18 +241,65 @@ class Fields:
         hints = {name: self._annotated(name) for name in self._hints}
         while True:
             try:
-                adapter, self.schema = _compile(hints, self._extra, dict(config), self._signature.namespace)
-                break
+                adapter = _adapt(hints, self._extra, dict(config), self._signature.namespace)
+                generated = generate_schema(adapter.core_schema)
             except (*_PYDANTIC_ERRORS, NameError, TypeError) as error:
                 blamed = self._blame(error, hints)
-                if blamed.parameter is None or not self._can_be_left_out(blamed):
+                if not (self._narrow([blamed.parameter], hints) or self._leave_out(blamed, hints)):
                     raise blamed from error
-                del hints[blamed.parameter]
-                self._defaults.pop(blamed.parameter, None)
-                self.warnings.append(
-                    f"parameter '{blamed.parameter}' is left out, its default applies: {blamed.reason}"
-                )
+                continue
+            if not generated.skipped or not self._narrow([*hints, self._name_of_keywords], hints):
+                break
+        self.warnings += [
+            f"a choice inside a type is left out, for JSON can't carry it: {s}" for s in generated.skipped
+        ]
+        self.schema = describe_members(generated.schema) if generated.has_members else generated.schema
         self.core_schema, self.validator, self._serializer = adapter.core_schema, adapter.validator, adapter.serializer
+
+    @property
+    def _name_of_keywords(self) -> str | None:
+        """The name of ``**keywords``; None without them."""
+        kinds = {parameter.kind: parameter.name for parameter in self._signature.parameters}
+        return kinds.get(inspect.Parameter.VAR_KEYWORD)
+
+    def _narrow(self, names: Iterable[str | None], hints: dict[str, Any]) -> bool:
+        """Keep of each union what JSON can carry; say whether there was more in any."""
+        before = len(self.warnings)
+        for name in names:
+            dropped: list[Any] = []
+            if name in hints:
+                hints[name] = self._narrowed(hints[name], dropped)
+            elif name is not None and name == self._name_of_keywords and self._extra is not NOTHING:
+                self._extra = self._narrowed(self._extra, dropped)
+            self.warnings += [
+                f"parameter '{name}' is offered without {_shown_type(hint)}, which JSON can't carry" for hint in dropped
+            ]
+        return len(self.warnings) > before
+
+    def _narrowed(self, hint: Any, dropped: list[Any]) -> Any:
+        if get_origin(hint) not in UNIONS:
+            return rebuild_hint(hint, lambda part: self._narrowed(part, dropped))
+        arms = [self._narrowed(arm, dropped) for arm in get_args(hint)]
+        kept = [arm for arm in arms if arm is types.NoneType or self._can_say(arm)]
+        if len(kept) == len(arms) or all(arm is types.NoneType for arm in kept):
+            return rebuild_hint(hint, lambda part: arms[get_args(hint).index(part)])
+        dropped += [arm for arm in arms if not any(arm is other for other in kept)]
+        return typing.Union[tuple(kept)]  # noqa: UP007 - as many as there are
+
+    def _can_say(self, hint: Any) -> bool:
+        try:
+            generate_schema(_adapt({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema)
+        except (*_PYDANTIC_ERRORS, NameError, TypeError):
+            return False
+        return True
+
+    def _leave_out(self, blamed: SchemaError, hints: dict[str, Any]) -> bool:
+        if blamed.parameter is None or not self._can_be_left_out(blamed):
+            return False
+        del hints[blamed.parameter]
+        self._defaults.pop(blamed.parameter, None)
+        self.warnings.append(f"parameter '{blamed.parameter}' is left out, its default applies: {blamed.reason}")
+        return True
 
     def _can_be_left_out(self, blamed: SchemaError) -> bool:
         """Whether a function works without what JSON can't carry: a callback that has a default, say."""
@@ -299,7 +383,7 @@ class Fields:
             if hint is NOTHING:
                 continue
             try:
-                _compile({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace)
+                generate_schema(_adapt({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema)
             except (*_PYDANTIC_ERRORS, NameError, TypeError) as found:
                 parameter = name or next(
                     p.name for p in self._signature.parameters if p.kind is inspect.Parameter.VAR_KEYWORD
@@ -331,9 +415,7 @@ def collect_fields(signature: Signature, documentation: Documentation, *, strict
     return fields
 
 
-def _compile(
-    hints: dict[str, Any], extra: Any, config: Any, namespace: Mapping[str, Any]
-) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
+def _adapt(hints: dict[str, Any], extra: Any, config: Any, namespace: Mapping[str, Any]) -> TypeAdapter[dict[str, Any]]:
     make: Any = typing_extensions.TypedDict
     if extra is NOTHING:
         config["extra"] = "forbid"
@@ -344,25 +426,29 @@ def _compile(
     adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict)
     if not adapter.pydantic_complete:
         adapter.rebuild(raise_errors=True, _types_namespace=namespace)
-    return adapter, json_schema_of(adapter.core_schema)
+    return adapter
 
 
 def _reason(error: Exception, hint: Any) -> str:
     while get_origin(hint) in (Annotated, NotRequired):
         hint = get_args(hint)[0]
-    shown = getattr(hint, "__qualname__", None) if isinstance(hint, type) else None
+    shown = _shown_type(hint)
     if isinstance(error, (PydanticUndefinedAnnotation, NameError)):
         return (
-            f"its type {shown or hint} uses the name '{error.name}', which does not exist when the program runs: "
+            f"its type {shown} uses the name '{error.name}', which does not exist when the program runs: "
             "import or define it outside of `if TYPE_CHECKING:` and before the function"
         )
     code = error.code if isinstance(error, PydanticUserError) else None
     if code == "schema-for-unknown-type" or isinstance(error, PydanticInvalidForJsonSchema):
         return (
-            f"{_UNSAYABLE} {shown or hint}: take a dataclass, a TypedDict, a Pydantic model or plain "
+            f"{_UNSAYABLE} {shown}: take a dataclass, a TypedDict, a Pydantic model or plain "
             "values instead; take what only your program can supply from the context; or bind it with functools.partial"
         )
-    return f"its type {shown or hint} can't be used: {_first_line(error)}"
+    return f"its type {shown} can't be used: {_first_line(error)}"
+
+
+def _shown_type(hint: Any) -> str:
+    return hint.__qualname__ if isinstance(hint, type) else str(hint)
 
 
 def _first_line(error: Exception) -> str:
@@ -388,101 +474,8 @@ def _unpacked(hint: Any) -> Any:
     return types.GenericAlias(tuple, get_args(hint)) if getattr(hint, "__unpacked__", False) else None
 
 
-def _by_name(members: type[enum.Enum]) -> Any:
-    """Return an enum that is said by its names, for its values are no JSON."""
-
-    def member(value: Any) -> Any:
-        if isinstance(value, members):
-            return value
-        name = str(value).removeprefix(f"{members.__name__}.")
-        if name not in members.__members__:
-            raise PydanticCustomError("enum", "unknown name")
-        return members[name]
-
-    names: Any = Literal[tuple(members.__members__)]
-    return Annotated[members, PlainValidator(member, json_schema_input_type=names)]
-
-
-def _metadata(hint: Any) -> tuple[Any, ...]:
-    return hint.__metadata__ if get_origin(hint) is Annotated else ()
-
-
-def _described_layers(hint: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the metadata of a hint, then those of what it is a union of, for ``Annotated[T, "text"] | None``."""
-    yield _metadata(hint)
-    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    if get_origin(inner) in _UNIONS:
-        for part in get_args(inner):
-            yield _metadata(part)
-
-
-def _has_field_description(hint: Any, default: Any) -> bool:
-    return any(isinstance(item, FieldInfo) and item.description is not None for item in (*_metadata(hint), default))
-
-
-def _description_of(hint: Any, default: Any) -> str | None:
-    """Return what the hint itself says of the parameter: ``Field`` first, then text, then ``Doc``."""
-    for metadata in ((default,), *_described_layers(hint)):
-        for item in reversed(metadata):
-            if isinstance(item, FieldInfo) and item.description is not None:
-                return inspect.cleandoc(item.description)
-    for metadata in _described_layers(hint):
-        text = _text_in(metadata)
-        if text is not None:
-            return text
-    return None
-
-
-def _text_in(metadata: tuple[Any, ...]) -> str | None:
-    for item in metadata:
-        if isinstance(item, str):
-            return inspect.cleandoc(item)
-    for item in metadata:
-        if isinstance(item, typing_extensions.Doc):
-            return inspect.cleandoc(item.documentation)
-    return None
-
-
-def _prepared(hint: Any, *, described: bool = False) -> Any:
-    """Return the hint as Pydantic would have it: the text of each ``Annotated[T, "text"]`` inside as a description.
-
-    The outermost is left alone: its text goes on the property. An enum whose values are no JSON goes by its names.
-    """
-    origin = get_origin(hint)
-    if origin is None:
-        is_enum = isinstance(hint, enum.EnumMeta) and not all(
-            isinstance(member.value, _SCALARS) for member in cast("type[enum.Enum]", hint)
-        )
-        return _by_name(cast("type[enum.Enum]", hint)) if is_enum else hint
-    if origin is Literal:
-        return hint
-    if origin is Secret:  # which Pydantic, unlike `SecretStr`, does not mark
-        return Annotated[hint, Field(json_schema_extra={"writeOnly": True})]
-    if origin is Iterable:  # which Pydantic would check while the function reads it, and only once
-        hint = types.GenericAlias(list, get_args(hint))
-        origin = list
-    arguments = get_args(hint)
-    if origin is Annotated:
-        inner, metadata = arguments[0], arguments[1:]
-        changed = _prepared(inner, described=described)
-        return hint if changed is inner else Annotated[(changed, *metadata)]
-    inside = tuple(_described_part(part, described=described and origin in _UNIONS) for part in arguments)
-    if all(new is old for new, old in zip(inside, arguments, strict=True)):
-        return hint
-    if origin in _UNIONS:
-        return typing.Union[inside]  # noqa: UP007 - as many as there are
-    return hint.copy_with(inside) if hasattr(hint, "copy_with") else cast("Any", origin)[inside]
-
-
-def _described_part(hint: Any, *, described: bool) -> Any:
-    hint = _prepared(hint, described=described)
-    if described or (text := _text_in(_metadata(hint))) is None or _has_field_description(hint, None):
-        return hint
-    return Annotated[hint, Field(description=text)]
-
-
 def _alias_of(hint: Any, default: Any) -> str | None:
-    for item in (default, *reversed(_metadata(hint))):
+    for item in (default, *reversed(metadata_of(hint))):
         alias: Any = (item.validation_alias or item.alias) if isinstance(item, FieldInfo) else None
         if isinstance(alias, AliasChoices):
             alias = alias.choices[0]
@@ -505,7 +498,7 @@ def _is_nullable(hint: Any) -> bool:
         return _is_nullable(arguments[0])
     if origin is Literal:
         return None in arguments
-    return (origin in _UNIONS and any(map(_is_nullable, arguments))) or isinstance(hint, typing.TypeVar)
+    return (origin in UNIONS and any(map(_is_nullable, arguments))) or isinstance(hint, typing.TypeVar)
 
 
 def _nullable(hint: Any) -> Any:

@@ -42,7 +42,8 @@ class FunctionSchema:
         description: What the docstring says without its sections; or the given one.
         parameters: The JSON Schema of the arguments.
         arguments: Checks arguments and turns them into what the hints promise.
-        context_hint: The type of the leading context parameter; None without one.
+        context_hint: The type of the leading context parameter; None without one, its text where only type checkers
+            know it.
         return_hint: The type that it returns or, for a generator, that its output has; `inspect.Parameter.empty` where
             that is unknown.
         kind: What calling it gives. ``sync`` is also a plain function around an asynchronous one, so what it gives may
@@ -79,6 +80,7 @@ def function_schema(
     description: str | None = None,
     strict: bool = False,
     localns: Mapping[str, Any] | None = None,
+    owner: Any = None,
 ) -> FunctionSchema:
     """Return what a function is as a tool.
 
@@ -92,6 +94,7 @@ def function_schema(
         description: Instead of the docstring's.
         strict: Take no ``"5"`` for an ``int``.
         localns: The local names where the function was defined, for hints that are text.
+        owner: The object or class that a method is taken from: it says what ``Self`` and type parameters are.
 
     Raises:
         SchemaError: It can't be a tool; says which parameter, why, and what would be right.
@@ -100,14 +103,17 @@ def function_schema(
     from toolkit.schema.fields import collect_fields  # noqa: PLC0415
     from toolkit.schema.typed_arguments import TypedArguments  # noqa: PLC0415
 
-    signature = read_signature(function, context=context, receiver=receiver, localns=localns)
+    signature = read_signature(function, context=context, receiver=receiver, localns=localns, owner=owner)
     from toolkit.schema.docstring import read_docstring  # noqa: PLC0415 - slow to import, and no need without a tool
 
-    documentation = read_docstring(getattr(signature.described_by, "__doc__", None))
+    names = {parameter.name for parameter in signature.parameters} | signature.hidden
+    documentation = read_docstring(signature.docstring, names)
     fields = collect_fields(signature, documentation, strict=strict)
     return FunctionSchema(
         name=_name_of(function, name, signature.subject),
-        description=documentation.description if description is None else description,
+        description="\n\n".join([documentation.description, *fields.unplaced]).strip()
+        if description is None
+        else description,
         parameters=fields.schema,
         arguments=TypedArguments(fields, strict=strict),
         context_hint=signature.context_hint,

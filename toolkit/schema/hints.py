@@ -16,7 +16,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnot
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, SchemaError as CoreSchemaError, core_schema
 
-from toolkit.schema.json_schema import json_schema_with_names
+from toolkit.schema.json_schema import generate_schema
 from toolkit.schema.plain import plain_hint
 
 __all__ = ["CompiledHint", "compiled_hint"]
@@ -33,11 +33,13 @@ class CompiledHint(NamedTuple):
         schema: The JSON Schema, for the caller to change.
         definitions: The names that Pydantic gave to what is inlined in `schema`: where two hints share one, it has to
             be said once, for both.
+        has_members: Whether `describe_members` has to finish the schema, once the parameter's own words are in it.
     """
 
     core: core_schema.CoreSchema
     schema: dict[str, Any]
     definitions: frozenset[str] = frozenset()
+    has_members: bool = False
 
 
 def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
@@ -109,9 +111,9 @@ def _compiled(key: _Key) -> CompiledHint | None:
         if not adapter.pydantic_complete:
             return None
         core: Any = adapter.core_schema
-        schema, names = json_schema_with_names(core)
+        schema, names, skipped, has_members = generate_schema(core)
     except (PydanticUserError, PydanticUndefinedAnnotation, PydanticInvalidForJsonSchema, CoreSchemaError, NameError):
         return None
-    if core["type"] != "typed-dict" or "$defs" in schema or schema.get("required") != [_KEY]:
+    if core["type"] != "typed-dict" or "$defs" in schema or schema.get("required") != [_KEY] or skipped:
         return None
-    return CompiledHint(core["fields"][_KEY]["schema"], schema["properties"][_KEY], names)
+    return CompiledHint(core["fields"][_KEY]["schema"], schema["properties"][_KEY], names, has_members)

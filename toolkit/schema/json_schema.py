@@ -6,19 +6,53 @@ from run to run and from one Python version to the next.
 
 from __future__ import annotations
 
+import enum
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
+from pydantic.json_schema import (
+    GenerateJsonSchema,
+    JsonSchemaMode,
+    JsonSchemaValue,
+    JsonSchemaWarningKind,
+)
 from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
 from toolkit.schema.nodes import is_array, is_object, map_subschemas, subschemas
 
-__all__ = ["json_schema_of", "json_schema_with_names", "with_few_definitions"]
+__all__ = [
+    "GeneratedSchema",
+    "MEMBERS",
+    "describe_members",
+    "generate_schema",
+    "json_schema_of",
+    "members_text",
+    "with_few_definitions",
+]
+
+MEMBERS = "x-members"
+"""A key of ours for the names of an enum's members, until they are put into the description."""
 
 _PREFIX = "#/$defs/"
+_DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+
+
+class GeneratedSchema(NamedTuple):
+    """A JSON Schema.
+
+    Args:
+        schema: The schema itself.
+        names: All definitions that Pydantic made for it.
+        skipped: What of a union was left out because JSON can't carry it.
+        has_members: Whether names of an enum's members are to be described.
+    """
+
+    schema: dict[str, Any]
+    names: frozenset[str]
+    skipped: tuple[str, ...]
+    has_members: bool
 
 
 def json_schema_of(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "validation") -> dict[str, Any]:
@@ -27,13 +61,12 @@ def json_schema_of(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "va
     Raises:
         pydantic.errors.PydanticInvalidForJsonSchema: JSON can't carry the type.
     """
-    return json_schema_with_names(schema, mode=mode)[0]
+    generated = generate_schema(schema, mode=mode)
+    return describe_members(generated.schema) if generated.has_members else generated.schema
 
 
-def json_schema_with_names(
-    schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "validation"
-) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return the JSON Schema of a core schema, and the names of all definitions that Pydantic made for it.
+def generate_schema(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "validation") -> GeneratedSchema:
+    """Return the JSON Schema of a core schema, and what is to be known of it; `describe_members` finishes it.
 
     Raises:
         pydantic.errors.PydanticInvalidForJsonSchema: JSON can't carry the type.
@@ -42,7 +75,19 @@ def json_schema_with_names(
     generated = generator.generate(schema, mode=mode)
     if generator.enum_names:
         generated = _without_enum_titles(generated, generator.enum_names)
-    return with_few_definitions(generated), frozenset(generated.get("$defs", ()))
+    return GeneratedSchema(
+        schema=with_few_definitions(generated),
+        names=frozenset(generated.get("$defs", ())),
+        skipped=tuple(generator.skipped),
+        has_members=generator.has_members,
+    )
+
+
+def members_text(members: Sequence[enum.Enum]) -> str:
+    """Return the names that a model can't read off the values of members; nothing where the values are words."""
+    if all(isinstance(member.value, str) for member in members):
+        return ""
+    return ", ".join(f"{json.dumps(member.value)} = {member.name}" for member in members)
 
 
 class _Generator(GenerateJsonSchema):
@@ -57,6 +102,13 @@ class _Generator(GenerateJsonSchema):
     def __init__(self, *, by_alias: bool) -> None:
         super().__init__(by_alias=by_alias)
         self.enum_names: set[str] = set()
+        self.has_members = False
+        self.skipped: list[str] = []
+
+    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
+        if kind == "skipped-choice":
+            self.skipped.append(detail)
+        super().emit_warning(kind, detail)
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False
@@ -83,6 +135,25 @@ class _Generator(GenerateJsonSchema):
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         return _without_title(super().model_schema(schema), schema["cls"].__name__)
 
+    def field_is_present(self, field: Any) -> bool:
+        # Pydantic offers what `init=False` keeps out, and refuses it.
+        is_taken = self.mode != "validation" or field.get("init") is not False
+        return is_taken and super().field_is_present(field)
+
+    def get_decimal_pattern(self, schema: core_schema.DecimalSchema) -> str | None:
+        return super().get_decimal_pattern(schema) or _DECIMAL  # else any text would be offered
+
+    def named_tuple_schema(self, schema: core_schema.NamedTupleSchema) -> JsonSchemaValue:
+        # The names of the values would be lost.
+        json_schema = super().named_tuple_schema(schema)
+        names = [field["name"] for field in schema["fields"]]
+        items: list[dict[str, Any]] = json_schema.get("prefixItems", [])
+        named = [
+            {**item, "description": f"{name}: {item['description']}" if "description" in item else name}
+            for name, item in zip(names, items, strict=True)
+        ]
+        return {**json_schema, "prefixItems": named} if named else json_schema
+
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         return _without_title(super().dataclass_schema(schema), schema["cls"].__name__)
 
@@ -92,7 +163,15 @@ class _Generator(GenerateJsonSchema):
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
         self.enum_names.add(schema["cls"].__name__)  # their titles are put on later, by Pydantic's metadata
-        return super().enum_schema(schema)
+        json_schema = super().enum_schema(schema)
+        text = members_text(schema["members"])
+        self.has_members = self.has_members or text != ""
+        return {**json_schema, MEMBERS: text} if text else json_schema
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        json_schema = super().generate_inner(schema)
+        self.has_members = self.has_members or MEMBERS in json_schema
+        return json_schema
 
     def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
         return self.handle_invalid_for_json_schema(schema, f"a class ({schema['cls'].__qualname__})")
@@ -113,6 +192,15 @@ def _without_enum_titles(schema: Mapping[str, Any], names: set[str]) -> dict[str
     drop = ("enum" in schema or "const" in schema) and schema.get("title") in names
     kept = {key: value for key, value in schema.items() if not (drop and key == "title")}
     return map_subschemas(kept, lambda part: _without_enum_titles(part, names))
+
+
+def describe_members(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the names of members behind what is said of their place."""
+    kept = {key: value for key, value in schema.items() if key != MEMBERS}
+    if MEMBERS in schema:
+        said = schema.get("description")
+        kept["description"] = schema[MEMBERS] if said is None else f"{said}\n{schema[MEMBERS]}"
+    return map_subschemas(kept, describe_members)
 
 
 def _is_secret(schema: Mapping[str, Any]) -> bool:

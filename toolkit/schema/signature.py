@@ -18,6 +18,8 @@ import typing_extensions
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import SchemaError
+from toolkit.schema.generics import class_of, inherited_docstring, specialize_hint, type_arguments
+from toolkit.schema.scopes import find_local_names
 
 __all__ = ["CallableKind", "Parameter", "Signature", "read_signature"]
 
@@ -46,6 +48,8 @@ class Signature:
     `context_hint` is None where no context was asked for. `return_hint` is `NOTHING` where there is none, or none that
     can be resolved. `hidden` are the parameters that no model sees: receiver, context, and what a partial has bound.
     `is_called_by_position` is true of a wrapper that can't be called by name although what it wraps can.
+    `docstring` is that of the callable, or the one that it inherits. A context type that exists only for type checkers
+    is the text of its hint.
     """
 
     subject: str
@@ -55,7 +59,7 @@ class Signature:
     kind: CallableKind
     hidden: frozenset[str]
     is_called_by_position: bool
-    described_by: Any = field(repr=False)
+    docstring: str | None = field(repr=False)
     namespace: Mapping[str, Any] = field(repr=False)
 
 
@@ -65,8 +69,11 @@ def read_signature(
     context: bool,
     receiver: bool,
     localns: Mapping[str, Any] | None,
+    owner: Any = None,
 ) -> Signature:
     """Read the signature of anything that can be called.
+
+    `owner` is the object or class that a method is taken from, where the callable itself does not know it.
 
     A keyword that a partial has set is not a parameter any more: it is bound, and no model may change it.
 
@@ -78,21 +85,22 @@ def read_signature(
     if not callable(function):
         raise SchemaError(subject, "it can't be called: give a function, a method or an object with __call__")
     found = _raw_parameters(function, subject)
-    source, bound = _source_of(function)
+    source, bound, found_receiver = _source_of(function)
+    owner = found_receiver if owner is None else owner
     parameters = [parameter for parameter in found if parameter.name not in bound]
     if receiver:
         _take_first(parameters, subject, "the receiver (self or cls)")
     context_parameter = _take_first(parameters, subject, "the context") if context else None
-    namespace = _namespace_of(source, localns)
-    owner = _function_of(source)
-    globalns: dict[str, Any] = getattr(owner, "__globals__", None) or _module_globals(owner)
+    namespace = _namespace_of(source, localns, class_of(owner))
+    definition = _function_of(source)
+    globalns: dict[str, Any] = getattr(definition, "__globals__", None) or _module_globals(definition)
 
     def resolve(parameter: inspect.Parameter) -> Any:
         return _resolve(parameter.annotation, globalns, namespace, subject=subject, parameter=parameter.name)
 
     context_hint: Any = None
     if context_parameter is not None:
-        context_hint = resolve(context_parameter)
+        context_hint = _resolve_context(context_parameter, globalns, namespace, subject)
         if context_hint is NOTHING or context_hint is Any:
             raise SchemaError(
                 subject,
@@ -107,17 +115,23 @@ def read_signature(
         )
     except Exception:  # noqa: BLE001 - whatever evaluating raises, the second pass says which parameter it was
         hints = {parameter.name: resolve(parameter) for parameter in parameters}
+    return_hint = _resolve_return(source, globalns, namespace)
+    receiver_class = class_of(owner)
+    if receiver_class is not None:
+        arguments = type_arguments(owner, definition)
+        hints = {name: specialize_hint(hint, receiver_class, arguments) for name, hint in hints.items()}
+        return_hint = specialize_hint(return_hint, receiver_class, arguments)
     return Signature(
         subject=subject,
         parameters=tuple(
             Parameter(name=p.name, kind=p.kind, hint=hints.get(p.name, NOTHING), default=p.default) for p in parameters
         ),
         context_hint=context_hint,
-        return_hint=_resolve_return(source, globalns, namespace),
+        return_hint=return_hint,
         kind=kind_of(function),
         hidden=(bound | {p.name for p in found}) - {p.name for p in parameters},
         is_called_by_position=_wants_positions(function),
-        described_by=source,
+        docstring=_docstring_of(source, receiver_class),
         namespace={**globalns, **namespace},
     )
 
@@ -129,16 +143,39 @@ def _subject(function: Any) -> str:
     return f"{name.replace('<locals>.', '')}()"
 
 
-def _source_of(function: Any) -> tuple[Any, frozenset[str]]:
-    """Return the function whose signature and docstring count, and the names that partials on the way have bound."""
+def _docstring_of(source: Any, owner: type | None) -> str | None:
+    """Return the docstring of a callable; one that has none inherits that of the method that it overrides."""
+    if inspect.isclass(source):
+        # What the standard library writes for a dataclass is its signature once more.
+        text = "" if (source.__doc__ or "").startswith(f"{source.__name__}(") else source.__doc__ or ""
+        return f"{inspect.cleandoc(text)}\n\n{inspect.cleandoc(_own_docstring(source.__init__))}".strip()
+    text = _own_docstring(source)
+    if text:
+        return text
+    name = getattr(source, "__name__", "")
+    if owner is not None:
+        return inherited_docstring(owner, name) or (owner.__doc__ if name == "__call__" else None)
+    return inspect.getdoc(source) if inspect.isroutine(source) else None
+
+
+def _own_docstring(function: Any) -> str:
+    return (getattr(function, "__doc__", None) or "") if inspect.isfunction(inspect.unwrap(function)) else ""
+
+
+def _source_of(function: Any) -> tuple[Any, frozenset[str], Any]:
+    """Return the function whose signature and docstring count, what partials on the way have bound, and the receiver.
+
+    What a partial has bound is told by name.
+    """
     bound: set[str] = set()
+    receiver: Any = None
     for _ in range(100):
         if isinstance(function, functools.partial):
             bound.update(function.keywords)
             bound.update(list(_raw_signature(function.func).parameters)[: len(function.args)])
             function = function.func
         elif isinstance(function, types.MethodType):
-            function = function.__func__
+            receiver, function = function.__self__, function.__func__
         elif (wrapped := getattr(function, "__wrapped__", None)) is not None and _passes_on(function):
             function = wrapped
         else:
@@ -146,8 +183,8 @@ def _source_of(function: Any) -> tuple[Any, frozenset[str]]:
     if not inspect.isroutine(function) and not inspect.isclass(function):
         call = type(function).__call__
         if inspect.isfunction(call):
-            return call, frozenset(bound)
-    return function, frozenset(bound)
+            return call, frozenset(bound), function
+    return function, frozenset(bound), receiver
 
 
 def _passes_on(wrapper: Any) -> bool:
@@ -222,14 +259,17 @@ def _module_globals(owner: Any) -> dict[str, Any]:
     return vars(module) if module is not None else {}
 
 
-def _namespace_of(source: Any, localns: Mapping[str, Any] | None) -> dict[str, Any]:
+def _namespace_of(source: Any, localns: Mapping[str, Any] | None, receiver: type | None) -> dict[str, Any]:
     """Return the names that hints may use beside the globals: type parameters, and what encloses the function."""
     owner = _function_of(source)
     globalns: Mapping[str, Any] = getattr(owner, "__globals__", {})
     is_local = "<locals>" in getattr(owner, "__qualname__", "")
+    localns = {**(localns or {}), **find_local_names(owner)}
     # The locals of whoever decorates a function of another module must not hide what that module means by a name.
-    names = {name: value for name, value in (localns or {}).items() if is_local or name not in globalns}
-    for cls in _classes_around(owner, {**globalns, **names}):
+    names = {name: value for name, value in localns.items() if is_local or name not in globalns}
+    local = [cls for cls in reversed(receiver.__mro__[:-1]) if "<locals>" in cls.__qualname__] if receiver else []
+    names.update({cls.__name__: cls for cls in local})
+    for cls in (*local, *_classes_around(owner, {**globalns, **names})):
         # A method named like a builtin must not hide it; under `from __future__ import annotations` it would.
         names.update({name: item for name, item in vars(cls).items() if name not in globalns and name not in _BUILTINS})
         names.update({parameter.__name__: parameter for parameter in getattr(cls, "__type_params__", ())})
@@ -287,6 +327,18 @@ def _resolve(hint: Any, globalns: dict[str, Any], localns: Mapping[str, Any], *,
             "legal when the program runs",
             parameter=parameter,
         ) from error
+
+
+def _resolve_context(
+    parameter: inspect.Parameter, globalns: dict[str, Any], localns: Mapping[str, Any], subject: str
+) -> Any:
+    """Return the hint of the context; its text where only type checkers know it: nothing is validated by it."""
+    try:
+        return _resolve(parameter.annotation, globalns, localns, subject=subject, parameter=parameter.name)
+    except SchemaError as error:
+        if not isinstance(error.__cause__, NameError):
+            raise
+        return _text_of(parameter.annotation).strip("'\"")
 
 
 def _text_of(hint: Any) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -61,6 +61,7 @@ class TypedArguments:
         "_each",
         "_enums",
         "_fields",
+        "_keeps_out",
         "_nodes",
         "_takes_anything",
         "_validate_json",
@@ -77,6 +78,7 @@ class TypedArguments:
         self._takes_anything = self._nodes.have_any()
         self._enums: list[type[enum.Enum]] | None = None
         self._each: SchemaValidator | None = None
+        self._keeps_out: bool | None = None
         validator = fields.validator
         # The configuration makes the parameters strict; the flag reaches into models, which have their own.
         self._validate_json: Callable[[str], dict[str, Any]] = (
@@ -134,7 +136,13 @@ class TypedArguments:
             )
         except Exception:
             _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
-        return canonical_json(plain, reveal_secrets=reveal_secrets)
+        return canonical_json(self._without_kept_out(plain), reveal_secrets=reveal_secrets)
+
+    def _without_kept_out(self, plain: Any) -> Any:
+        """Leave out what classes of data make themselves (``init=False``): no argument says it."""
+        if self._keeps_out is None:
+            self._keeps_out = any(found.get("init") is False for found in _walk_core(self._fields.core_schema))
+        return _offered(plain, self.schema, self._nodes) if self._keeps_out else plain
 
     def is_strict_at(self, path: JsonPath) -> bool:
         """See `ArgumentsParser.is_strict_at`."""
@@ -365,18 +373,33 @@ def _of_one_choice(details: Sequence[ErrorDetails], value: Any) -> list[ErrorDet
 
 
 def _enums_in(schema: Any) -> list[type[enum.Enum]]:
-    found: list[type[enum.Enum]] = []
+    found = [part.get("cls") for part in _walk_core(schema) if part.get("type") == "enum"]
+    return [cls for cls in found if isinstance(cls, type)]
+
+
+def _walk_core(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a core schema and all that is inside it."""
     waiting: list[Any] = [schema]
     while waiting:
         part = waiting.pop()
         if is_object(part):
-            members = part
-            if members.get("type") == "enum" and isinstance(cls := members.get("cls"), type):
-                found.append(cls)
-            waiting.extend(item for key, item in members.items() if key != "metadata")
+            yield part
+            waiting.extend(item for key, item in part.items() if key != "metadata")
         elif isinstance(part, (list, tuple)):
             waiting.extend(cast("Sequence[Any]", part))
-    return found
+
+
+def _offered(value: Any, node: Any, nodes: Nodes) -> Any:
+    """Return a value without the keys that its schema does not offer."""
+    if is_array(value):
+        return [_offered(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
+    if not is_object(value):
+        return value
+    inside = {key: nodes.at_key(node, key) for key in value}
+    taken = [choice for choice in nodes.choices(node) if choice.get("type") == "object"]
+    only = taken[0] if len(taken) == 1 and taken[0].get("additionalProperties") is False else None
+    kept = value if only is None else {key: value[key] for key in value if key in only.get("properties", {})}
+    return {key: _offered(item, inside[key], nodes) for key, item in kept.items()}
 
 
 def canonical_json(value: Any, *, reveal_secrets: bool = False) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, cast, overload
 from typing_extensions import TypeVar, Unpack
 
 from toolkit.errors import ConfigurationError, SchemaError
-from toolkit.schema import FunctionSchema, kind_of, raw_arguments
+from toolkit.schema import FunctionSchema, find_local_names, kind_of, raw_arguments
 from toolkit.tools.context import ToolContext
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.naming import check_name
@@ -268,8 +268,10 @@ def _made(
     localns = dict(caller.f_locals) if caller is not None and caller.f_code.co_name != "<module>" else None
 
     def decorate(function: Callable[..., Any]) -> FunctionTool[Any, ..., Any]:
+        # A method waits for its class, when nothing around it may be running any more.
+        names = {**(localns or {}), **find_local_names(function)}
         return FunctionTool[Any, ..., Any](
-            function, context=context, name=name, description=description, options=settings, localns=localns
+            function, context=context, name=name, description=description, options=settings, localns=names
         )
 
     return decorate if function is None else decorate(function)

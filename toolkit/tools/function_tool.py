@@ -305,6 +305,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             description=self._description,
             strict=self.options.strict,
             localns=self._localns,
+            owner=self._receiver if is_bound else None,
         )
         check_name(schema.name)
         for problem in schema.docstring_errors:
@@ -359,6 +360,8 @@ def _is_class_method(function: Any) -> bool:
 
 def _wants_envelope(schema: FunctionSchema) -> bool:
     hint = schema.context_hint
+    if isinstance(hint, str):  # of a type that exists for type checkers only
+        return hint.partition("[")[0].strip().rpartition(".")[2] == ToolContext.__name__
     return (get_origin(hint) or hint) is ToolContext
 
 
