@@ -18,11 +18,12 @@ from pydantic import Field
 from toolkit.builtin.executed_files import asks_before_writing, guard_link
 from toolkit.builtin.files import Encoding
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import decoded, quote_hidden
+from toolkit.builtin.texts import decoded
 from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.output import ToolOutput
+from toolkit.visible_text import escape_in_name
 
 __all__ = ["edit_file_tool"]
 
@@ -103,7 +104,7 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
                 status = os.fstat(descriptor)
                 if status.st_size > _LARGEST:
                     raise ToolFailedError(
-                        f"'{quote_hidden(path)}' has {status.st_size:,} bytes; at most {_LARGEST:,} can be "
+                        f"'{escape_in_name(path)}' has {status.st_size:,} bytes; at most {_LARGEST:,} can be "
                         "edited. Use a command."
                     )
                 with os.fdopen(os.dup(descriptor), "rb") as source:
@@ -111,7 +112,7 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
             file = decoded(data, path, encoding)
             if file.encoded(file.text, path) != data:
                 raise ToolFailedError(
-                    f"'{quote_hidden(path)}' can't be edited as {file.encoding}: "
+                    f"'{escape_in_name(path)}' can't be edited as {file.encoding}: "
                     "other parts of it would be written in another way. "
                     "Use a command. Nothing was changed."
                 )
@@ -130,7 +131,7 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
         }
         many = f"{len(changes)} edits: replaced" if len(changes) > 1 else "Replaced"
         return ToolOutput(
-            f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {quote_hidden(found.path)}", details=details
+            f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {escape_in_name(found.path)}", details=details
         )
 
     return tool_from_function(edit_file, tags={"write"}, requires_approval=asks_before_writing(folder))

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from toolkit.builtin.root_folder import Found, RootFolder
-from toolkit.builtin.texts import quote_hidden
 from toolkit.errors import ToolError, ToolFailedError
+from toolkit.visible_text import escape_in_name
 
 __all__ = ["asks_before_writing", "guard_link", "is_executed_later"]
 
@@ -61,7 +61,7 @@ def asks_before_writing(folder: RootFolder) -> Callable[[Mapping[str, Any]], str
             return ""  # the call fails, and says why
         if not is_executed_later(path):
             return ""
-        return f"Writing '{quote_hidden(path)}' needs approval: something may run it later without being asked to."
+        return f"Writing '{escape_in_name(path)}' needs approval: something may run it later without being asked to."
 
     return find_reason
 
@@ -72,7 +72,7 @@ def guard_link(folder: RootFolder, path: str) -> Callable[[Found], None]:
     def check(found: Found) -> None:
         if is_executed_later(found.path) and not is_executed_later(folder.spell(path)):
             raise ToolFailedError(
-                f"'{path}' leads through a link to '{quote_hidden(found.path)}'. Give that path itself, "
+                f"'{path}' leads through a link to '{escape_in_name(found.path)}'. Give that path itself, "
                 "so that it can be approved. Nothing was changed."
             )
 

@@ -9,12 +9,13 @@ from pydantic import Field
 
 from toolkit.builtin.executed_files import asks_before_writing, guard_link
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import FileText, decoded, image_type, is_binary, quote_hidden
+from toolkit.builtin.texts import FileText, decoded, image_type, is_binary
 from toolkit.chat import ImageBlock
 from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.output import ToolOutput
+from toolkit.visible_text import escape_in_name
 
 __all__ = ["read_file_tool", "write_file_tool"]
 
@@ -97,7 +98,7 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
                 note = " (line ends kept as \\r\\n)"
             found = folder.write(path, data, check=guard_link(folder, path))
         return ToolOutput(
-            f"Wrote {len(data)} bytes to {quote_hidden(found.path)}{note}",
+            f"Wrote {len(data)} bytes to {escape_in_name(found.path)}{note}",
             details={"path": found.path, "bytes": len(data), "is_new": found.status is None},
         )
 
@@ -109,16 +110,16 @@ def _check_size(path: str, size: int, head: bytes, *, is_image: bool, is_page: b
     if is_image:
         if size > _LARGEST_IMAGE:
             raise ToolFailedError(
-                f"The image '{quote_hidden(path)}' has {size:,} bytes; at most {_LARGEST_IMAGE:,} can be shown."
+                f"The image '{escape_in_name(path)}' has {size:,} bytes; at most {_LARGEST_IMAGE:,} can be shown."
             )
         return
     if size > _LARGEST_TEXT:
         way = "It is binary." if is_binary(head) else "Use a command such as sed -n '1,100p'."
         raise ToolFailedError(
-            f"'{quote_hidden(path)}' has {size:,} bytes; at most {_LARGEST_TEXT:,} can be read. {way}"
+            f"'{escape_in_name(path)}' has {size:,} bytes; at most {_LARGEST_TEXT:,} can be read. {way}"
         )
     if size > _LARGEST_WHOLE and not is_page:
-        raise ToolFailedError(f"'{quote_hidden(path)}' has {size:,} bytes. Read a part of it with offset and limit.")
+        raise ToolFailedError(f"'{escape_in_name(path)}' has {size:,} bytes. Read a part of it with offset and limit.")
 
 
 def _content(descriptor: int, path: str) -> bytes:
@@ -127,7 +128,7 @@ def _content(descriptor: int, path: str) -> bytes:
         data = file.read(_LARGEST_TEXT + 1)
     if len(data) > _LARGEST_TEXT:
         raise ToolFailedError(
-            f"'{quote_hidden(path)}' grows while it is read; at most {_LARGEST_TEXT:,} bytes can be read."
+            f"'{escape_in_name(path)}' grows while it is read; at most {_LARGEST_TEXT:,} bytes can be read."
         )
     return data
 

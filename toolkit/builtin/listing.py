@@ -12,10 +12,10 @@ from pydantic import Field
 from toolkit.builtin.file_tree import Deadline, FileTree, require_extra
 from toolkit.builtin.name_patterns import name_pattern
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import quote_hidden
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.output import ToolOutput
+from toolkit.visible_text import escape_in_name
 
 __all__ = ["list_files_tool"]
 
@@ -61,6 +61,6 @@ def list_files_tool(
             notes.append(f"[Stopped after {time_limit:g} s; there may be more. Narrow it with path or max_depth.]")
         if not names:
             notes.append(f"No files found in {path}, {max_depth} folders deep.")
-        return ToolOutput("\n".join([*map(quote_hidden, names[:limit]), *notes]), details={"files": names[:limit]})
+        return ToolOutput("\n".join([*map(escape_in_name, names[:limit]), *notes]), details={"files": names[:limit]})
 
     return tool_from_function(list_files, tags={"read"})

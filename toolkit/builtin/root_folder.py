@@ -24,9 +24,9 @@ from pathlib import Path
 from threading import Lock
 
 from toolkit.builtin.file_exchange import exchange_files
-from toolkit.builtin.texts import quote_hidden
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
 from toolkit.tools.settings import check_setting
+from toolkit.visible_text import escape_in_name
 
 __all__ = ["DEEPEST", "Found", "RootFolder", "explained"]
 
@@ -124,7 +124,7 @@ class RootFolder:
             try:
                 if not self.may_read(os.fstat(descriptor)):
                     raise ToolFailedError(
-                        f"'{quote_hidden(path)}' has other names (hard links), "
+                        f"'{escape_in_name(path)}' has other names (hard links), "
                         "which may be outside of the folder that may be used, "
                         "and is not read."
                     )
@@ -150,7 +150,9 @@ class RootFolder:
         with self.find(path) as found:
             _require(found, path)
             if not found.is_folder:
-                raise ToolFailedError(f"'{quote_hidden(path)}' is a file, not a folder. Give the folder that it is in.")
+                raise ToolFailedError(
+                    f"'{escape_in_name(path)}' is a file, not a folder. Give the folder that it is in."
+                )
             descriptor = os.open(found.name, _FOLDER, dir_fd=found.folder)
             try:
                 yield descriptor, found
@@ -165,7 +167,7 @@ class RootFolder:
         """
         parts = self._parts_of(path)[::-1]
         if parts[-1] in ("", ".", ".."):
-            raise ToolFailedError(f"'{quote_hidden(path)}' is a folder. Give the name of a file in it.")
+            raise ToolFailedError(f"'{escape_in_name(path)}' is a folder. Give the name of a file in it.")
         if len(parts) > DEEPEST:
             raise explained(_too_deep(), path)
         for end in range(1, len(parts)):
@@ -204,7 +206,7 @@ class RootFolder:
             _require_writable(found, path)
             if not _replace(found, data, expected):
                 raise ToolFailedError(
-                    f"'{quote_hidden(path)}' was changed by somebody else meanwhile. Read it again, then try again."
+                    f"'{escape_in_name(path)}' was changed by somebody else meanwhile. Read it again, then try again."
                 )
             return found
 
@@ -287,7 +289,7 @@ class RootFolder:
 
     def _outside(self, path: str) -> ToolError:
         return ToolFailedError(
-            f"'{quote_hidden(path)}' is outside of the folder that may be used. Give a path relative to that folder."
+            f"'{escape_in_name(path)}' is outside of the folder that may be used. Give a path relative to that folder."
         )
 
 
@@ -349,7 +351,7 @@ def explained(error: OSError, path: str) -> ToolError:
             why = f"the name is too long, or the path goes through more than {DEEPEST} folders. Give a shorter one"
         case _:
             why = error.strerror or type(error).__name__
-    return ToolFailedError(f"'{quote_hidden(path)}' can't be used: {why}.")
+    return ToolFailedError(f"'{escape_in_name(path)}' can't be used: {why}.")
 
 
 def _too_deep() -> OSError:
@@ -363,23 +365,27 @@ def _require(found: Found, path: str) -> os.stat_result:
         near = [names[name] for name in get_close_matches(found.name.casefold(), names)]
         if not near:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        offer = " or ".join(f"'{quote_hidden('/'.join((*found.parts[:-1], name)))}'" for name in near)
-        raise ToolFailedError(f"There is no '{quote_hidden(path)}'. Did you mean {offer}?")
+        offer = " or ".join(f"'{escape_in_name('/'.join((*found.parts[:-1], name)))}'" for name in near)
+        raise ToolFailedError(f"There is no '{escape_in_name(path)}'. Did you mean {offer}?")
     if found.is_folder or stat.S_ISREG(found.status.st_mode):
         return found.status
-    raise ToolFailedError(f"'{quote_hidden(path)}' is no regular file but a pipe, socket or device, and is not opened.")
+    raise _not_regular(path)
+
+
+def _not_regular(path: str) -> ToolError:
+    return ToolFailedError(
+        f"'{escape_in_name(path)}' is no regular file but a pipe, socket or device, and is not opened."
+    )
 
 
 def _opened(found: Found, path: str, flags: int) -> int:
     _require(found, path)
     if found.is_folder:
-        raise ToolFailedError(f"'{quote_hidden(path)}' is a folder. Give a file in it; list_files shows them.")
+        raise ToolFailedError(f"'{escape_in_name(path)}' is a folder. Give a file in it; list_files shows them.")
     descriptor = os.open(found.name, flags | _FILE, dir_fd=found.folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was swapped just now
         os.close(descriptor)
-        raise ToolFailedError(
-            f"'{quote_hidden(path)}' is no regular file but a pipe, socket or device, and is not opened."
-        )
+        raise _not_regular(path)
     return descriptor
 
 
@@ -401,7 +407,7 @@ def _locked(folder: int, path: str) -> Generator[None]:
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise ToolFailedError(
-                    f"Others keep changing files in the folder of '{quote_hidden(path)}'. Nothing was changed; "
+                    f"Others keep changing files in the folder of '{escape_in_name(path)}'. Nothing was changed; "
                     "try again."
                 ) from None
             time.sleep(_LOCK_PAUSE)

@@ -14,11 +14,12 @@ from toolkit.builtin.file_tree import Deadline, FileTree, has_ripgrep, require_e
 from toolkit.builtin.line_patterns import LinePattern, line_pattern
 from toolkit.builtin.name_patterns import name_pattern
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.texts import quote_hidden, searchable
+from toolkit.builtin.texts import searchable
 from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.output import ToolOutput
+from toolkit.visible_text import escape_in_name
 
 __all__ = ["search_tool"]
 
@@ -157,7 +158,7 @@ def _block(hit: _Hit, numbers: list[int], context: int) -> str:
         for number in numbers
         for near in range(max(number - context, 0), min(number + context + 1, len(hit.lines)))
     })  # fmt: skip
-    path = quote_hidden(hit.path)
+    path = escape_in_name(hit.path)
     shown: list[str] = []
     for before, number in zip([None, *wanted], wanted, strict=False):
         if context and before is not None and number > before + 1:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
 from toolkit.errors import ToolFailedError
+from toolkit.visible_text import escape_in_name
 
-__all__ = ["FileText", "decoded", "image_type", "is_binary", "quote_hidden", "searchable"]
+__all__ = ["FileText", "decoded", "image_type", "is_binary", "searchable"]
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -29,7 +29,6 @@ _ENCODINGS = frozenset({
     "iso2022_jp", "iso2022_kr", "euc_kr", "johab",
 })  # fmt: skip
 _LONGEST_ENCODING = 30
-_HIDDEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,7 @@ class FileText:
         except UnicodeEncodeError as error:
             wrong = error.object[error.start]
             raise ToolFailedError(
-                f"'{quote_hidden(path)}' is written in {self.encoding}, which has no character U+{ord(wrong):04X}. "
+                f"'{escape_in_name(path)}' is written in {self.encoding}, which has no character U+{ord(wrong):04X}. "
                 "Leave it out; nothing was changed."
             ) from error
 
@@ -81,7 +80,7 @@ def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
         return FileText(text=_read(data, encoding, path), encoding=encoding)
     if is_binary(data):
         raise ToolFailedError(
-            f"'{quote_hidden(path)}' is a binary file of {len(data):,} bytes and can't be read or edited as text. "
+            f"'{escape_in_name(path)}' is a binary file of {len(data):,} bytes and can't be read or edited as text. "
             "If it is text in an encoding such as utf-16-le, give the parameter encoding."
         )
     return FileText(text=_read(data, "utf-8", path))
@@ -98,27 +97,6 @@ def searchable(data: bytes) -> str | None:
 def is_binary(data: bytes) -> bool:
     """Return whether the start of a file holds a NUL, as no text without a byte order mark does."""
     return b"\0" in data[:_LOOKED_AT] and _marked(data)[1] is None
-
-
-def quote_hidden(name: str) -> str:
-    r"""Return a name as it is shown: in quotes and with escapes where it has characters that are not seen.
-
-    Line breaks, escape codes of terminals, marks that turn the direction of writing, characters of no width and bytes
-    that are no text would make a name pass for another, for several, or for words of the tool's own.
-    """
-    if name.isascii() and name.isprintable():
-        return name
-    if not any(unicodedata.category(character) in _HIDDEN_KINDS for character in name):
-        return name
-    return '"' + "".join(map(_escape_hidden, name)) + '"'
-
-
-def _escape_hidden(character: str) -> str:
-    if character in ('"', "\\"):
-        return f"\\{character}"
-    if unicodedata.category(character) not in _HIDDEN_KINDS:
-        return character
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def image_type(data: bytes) -> str | None:
@@ -160,7 +138,7 @@ def _read(data: bytes, encoding: str, path: str) -> str:
         if isinstance(error, UnicodeDecodeError):
             at = f" (byte 0x{data[error.start]:02x} at offset {error.start})"
         raise ToolFailedError(
-            f"'{quote_hidden(path)}' is not text in {encoding}{at}. Give its encoding in the parameter encoding, "
+            f"'{escape_in_name(path)}' is not text in {encoding}{at}. Give its encoding in the parameter encoding, "
             "such as latin-1, cp1252 or shift_jis."
         ) from error
 

@@ -18,6 +18,7 @@ from toolkit.tools.authorize import Aborted, Deferred, Verdict, authorize, decid
 from toolkit.tools.events import ToolCallRefused
 from toolkit.tools.handler import Ctx
 from toolkit.tools.prepare import Ready, Refused, canonical_call, error_result, permit, prepare
+from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:
     from toolkit.loop.snapshot import SavedLoop
@@ -45,6 +46,11 @@ class PendingApproval:
     arguments: Mapping[str, Any]
     reason: str
     binding: str
+
+    @property
+    def preview(self) -> str:
+        """The arguments as JSON to be shown to a person, with escapes for characters that are not seen."""
+        return escape_in_json(json.dumps(self.arguments, ensure_ascii=False))
 
 
 class CallBinder:

@@ -63,6 +63,8 @@ class ApprovalRequest:
         definition: What the model was told about the tool.
         tags: The tool's tags.
         reason: Why it is asked about, where a rule says so.
+        preview: The arguments as JSON to be shown to a person: characters that are not seen, or that change how others
+            are seen, stand as escapes, and secrets as digests.
     """
 
     call_id: str
@@ -73,6 +75,7 @@ class ApprovalRequest:
     definition: ToolDefinition
     tags: frozenset[str] = frozenset()
     reason: str = ""
+    preview: str = ""
 
 
 ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Awaitable[Approval | bool | str]]

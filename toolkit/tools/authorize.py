@@ -21,6 +21,7 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.policy import BeforeToolExecution, ExecutionPolicy
 from toolkit.tools.prepare import Ready, Refused, copy_arguments, error_result, permit
 from toolkit.tools.workers import run_in_worker
+from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:
     pass
@@ -77,6 +78,7 @@ async def _goes_on(ready: Ready[Any], before: BeforeToolExecution, timeout: floa
 
 async def _ask_approver(ready: Ready[Any], approve: ApprovalHook, policy: ExecutionPolicy) -> object:
     call, reason = ready.call, ready.asks or ""
+    written = ready.registration.arguments.dump_json(ready.arguments)
     if policy.observer is not None:
         options = ready.registration.options
         await policy.observer.emit(
@@ -86,7 +88,7 @@ async def _ask_approver(ready: Ready[Any], approve: ApprovalHook, policy: Execut
                 label=options.label,
                 tags=options.tags,
                 arguments=copy_arguments(ready),
-                arguments_json=ready.registration.arguments.dump_json(ready.arguments),
+                arguments_json=written,
                 reason=reason,
             )
         )
@@ -98,6 +100,7 @@ async def _ask_approver(ready: Ready[Any], approve: ApprovalHook, policy: Execut
         definition=ready.registration.copy_definition(),
         tags=ready.registration.options.tags,
         reason=reason,
+        preview=escape_in_json(written),
     )
     try:
         with anyio.move_on_after(policy.approval_timeout):

@@ -1,0 +1,63 @@
+"""What is shown to a person says what it is."""
+
+import json
+
+import pytest
+from hypothesis import given, strategies
+
+from toolkit import ApprovalRequest, PendingApproval, ToolCall, ToolRegistry, tool
+from toolkit.visible_text import escape_in_json, escape_in_name
+
+HIDDEN = [
+    "\n",
+    "\r",
+    "\t",
+    "\x1b",
+    "\x7f",
+    "\x9b",
+    "\u00ad",
+    "\u200b",
+    "\u202e",
+    "\u2066",
+    "\u2028",
+    "\ue000",
+    "\U000e0041",
+]
+
+
+@given(strategies.text())
+def test_json_that_is_shown_says_the_same(text: str) -> None:
+    shown = escape_in_json(json.dumps({"text": text}, ensure_ascii=False))
+    assert json.loads(shown) == {"text": text}
+    assert escape_in_json(shown) == shown
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_character_that_is_not_seen_is_escaped(hidden: str) -> None:
+    assert hidden not in escape_in_name(f"a{hidden}b")
+    assert hidden not in escape_in_json(json.dumps(f"a{hidden}b", ensure_ascii=False))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "ünï", "日本", "a b", "a\\b", '"'])
+def test_a_name_that_is_seen_whole_stays(name: str) -> None:
+    assert escape_in_name(name) == name
+
+
+@pytest.mark.anyio
+async def test_an_approver_is_shown_what_would_run() -> None:
+    @tool
+    def pay(to: str) -> str:
+        """Pay."""
+        return to
+
+    seen: list[str] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        seen.append(request.preview)
+        return False
+
+    call = ToolCall("1", "pay", json.dumps({"to": "ada\u202e\nbob"}))
+    await ToolRegistry([pay]).execute(call, approve=approve)
+    assert seen == [r'{"to":"ada\u202e\nbob"}']
+    pending = PendingApproval(call_id="1", tool_name="pay", arguments={"to": "ada\u202e"}, reason="", binding="")
+    assert pending.preview == r'{"to": "ada\u202e"}'
