@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from typing import Any, Literal, TypeAlias
 
 from toolkit.schema.nodes import Node, is_array, is_object
-from toolkit.schema.problems import Problem
+from toolkit.schema.problems import WRONG_NAME, Problem
 from toolkit.schema.work import WorkBudget
 
 __all__ = [
@@ -168,7 +168,7 @@ def name_members(part: CompiledSchema) -> Check:
         if is_object(value):
             for name in value:
                 if not run.fits(part, name):
-                    fits = run.refuse("The name itself is not accepted here", key=name)
+                    fits = run.refuse(WRONG_NAME, key=name)
                     if run.problems is None:
                         return False
         return fits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from toolkit.schema.nodes import Node, Nodes, is_array, is_object
@@ -9,18 +10,18 @@ from toolkit.schema.work import TooMuchWorkError
 
 __all__ = ["ATTEMPTS", "make_example"]
 
-ATTEMPTS = 8
+ATTEMPTS = 12
 """How many different examples there are, at most."""
 _MAX_VALUES = 200
 _MAX_TEXT = 500
 _MAX_LEVELS = 12
 # The first is tried first; the others are for what a schema doesn't say: in the past, of version 7, a power of ten.
-_TEXTS = ("...", "example", "a", "1", "A1", "example.txt", "en", "https://example.com")
+_TEXTS = ("...", "example", "a", "1", "A1", "example.txt", "en", "https://example.com", "4242424242424242")
 _NUMBERS = (1, 0, 2, 10, 100, 1000, 7, -1)
 _FORMATS: dict[str, tuple[str, ...]] = {
     "date-time": ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2000-01-01T00:00:00Z", "2999-12-31T00:00:00Z",
                   "2000-01-01T00:00:00", "2999-12-31T00:00:00"),
-    "date": ("2026-01-31", "2000-01-01", "2999-12-31", "1970-01-01", "2020-02-02"),
+    "date": ("2026-01-31", "2000-01-01", "2999-12-31", "1970-01-01", "1800-01-01"),
     "time": ("12:00:00", "12:00:00Z", "00:00:00", "23:59:59"),
     "duration": ("PT1H", "PT1S", "P1D", "P30D", "PT0S", "-PT1H"),
     "uuid": ("123e4567-e89b-42d3-a456-426614174000",),
@@ -34,9 +35,11 @@ _FORMATS: dict[str, tuple[str, ...]] = {
     "email": ("name@example.com",),
     "name-email": ("Name <name@example.com>",),
     "uri": ("https://example.com", "http://example.com", "ftp://example.com", "wss://example.com", "file:///example",
-            "redis://example.com:6379/0"),
+            "redis://example.com:6379/0", "amqp://example.com", "kafka://example.com:9092",
+            "mysql://user@example.com:3306/name", "nats://example.com:4222"),
     "multi-host-uri": ("postgresql://user:password@example.com:5432/name", "mongodb://example.com:27017",
-                       "mysql://user@example.com:3306/name", "kafka://example.com:9092", "amqp://example.com"),
+                       "mysql://user@example.com:3306/name", "kafka://example.com:9092", "amqp://example.com",
+                       "nats://example.com:4222"),
     "json-string": ("{}", "[]", "1", '"text"', "true"),
     "ipv4": ("192.0.2.1",),
     "ipv6": ("2001:db8::1",),
@@ -104,7 +107,7 @@ class _Maker:
             case "array":
                 return self._list(node, depth)
             case "string":
-                return self._text(node)
+                return self._text(node, depth)
             case "integer" | "number":
                 return _number(node, self._one_of(_NUMBERS))
             case "boolean":
@@ -126,7 +129,9 @@ class _Maker:
             some = [f"{item}{index}" if index else item for index, item in enumerate(some)]
         return some
 
-    def _text(self, node: Node) -> str:
+    def _text(self, node: Node, depth: int) -> str:
+        if is_object(inner := node.get("contentSchema")):
+            return json.dumps(self.make(inner, depth + 1), ensure_ascii=False)
         least, most = node.get("minLength", 0), node.get("maxLength", _MAX_TEXT)
         if least > _MAX_TEXT:
             raise TooMuchWorkError

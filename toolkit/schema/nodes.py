@@ -33,6 +33,8 @@ _FORMATS = {
     "time": "a time like 12:00:00",
     "duration": "a duration like PT1H30M",
     "uuid": "a UUID like 123e4567-e89b-42d3-a456-426614174000",
+    **{f"uuid{n}": f"a UUID of version {n}" for n in (1, 3, 4, 5, 6, 7, 8)},
+    "zoneinfo": "a time zone like Europe/Paris",
     "email": "an email address",
     "uri": "a URL like https://example.com",
     "path": "a path",
@@ -300,6 +302,10 @@ class Nodes:
         if len(constants) > 1 and len(constants) == len(phrases):
             return "one of " + ", ".join(constants)
         return " or ".join(phrases)
+
+    def names_form(self, node: Node) -> bool:
+        """Whether the words about a node name the form of a text: "a date like ..."."""
+        return any(choice.get("format") in _FORMATS for choice in self.choices(node))
 
     def _describe_one(self, node: Node, depth: int) -> str:
         if "const" in node:

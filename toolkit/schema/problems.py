@@ -16,12 +16,13 @@ from toolkit.schema.examples import ATTEMPTS, make_example
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.schema.work import TooMuchWorkError, WorkBudget
 
-__all__ = ["Problem", "example_line", "explain", "value_at"]
+__all__ = ["Problem", "WRONG_NAME", "example_line", "explain", "value_at"]
 
 _MAX_PROBLEMS = 12
 _MAX_EXAMPLE = 800
 _LONGEST_NAME = 256
 _LONGEST_SHOWN = 80
+WRONG_NAME = "The name itself is not accepted here"
 _EXAMPLE = "Call it again, for example with: "
 _HIDDEN = "**********"
 _LONGEST_REASON = 300

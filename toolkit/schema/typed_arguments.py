@@ -33,8 +33,8 @@ from toolkit.schema.arguments import (
     may_repeat_a_name,
 )
 from toolkit.schema.fields import Fields
-from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
-from toolkit.schema.problems import Problem, explain, value_at
+from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
+from toolkit.schema.problems import WRONG_NAME, Problem, explain, value_at
 from toolkit.schema.strictness import is_strict_at
 
 __all__ = ["TypedArguments"]
@@ -42,6 +42,7 @@ __all__ = ["TypedArguments"]
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _PREFIXES = ("Value error, ", "Assertion failed, ")
 _ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
+_ALWAYS_TOLD = ("decimal_", "url_", "byte_size")
 # Models and functions on the one hand, dataclasses on the other.
 _KINDS = {
     "missing": "missing",
@@ -316,7 +317,7 @@ def _problem(
             return Problem(path=path, kind=kind)
         return Problem(path=path, kind="wrong", reason=f"{inside}{message}", is_told=True)
     if detail["loc"] and detail["loc"][-1] == "[key]":
-        reason = f"The name itself is not accepted here: {message}"
+        reason = f"{WRONG_NAME}: {message}"
         return Problem(path=path, kind=kind, reason=reason, is_told=True)
     if detail["type"] in _SAID_BY_THE_AUTHOR:
         for prefix in _PREFIXES:
@@ -324,17 +325,23 @@ def _problem(
         return Problem(path=path, kind=kind, reason=message, is_told=True)
     if (inside := _inside_json(detail, path, value, nodes)) is not None:
         return Problem(path=path, kind=kind, reason=f"{inside}{message}", is_told=True)
-    if detail["type"].endswith(_ABOUT_FORM):
+    if detail["type"].startswith(_ALWAYS_TOLD):
+        return Problem(path=path, kind=kind, reason=message, is_told=True)
+    if detail["type"].endswith(_ABOUT_FORM) and nodes.names_form(nodes.at(path)):
         came = value_at(value, path)
         # Of what is nothing like it, the words of the schema tell more: "a date like ...".
         is_near = isinstance(came, str) and any(letter.isdigit() for letter in came)
         return Problem(path=path, kind=kind, reason=message if is_near else "")
-    return Problem(path=path, kind=kind, reason=message, is_told=detail["type"].startswith("decimal_"))
+    return Problem(path=path, kind=kind, reason=message)
+
+
+def _holds_json(node: Node) -> bool:
+    return node.get("format") == "json-string" or node.get("contentMediaType") == "application/json"
 
 
 def _inside_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nodes) -> str | None:
     """Return where in the JSON that a string holds something is wrong, in words; None where it is no such string."""
-    if not isinstance(value_at(value, path), str) or nodes.resolve(nodes.at(path)).get("format") != "json-string":
+    if not isinstance(value_at(value, path), str) or not any(map(_holds_json, nodes.choices(nodes.at(path)))):
         return None
     rest = [str(key) for key in detail["loc"][len(path) :]]
     return f"In the JSON that it holds, at {'.'.join(rest)}: " if rest else ""
