@@ -23,7 +23,7 @@ from toolkit.loop.state import FrozenState, LoopState
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["SavedLoop", "SavedRequest", "dump_snapshot", "load_snapshot", "save_loop"]
+__all__ = ["SavedLoop", "SavedRequest", "dump_snapshot", "load_snapshot", "make_seal", "save_loop"]
 
 _VERSION = 2
 
@@ -145,7 +145,7 @@ def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]], signing_key: 
     try:
         plain = _adapter().dump_python(saved, mode="json", exclude={"state": _without_details()})
         content: Snapshot = json.loads(json.dumps({"version": _VERSION, "loop": plain, "pending_approvals": pending}))
-        return {**content, "seal": _seal(content, signing_key)}
+        return {**content, "seal": make_seal(content, signing_key)}
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
         raise LoopUsageError(f"the loop can't be saved: {error}") from error
 
@@ -180,7 +180,7 @@ def _check_seal(snapshot: Snapshot, signing_key: str | bytes | None) -> None:
     seal: object = snapshot.get("seal")
     content = {name: value for name, value in snapshot.items() if name != "seal"}
     try:
-        right = _seal(content, signing_key)
+        right = make_seal(content, signing_key)
     except (TypeError, ValueError, RecursionError) as error:
         raise LoopUsageError(f"the snapshot can't be read: {error}") from error
     if isinstance(seal, str) and hmac.compare_digest(seal.encode("utf-8", "replace"), right.encode()):
@@ -195,7 +195,8 @@ def _check_seal(snapshot: Snapshot, signing_key: str | bytes | None) -> None:
     )
 
 
-def _seal(content: Snapshot, signing_key: str | bytes | None) -> str:
+def make_seal(content: Snapshot, signing_key: str | bytes | None) -> str:
+    """Return what proves that a snapshot is as it was made; without a key, that it was not changed by mistake."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
     if signing_key is None:
         return _PLAIN + hashlib.sha256(text).hexdigest()
