@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Generic, cast
+from typing import Annotated, Any, Generic, Literal, cast
 
 from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
@@ -36,6 +36,7 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
+from toolkit.loop.resources import SubAgentSeat, sub_agent_seat
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
@@ -43,8 +44,9 @@ from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx
 from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.output import ToolOutput, to_output, words_of
+from toolkit.tools.policy import Caller
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_settings
+from toolkit.tools.settings import check_setting, check_settings
 
 __all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentEvent", "SubAgentRun", "sub_agent_tool"]
 
@@ -102,6 +104,9 @@ class SubAgent(Generic[Ctx]):
         config: Its limits and hooks; None takes the defaults, under which what needs approval is denied.
         request: Settings of its requests, such as ``reasoning_effort``; messages in it come after the system prompt.
         allow_sub_agents: Whether it may run sub-agents itself.
+        approvals: Who decides on its calls. ``caller`` asks its own guards and then those of whoever's call runs it:
+            permissions, `before_tool_execution` and `on_tool_call`, which are told its name and ``loop_id``; so it may
+            do nothing that its caller may not. ``own`` asks its own guards alone.
     """
 
     name: str
@@ -111,10 +116,12 @@ class SubAgent(Generic[Ctx]):
     config: ToolLoopConfig[Any] | None = None
     request: ChatRequest | None = None
     allow_sub_agents: bool = False
+    approvals: Literal["caller", "own"] = "caller"
 
     def __post_init__(self) -> None:
         check_parts(self.provider, self.registry, "", self.config)
         check_settings(self, {"name": (str,), "system_prompt": (str,), "request": (ChatRequest, None)})
+        check_setting("approvals", self.approvals, "caller", "own")
         inner = self.registry.tagged(SUB_AGENT_TAG).names
         if inner and not self.allow_sub_agents:
             raise ConfigurationError(
@@ -127,9 +134,12 @@ class SubAgent(Generic[Ctx]):
 
         Its usage is counted towards the loop round it, and its events come as updates of the call, each of them.
         """
-        handle = ToolLoopHandle(
-            self.provider, self._scope(), self._request(task), ctx=context.state, config=self.config or DEFAULT_CONFIG
-        )
+        seat = sub_agent_seat.set(SubAgentSeat(self.name, self._find_caller(context)))
+        try:
+            config = self.config or DEFAULT_CONFIG
+            handle = ToolLoopHandle(self.provider, self._scope(), self._request(task), ctx=context.state, config=config)
+        finally:
+            sub_agent_seat.reset(seat)
         try:
             if context.is_observed:
                 await self._relay(context, handle)
@@ -154,6 +164,12 @@ class SubAgent(Generic[Ctx]):
                     await context.deliver_progress(f"{self.name}: {event.text}", details=details)
                 else:
                     await context.deliver_update(ToolOutput(_show_event(self.name, event), details=details))
+
+    def _find_caller(self, context: ToolContext[Ctx]) -> Caller | None:
+        if self.approvals == "own" or context.policy is None or context.scope is None:
+            return None
+        frame = current_frame.get()
+        return Caller(policy=context.policy, scope=context.scope, abort=None if frame is None else frame.stop)
 
     def _scope(self) -> ToolRegistry[Ctx]:
         if self.allow_sub_agents or not self.registry.tagged(SUB_AGENT_TAG):
@@ -189,6 +205,7 @@ def sub_agent_tool(
     *,
     request: ChatRequest | None = None,
     allow_sub_agents: bool = False,
+    approvals: Literal["caller", "own"] = "caller",
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[Ctx, [ToolContext[Ctx], str], Any]:
     """Return a tool that hands a task to a model of its own, and gives back its answer.
@@ -209,6 +226,7 @@ def sub_agent_tool(
         config: Its limits and hooks; see `ToolLoopConfig`.
         request: Settings of its requests, such as ``reasoning_effort``.
         allow_sub_agents: Whether it may run sub-agents itself; the depth of all loops is limited all the same.
+        approvals: Who decides on its calls; see `SubAgent`.
         options: How the tool itself is run; see `ToolOptions`.
 
     Raises:
@@ -222,6 +240,7 @@ def sub_agent_tool(
         config=config,
         request=request,
         allow_sub_agents=allow_sub_agents,
+        approvals=approvals,
     )
 
     async def run(

@@ -155,7 +155,7 @@ class Approvals(Generic[Ctx]):
                     await resources.listener.emit(repair)
             policy = resources.policy
             verdict: Verdict[Ctx] = prepared
-            is_guarded = policy.before is not None or policy.approve is not None
+            is_guarded = policy.before is not None or policy.approve is not None or policy.caller is not None
             if isinstance(prepared, Ready) and (is_guarded or prepared.asks is not None):
                 verdict = await authorize(prepared, policy)
             refusal = self._apply(verdict)
@@ -195,7 +195,7 @@ class Approvals(Generic[Ctx]):
                 f"the decision on call '{call_id}' was made on another tool, other arguments or another schema: "
                 "ask again with what is pending now"
             )
-        refusal = self._apply(decided(ready, answer))
+        refusal = self._apply(decided(ready, answer, self._resources.policy))
         if refusal is not None:
             self.untold.append(refusal)
 
@@ -230,7 +230,7 @@ class Approvals(Generic[Ctx]):
             text = f"The tool no longer takes the arguments that the approver gave. {error.message}"
             return Refused(ready.call, error_result(ready.call, text))
         ready.is_modified = True
-        return permit(ready)
+        return permit(ready, self._resources.policy)
 
     def dump_modified(self) -> dict[str, str]:
         """Return what an approver gave the open calls in place of their own arguments, as canonical JSON."""

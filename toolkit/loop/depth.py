@@ -48,6 +48,7 @@ class LoopFrame:
         budget: What the outer loops may still spend.
         spend: Counts what a loop started here used towards the loop round it; who starts one as a part of its own
             work, as a sub-agent, calls it.
+        stop: Ends the loop whose tools run under this before its next request, given a reason.
     """
 
     depth: int
@@ -57,6 +58,7 @@ class LoopFrame:
     parent_loop_id: str | None = field(default=None, compare=False)
     budget: Budget | None = None
     spend: Callable[[Usage], None] | None = field(default=None, compare=False)
+    stop: Callable[[str], None] | None = field(default=None, compare=False)
 
 
 current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeAlias
 
 from toolkit.chat import (
@@ -33,10 +34,12 @@ from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
 from toolkit.loop.listener import EventFeed, Listener, has_hooks
 from toolkit.loop.outcome import AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.loop.requests import ModelRequests
-from toolkit.loop.resources import LoopResources
+from toolkit.loop.resources import LoopResources, SubAgentSeat, sub_agent_seat
 from toolkit.loop.state import AskApproval, CallModel, Compact, Finished, LoopState, RunTools
+from toolkit.loop.stopping import Stop
 from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.tools.handler import Ctx
+from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.registry import ToolRegistry
 from toolkit.tools.settings import check_setting, shown
 
@@ -103,6 +106,7 @@ class Driver(Generic[Ctx, Out]):
         if saved is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
         self.loop_id: str = new_loop_id() if saved is None else saved.loop_id
+        seat = sub_agent_seat.get()
         self._user_ctx = ctx
         self._has_begun = self._is_telling = False
         self._feed: EventFeed | None = None
@@ -114,7 +118,7 @@ class Driver(Generic[Ctx, Out]):
             frame=LoopFrame(1, config.max_depth),
             budget=self._budget,
             answer=ExpectedAnswer(config.output_type) if config.has_output_type else None,
-            policy=config.policy,
+            policy=config.policy if seat is None else _seated_policy(config.policy, seat, self.loop_id),
             fixed_tools=prompt.tools if isinstance(prompt, ChatRequest) else None,
         )
         binder = CallBinder(self.loop_id, config.signing_key, None if saved is None else saved.salt)
@@ -150,7 +154,7 @@ class Driver(Generic[Ctx, Out]):
     def _enter(self) -> None:
         resources = self._resources
         frame = enter_depth(self._user_ctx, resources.config.max_depth, self.loop_id)
-        frame.spend = self.state.spent
+        frame.spend, frame.stop = self.state.spent, self._stop
         if self._budget is None:
             resources.budget = frame.budget
         else:
@@ -158,6 +162,9 @@ class Driver(Generic[Ctx, Out]):
             frame.budget = self._budget
         resources.frame, resources.ctx = frame, nested_context(self._user_ctx, frame)
         self._has_begun = True
+
+    def _stop(self, reason: str) -> None:
+        self.state.commanded(Stop(reason))
 
     def _listen(self, feed: EventFeed | None) -> None:
         resources, self._feed = self._resources, feed
@@ -330,6 +337,10 @@ async def _ask_compaction(compaction: Compaction, transcript: Sequence[Message])
     except TranscriptError as error:
         raise LoopUsageError(f"the compaction gave a transcript that is not valid: {error}") from error
     return messages
+
+
+def _seated_policy(policy: ExecutionPolicy, seat: SubAgentSeat, loop_id: str) -> ExecutionPolicy:
+    return replace(policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
 
 
 def transcript_of(prompt: Prompt) -> list[Message]:

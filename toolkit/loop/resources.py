@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -14,14 +15,31 @@ from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
 from toolkit.loop.depth import LoopFrame
 from toolkit.loop.state import LoopState
 from toolkit.tools.handler import Ctx
-from toolkit.tools.policy import ExecutionPolicy
+from toolkit.tools.policy import Caller, ExecutionPolicy
 from toolkit.tools.prepare import Scope
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from toolkit.loop.listener import Listener
 
-__all__ = ["LoopResources"]
+__all__ = ["LoopResources", "SubAgentSeat", "sub_agent_seat"]
+
+
+@dataclass(slots=True)
+class SubAgentSeat:
+    """Under whom a loop runs that is made as a part of somebody's call.
+
+    Args:
+        agent: The sub-agent's name.
+        caller: Who is asked about its calls; None where nobody else is.
+    """
+
+    agent: str
+    caller: Caller | None
+
+
+sub_agent_seat: ContextVar[SubAgentSeat | None] = ContextVar("toolkit_sub_agent_seat", default=None)
+"""Set while the loop of a sub-agent is made, and only then: loops inside its tools are not its own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,7 +75,8 @@ class LoopResources(Generic[Ctx]):
     def listen(self, listener: Listener | None) -> None:
         """Tell all events to `listener` from now on."""
         self.listener = listener
-        self.policy = self.config.policy if listener is None else replace(self.config.policy, observer=listener)
+        if listener is not self.policy.observer:
+            self.policy = replace(self.policy, observer=listener)
 
     @property
     def offered(self) -> Scope[Ctx]:

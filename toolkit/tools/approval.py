@@ -65,6 +65,8 @@ class ApprovalRequest:
         reason: Why it is asked about, where a rule says so.
         preview: The arguments as JSON to be shown to a person: characters that are not seen, or that change how others
             are seen, stand as escapes, and secrets as digests.
+        agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
+        loop_id: The id of the sub-agent's loop.
     """
 
     call_id: str
@@ -76,6 +78,8 @@ class ApprovalRequest:
     tags: frozenset[str] = frozenset()
     reason: str = ""
     preview: str = ""
+    agent: str = ""
+    loop_id: str = ""
 
 
 ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Awaitable[Approval | bool | str]]

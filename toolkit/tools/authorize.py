@@ -6,9 +6,9 @@ import copy
 import inspect
 import logging
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
+from typing import Any, Generic, TypeAlias, cast
 
 import anyio
 
@@ -18,13 +18,10 @@ from toolkit.errors import InvalidArgumentsError, ToolDeniedError
 from toolkit.tools.approval import Abort, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify, to_approval
 from toolkit.tools.events import ApprovalRequested
 from toolkit.tools.handler import Ctx
-from toolkit.tools.policy import BeforeToolExecution, ExecutionPolicy
+from toolkit.tools.policy import BeforeToolExecution, Caller, ExecutionPolicy
 from toolkit.tools.prepare import Ready, Refused, copy_arguments, error_result, permit
 from toolkit.tools.workers import run_in_worker
 from toolkit.visible_text import escape_in_json
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Aborted", "Deferred", "Verdict", "answer_of", "authorize", "decided"]
 
@@ -52,15 +49,40 @@ Verdict: TypeAlias = Ready[Ctx] | Refused | Deferred[Ctx] | Aborted
 
 
 async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy) -> Verdict[Ctx]:
-    """Ask the guards: the hook before execution, then the approval. A guard that raises denies."""
-    call = ready.call
-    if policy.before is not None and not await _goes_on(ready, policy.before, policy.hook_timeout):
-        return Refused(call, error_result(call, "Tool execution skipped by before_tool_execution hook."))
-    if policy.approve is None:
-        if ready.asks is None:
-            return ready
-        return Refused(call, error_result(call, f"{ready.asks} Nobody is there to approve it, so it was not run."))
-    return decided(ready, await _ask_approver(ready, policy.approve, policy))
+    """Ask the guards: the hook before execution, then the approval; those of a sub-agent's callers, too.
+
+    The innermost is asked first, and each has a say. A guard that raises denies.
+    """
+    call, guard = ready.call, policy
+    passed: list[Caller] = []
+    approved_by = -1
+    while True:
+        if guard.before is not None and not await _goes_on(ready, guard.before, guard.hook_timeout):
+            return Refused(call, error_result(call, "Tool execution skipped by before_tool_execution hook."))
+        if guard.approve is not None:
+            verdict = decided(ready, await _ask_approver(ready, guard.approve, guard, policy), policy)
+            if not isinstance(verdict, Ready):
+                return _end_callers(verdict, passed)
+            approved_by = len(passed)
+        if guard.caller is None:
+            break
+        passed.append(guard.caller)
+        guard = guard.caller.policy
+    if ready.asks is None or approved_by >= ready.asks_level:
+        return ready
+    return Refused(call, error_result(call, f"{ready.asks} Nobody is there to approve it, so it was not run."))
+
+
+def _end_callers(verdict: Verdict[Ctx], passed: Sequence[Caller]) -> Verdict[Ctx]:
+    """Return what the answer of a caller's approver is for its sub-agent; an abort ends the callers' runs as well."""
+    if isinstance(verdict, Deferred) and passed:
+        call = verdict.ready.call
+        return Refused(call, error_result(call, "The decision on this call was put off, so it was not run."))
+    if isinstance(verdict, Aborted):
+        for caller in passed:
+            if caller.abort is not None:
+                caller.abort(verdict.reason)
+    return verdict
 
 
 async def _goes_on(ready: Ready[Any], before: BeforeToolExecution, timeout: float) -> bool:
@@ -76,7 +98,10 @@ async def _goes_on(ready: Ready[Any], before: BeforeToolExecution, timeout: floa
     return answer is not False
 
 
-async def _ask_approver(ready: Ready[Any], approve: ApprovalHook, policy: ExecutionPolicy) -> object:
+async def _ask_approver(
+    ready: Ready[Any], approve: ApprovalHook, guard: ExecutionPolicy, policy: ExecutionPolicy
+) -> object:
+    """Ask the approver of `guard` about a call that is made under `policy`."""
     call, reason = ready.call, ready.asks or ""
     written = ready.registration.arguments.dump_json(ready.arguments)
     if policy.observer is not None:
@@ -90,6 +115,7 @@ async def _ask_approver(ready: Ready[Any], approve: ApprovalHook, policy: Execut
                 arguments=copy_arguments(ready),
                 arguments_json=written,
                 reason=reason,
+                agent=policy.agent,
             )
         )
     request = ApprovalRequest(
@@ -101,14 +127,16 @@ async def _ask_approver(ready: Ready[Any], approve: ApprovalHook, policy: Execut
         tags=ready.registration.options.tags,
         reason=reason,
         preview=escape_in_json(written),
+        agent=policy.agent,
+        loop_id=policy.loop_id,
     )
     try:
-        with anyio.move_on_after(policy.approval_timeout):
+        with anyio.move_on_after(guard.approval_timeout):
             return await _ask_in_place_or_thread(approve, request)
     except Exception:
         _logger.exception("the approval hook raised for %s in call %s; the call is denied", call.name, call.id)
         return Deny("Tool call denied: the approval hook failed.")
-    return Deny(f"Tool call denied: nobody decided on it within {policy.approval_timeout:g} s.")
+    return Deny(f"Tool call denied: nobody decided on it within {guard.approval_timeout:g} s.")
 
 
 async def _ask_in_place_or_thread(approve: ApprovalHook, request: ApprovalRequest) -> object:
@@ -119,7 +147,7 @@ async def _ask_in_place_or_thread(approve: ApprovalHook, request: ApprovalReques
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def decided(ready: Ready[Ctx], answer: object) -> Verdict[Ctx]:
+def decided(ready: Ready[Ctx], answer: object, policy: ExecutionPolicy) -> Verdict[Ctx]:
     """Apply the answer of an approver to a call."""
     call = ready.call
     match to_approval(answer):
@@ -137,7 +165,7 @@ def decided(ready: Ready[Ctx], answer: object) -> Verdict[Ctx]:
                 ready.is_modified = True
             except InvalidArgumentsError as error:
                 return Refused(call, error_result(call, f"The approver changed the arguments wrongly. {error.message}"))
-            judged = permit(ready)
+            judged = permit(ready, policy)
             return judged if isinstance(judged, Refused) else ready
 
 

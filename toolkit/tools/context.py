@@ -6,7 +6,7 @@ import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 from typing_extensions import TypeVar
@@ -14,6 +14,10 @@ from typing_extensions import TypeVar
 from toolkit.errors import ToolTimeoutError
 from toolkit.tools.output import to_output
 from toolkit.tools.reporting import Reporter
+
+if TYPE_CHECKING:
+    from toolkit.tools.policy import ExecutionPolicy
+    from toolkit.tools.prepare import Scope
 
 __all__ = ["Ctx_co", "ToolContext"]
 
@@ -34,6 +38,8 @@ class ToolContext(Generic[Ctx_co]):
         depth: How many loops are running round this call; 1 inside a plain `tool_loop`, 0 outside of any.
         metadata: What the application attached to the run; no model reads it.
         sync_workers: How many worker threads this event loop may run at once, for a tool that is not async.
+        policy: Who is asked about calls, for a tool that makes calls itself; None outside of a loop or a registry.
+        scope: The tools and rules among which the call was found; None likewise.
         waits_for: What the call waits for before its body begins; None once that has begun.
         is_left_running: Whether the call was given up while a worker thread was at work on it.
     """
@@ -52,6 +58,8 @@ class ToolContext(Generic[Ctx_co]):
         "depth",
         "is_left_running",
         "metadata",
+        "policy",
+        "scope",
         "sync_workers",
         "tool_name",
         "waits_for",
@@ -68,8 +76,12 @@ class ToolContext(Generic[Ctx_co]):
         sync_workers: int = 40,
         reporter: Reporter | None = None,
         wait_timeout: float | None = None,
+        policy: ExecutionPolicy | None = None,
+        scope: Scope[Any] | None = None,
     ) -> None:
         self._state = state
+        self.policy: ExecutionPolicy | None = policy
+        self.scope: Scope[Any] | None = scope
         self.call_id: str = call_id
         self.tool_name: str = tool_name
         self.attempt: int = 1

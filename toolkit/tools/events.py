@@ -64,11 +64,13 @@ class ApprovalRequested(CallEvent):
         arguments: A copy of what it would be given, validated.
         arguments_json: The same as JSON; secrets are shown as digests.
         reason: Why it is asked about, where a rule says so.
+        agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
     """
 
     arguments: dict[str, Any]
     arguments_json: str = ""
     reason: str = ""
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import AliasChoices, Secret, SecretBytes, SecretStr
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from toolkit.tools.handler import Registration
     from toolkit.tools.permissions import Decision, Permissions
 
-__all__ = ["judge"]
+__all__ = ["find_same", "judge"]
+
+
+def find_same(registration: Registration[Any], known: Mapping[str, Registration[Any]]) -> Sequence[Registration[Any]]:
+    """Return what is the same tool among others, whatever its names there."""
+    return [other for other in known.values() if other.is_same_tool(registration)]
 
 
 def judge(
     registration: Registration[Any],
     arguments: dict[str, Any],
     permissions: Permissions,
-    known: Mapping[str, Registration[Any]],
+    there: Sequence[Registration[Any]],
 ) -> Decision:
     """Return what rules say to a call.
 
@@ -36,11 +41,8 @@ def judge(
         registration: The tool as it is called.
         arguments: Validated.
         permissions: The rules.
-        known: The tools that the rules were made for, by name; the same tool may have another name there.
+        there: The same tool where the rules were made; it may have other names there.
     """
-    there = [registration]
-    if known.get(registration.name) is not registration:
-        there = [other for other in known.values() if other.is_same_tool(registration)]
     former = [*registration.former_names, *(pair for other in there for pair in other.former_names)]
     aliases = {other.name for other in there} | {name for name, rules in former if rules is permissions}
     others = {name for name, _ in former} | {registration.tool.definition.name}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from toolkit.dataclass import dataclass
 from toolkit.tools.approval import ApprovalHook
@@ -12,7 +12,10 @@ from toolkit.tools.caching import Cache
 from toolkit.tools.events import Observer
 from toolkit.tools.results import ResultStore
 
-__all__ = ["AfterToolExecution", "BeforeToolExecution", "ExecutionPolicy", "NameRepair"]
+if TYPE_CHECKING:
+    from toolkit.tools.prepare import Scope
+
+__all__ = ["AfterToolExecution", "BeforeToolExecution", "Caller", "ExecutionPolicy", "NameRepair"]
 
 BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool | None] | None]
 """Given tool name, call id and a copy of the arguments; False skips the call. Raising skips it too."""
@@ -22,6 +25,21 @@ NameRepair: TypeAlias = Literal["similar"] | bool
 
 AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
 """Given tool name, call id and whether it failed. Raising changes nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Caller:
+    """Whoever's call runs a sub-agent: its rules and its guards hold for the sub-agent's calls, too.
+
+    Args:
+        policy: With its guards.
+        scope: With its rules, and the tools that they are made for.
+        abort: Ends its run, given a reason; None where it is no loop.
+    """
+
+    policy: ExecutionPolicy
+    scope: Scope[Any]
+    abort: Callable[[str], None] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +66,9 @@ class ExecutionPolicy:
         observer: Takes the events.
         metadata: For `ToolContext.metadata`.
         sync_workers: How many worker threads may run at once.
+        agent: The sub-agent whose calls these are; empty where they are not those of one.
+        loop_id: The id of its loop.
+        caller: Who is asked about these calls, too; None where nobody is.
     """
 
     tool_timeout: float | None = None
@@ -67,3 +88,6 @@ class ExecutionPolicy:
     observer: Observer | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sync_workers: int = 40
+    agent: str = ""
+    loop_id: str = ""
+    caller: Caller | None = None

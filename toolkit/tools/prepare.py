@@ -62,6 +62,7 @@ class Ready(Generic[Ctx]):
         original: As the model wrote it.
         scope: What it was found in.
         asks: Why somebody must agree first; None when nobody must.
+        asks_level: Who it is that wants it: 0 for the caller itself, 1 for whoever's call runs that, and so on.
         repairs: What was mended.
         is_modified: Whether an approver has given other arguments.
     """
@@ -72,6 +73,7 @@ class Ready(Generic[Ctx]):
     original: ToolCall
     scope: Scope[Ctx]
     asks: str | None = None
+    asks_level: int = 0
     repairs: tuple[ToolCallRepaired, ...] = ()
     is_modified: bool = False
 
@@ -170,13 +172,13 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
             repairs += _tell_nulls(call, registration)
     ready = Ready(call, registration, arguments, original, scope, repairs=repairs)
     if registration.options.requires_approval is not False:
-        ready.asks = _find_approval_need(ready)
-    return ready if scope.permissions is None else permit(ready)
+        ready.asks = _find_approval_need(ready, registration)
+    return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
 
 
-def _find_approval_need(ready: Ready[Any]) -> str | None:
-    """Return why the tool itself wants somebody to agree to a call, or None."""
-    need = ready.registration.options.requires_approval
+def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> str | None:
+    """Return why the tool, as it is registered, wants somebody to agree to a call, or None."""
+    need = registration.options.requires_approval
     if callable(need):
         try:
             need = need(copy_arguments(ready))
@@ -224,20 +226,41 @@ def _tell_repairs(call: ToolCall, steps: Sequence[Mended]) -> tuple[ToolCallRepa
     return tuple(told)
 
 
-def permit(ready: Ready[Ctx]) -> Ready[Ctx] | Refused:
-    """Apply the rules to the arguments: refuse the call, note why somebody must agree, or leave it as it is."""
-    if ready.scope.permissions is None:
-        return ready
-    from toolkit.tools.judging import judge  # noqa: PLC0415 - it takes Pydantic, and many registries have no rules
+def permit(ready: Ready[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
+    """Apply the rules to the arguments: refuse the call, note why somebody must agree, or leave it as it is.
 
-    try:
-        decision = judge(ready.registration, ready.arguments, ready.scope.permissions, ready.scope.registrations)
-    except Exception:
-        _logger.exception("the rules on %s could not be applied; call %s is denied", ready.call.name, ready.call.id)
-        reason = f"Tool '{ready.call.name}' may not be called: a permission rule failed."
-        return Refused(ready.call, error_result(ready.call, reason), ready.repairs)
-    if decision.action == "deny":
-        return Refused(ready.call, error_result(ready.call, ToolDeniedError(decision.reason).message), ready.repairs)
-    if decision.action == "ask":
-        ready.asks = decision.reason
-    return ready
+    What the callers of a sub-agent may not do, or only with approval, holds for it too.
+    """
+    scope, caller, level = ready.scope, policy.caller, 0
+    while True:
+        refused = _apply_rules(ready, scope, level)
+        if refused is not None:
+            return refused
+        if caller is None:
+            return ready
+        scope, caller, level = caller.scope, caller.policy.caller, level + 1
+
+
+def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int) -> Refused | None:
+    if level == 0 and scope.permissions is None:
+        return None
+    from toolkit.tools.judging import find_same, judge  # noqa: PLC0415 - it takes Pydantic, and few have rules
+
+    call, registration = ready.call, ready.registration
+    there = [registration] if level == 0 else find_same(registration, scope.registrations)
+    needs = [] if level == 0 else [_find_approval_need(ready, other) for other in there]
+    asks = next((need for need in needs if need is not None), None)
+    if scope.permissions is not None:
+        try:
+            decision = judge(registration, ready.arguments, scope.permissions, there)
+        except Exception:
+            _logger.exception("the rules on %s could not be applied; call %s is denied", call.name, call.id)
+            reason = f"Tool '{call.name}' may not be called: a permission rule failed."
+            return Refused(call, error_result(call, reason), ready.repairs)
+        if decision.action == "deny":
+            return Refused(call, error_result(call, ToolDeniedError(decision.reason).message), ready.repairs)
+        asks = decision.reason if decision.action == "ask" else asks
+    if asks is not None:
+        ready.asks = asks if level == 0 else ready.asks or asks
+        ready.asks_level = level
+    return None

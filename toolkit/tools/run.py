@@ -89,6 +89,8 @@ async def run(
         sync_workers=policy.sync_workers,
         reporter=None if observer is None else _reporter_for(ready, observer),
         wait_timeout=policy.wait_timeout,
+        policy=policy,
+        scope=ready.scope,
     )
     began = 0.0
     mark = cancellation_mark()
@@ -122,7 +124,7 @@ async def run(
     whole, limited = _results(ready, output, policy)
     if keep is not None:
         keep(call.id, limited)
-    if observer is not None or policy.after is not None:
+    if observer is not None or policy.after is not None or policy.caller is not None:
         await _tell_end(ready, whole, policy, began=began, is_cached=is_cached, crash=crash)
     if crash is not None and policy.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
@@ -226,12 +228,14 @@ async def _tell_end(
                 error=crash,
             )
         )
-    if policy.after is None:
-        return
-    try:
-        await answer_of(policy.after(call.name, call.id, result.is_error), policy.hook_timeout)
-    except Exception:
-        _logger.exception("after_tool_execution raised for %s; the result stands", call.name)
+    guard: ExecutionPolicy | None = policy
+    while guard is not None:
+        if guard.after is not None:
+            try:
+                await answer_of(guard.after(call.name, call.id, result.is_error), guard.hook_timeout)
+            except Exception:
+                _logger.exception("after_tool_execution raised for %s; the result stands", call.name)
+        guard = None if guard.caller is None else guard.caller.policy
 
 
 def _limited(result: ToolResult, registration: Registration[Any], policy: ExecutionPolicy) -> ToolResult:
