@@ -15,6 +15,7 @@ from toolkit import (
     ToolCall,
     ToolLoopConfig,
     ToolResult,
+    TypedAnswer,
     Usage,
     UsageLimit,
     UserMessage,
@@ -110,6 +111,10 @@ FEEDS: dict[str, tuple[Feed, set[str]]] = {
     "model_replied": (lambda state: state.model_replied(response("x")), {"asking"}),
     "calls_prepared": (lambda state: state.calls_prepared(CALLS), {"preparing"}),
     "prepare other calls": (lambda state: state.calls_prepared(CALLS[:1]), set()),
+    "judge the answer": (lambda state: state.answer_judged(TypedAnswer()), {"finished"}),
+    "refuse the answer": (lambda state: state.answer_judged(UserMessage("Again.")), {"finished"}),
+    "reopen a call": (lambda state: state.call_reopened("b"), {"running"}),
+    "reopen a call that runs": (lambda state: state.call_reopened("a"), set()),
     "wind_up": (
         lambda state: state.wind_up(UsageLimit("tool_calls", 1, 1)),
         {"preparing", "deciding", "running", "awaiting"},

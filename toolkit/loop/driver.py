@@ -217,6 +217,12 @@ class Driver(Generic[Ctx, Out]):
             error.usage = self.state.usage
             error.messages = tuple(self.state.messages)
 
+    def return_undelivered(self) -> None:
+        """Give back to the queue what was steered and reached no model before the end."""
+        steering = self._resources.config.steering
+        if steering is not None:
+            steering.put_back(self.state.take_undelivered())
+
     def failure(self, error: Exception) -> Failed:
         """Return what is told of an error that the loop can't go on after."""
         state = self.state

@@ -407,6 +407,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
     async def _end(self, error: Exception | None) -> None:
         """Keep the outcome, and tell it to observers; a cancellation does not stop that."""
         driver = self._driver
+        driver.return_undelivered()
         if error is None:
             outcome = Completed(driver.result(self._clock.seconds_left))
             self._outcome = outcome

@@ -187,7 +187,7 @@ class ModelRequests:
             state.answer_judged(NoValidAnswer(problem))
             return
         self.answer_retries -= 1
-        state.steered([UserMessage(problem)])
+        state.answer_judged(UserMessage(problem))
 
     def _reserve(self, request: ChatRequest) -> bool:
         """Take a request out of the budget, or end the loop where nothing is left."""

@@ -640,11 +640,15 @@ class LoopState:
             raise LoopUsageError("wind_up does not fit here: no call is open")
         self._wound_up = reason
 
-    def answer_judged(self, reason: TypedAnswer | NoValidAnswer) -> None:
-        """Say what the reply that completed the loop is, where an answer of a type was asked for."""
+    def answer_judged(self, judgement: TypedAnswer | NoValidAnswer | UserMessage) -> None:
+        """Say what the reply that completed the loop is, where an answer of a type was asked for, or ask once more."""
         if not isinstance(self.reason, Complete):
             raise LoopUsageError("answer_judged does not fit here: the loop was not completed by a reply")
-        self.reason = reason
+        if isinstance(judgement, UserMessage):
+            self.messages.append(judgement)
+            self.reason, self._phase = None, "ready"
+        else:
+            self.reason = judgement
 
     def _keep(self, entry: _OpenCall, result: ToolResult) -> None:
         if result.call_id != entry.call.id:
@@ -776,6 +780,13 @@ class LoopState:
             self._phase = "running"
             if not self._unanswered:
                 self._close_turn()
+
+    def take_undelivered(self) -> Sequence[Message]:
+        """Return, once, what was steered and did not come into the transcript before the end."""
+        messages = self._incoming
+        if messages:
+            self._incoming = []
+        return messages
 
     def commanded(self, command: Command) -> None:
         """Take the caller's wish for the next turn; the last one counts, and none is left after the end.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from toolkit.chat import Message, UserMessage, validate_transcript
 
@@ -13,7 +14,8 @@ class Steering:
     """Messages for the model of a running loop, written from anywhere: another task, a thread, a tool.
 
     What is steered is read between the units of execution: calls that have not started are skipped and answered, and
-    the message comes after the results. A follow-up waits until the loop would end, and opens another turn.
+    the message comes after the results. A follow-up waits until the loop would end, and opens another turn. What a loop
+    did not bring into its transcript, because it ended before, stays here for the next one: nothing said is lost.
     """
 
     __slots__ = ("_follow_ups", "_steered")
@@ -42,6 +44,10 @@ class Steering:
     def is_empty(self) -> bool:
         """Whether nothing waits."""
         return not self._steered and not self._follow_ups
+
+    def put_back(self, messages: Sequence[Message]) -> None:
+        """Keep what was taken as steered and reached no model, before all that was steered since."""
+        self._steered.extendleft(reversed(messages))
 
     def take_steered(self) -> list[Message]:
         """Return all that was steered and forget it."""
