@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -15,10 +16,21 @@ import anyio
 import pytest
 
 from tests.process_state import is_running
-from toolkit.errors import ConfigurationError, InvalidArgumentsError, ToolError, ToolFailedError
-from toolkit.tools.isolation import check_isolated, run_isolated
+from toolkit import ImageBlock, TextBlock
+from toolkit.errors import ConfigurationError, InvalidArgumentsError, ToolDeniedError, ToolError, ToolFailedError
+from toolkit.tools.isolation import IsolatedError, check_isolated, run_isolated as run_to_output
+from toolkit.tools.output import ToolOutput, to_output
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
+
+
+async def run_isolated(function: Callable[..., Any], arguments: str) -> Any:
+    """Return what the text of the output says."""
+    text = (await run_to_output(function, arguments)).text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 @dataclass
@@ -67,6 +79,12 @@ def failing(kind: str) -> None:
     match kind:
         case "value":
             raise ValueError("v")
+        case "key":
+            raise KeyError("k")
+        case "missing":
+            raise FileNotFoundError(2, "No such file", "x")
+        case "denied":
+            raise ToolDeniedError("no")
         case "awkward":
             raise AwkwardError("a", "b")
         case "part":
@@ -77,8 +95,12 @@ def failing(kind: str) -> None:
             raise KeyboardInterrupt
 
 
-def unpicklable() -> object:
-    return lambda: None
+def unwritable() -> object:
+    return [object]
+
+
+def detailed() -> ToolOutput:
+    return ToolOutput((TextBlock("a"), ImageBlock(b"i")), details={"a": (1, 2)}, result_as_answer=True)
 
 
 def noisy() -> str:
@@ -152,8 +174,8 @@ def test_a_function_at_the_top_of_a_module_is_taken() -> None:
     check_isolated(moved)
 
 
-async def test_arguments_cross_as_json_and_values_as_objects() -> None:
-    assert await run_isolated(moved, '{"point": {"x": 1}, "by": 2}') == Point(3, 0)
+async def test_arguments_and_values_cross_as_json() -> None:
+    assert await run_isolated(moved, '{"point": {"x": 1}, "by": 2}') == {"x": 3, "y": 0}
     assert await run_isolated(joined, '{"parts": ["a", "b"], "end": "."}') == "ab."
     assert await run_isolated(later, '{"value": 7}') == 7
     assert await run_isolated(counted, "{}") == 2
@@ -175,22 +197,36 @@ async def test_arguments_are_validated_in_the_process() -> None:
     ("kind", "error", "text"),
     [
         ("value", ValueError, "v"),
-        ("awkward", ToolFailedError, "AwkwardError: a and b"),
-        ("part", PartError, "told"),
-        ("exit", ToolFailedError, "SystemExit: 3"),
-        ("interrupt", ToolFailedError, "KeyboardInterrupt"),
+        ("key", KeyError, "'k'"),
+        ("missing", FileNotFoundError, "[Errno 2] No such file: 'x'"),
+        ("awkward", IsolatedError, "a and b"),
+        ("part", ToolFailedError, "told"),
+        ("denied", ToolDeniedError, "no"),
+        ("exit", IsolatedError, "3"),
+        ("interrupt", IsolatedError, ""),
     ],
 )
 async def test_what_is_raised_there_is_raised_here(kind: str, error: type[Exception], text: str) -> None:
     with pytest.raises(error) as caught:
         await run_isolated(failing, f'{{"kind": "{kind}"}}')
-    assert type(caught.value) is error
+    if error is IsolatedError:
+        assert type(caught.value).__name__ == KINDS[kind]
+    else:
+        assert type(caught.value) is error
     assert str(caught.value) == text
 
 
-async def test_a_value_that_cannot_cross_is_an_error() -> None:
-    with pytest.raises(Exception, match=r"pickle|local object"):
-        await run_isolated(unpicklable, "{}")
+KINDS = {"awkward": "AwkwardError", "exit": "SystemExit", "interrupt": "KeyboardInterrupt"}
+
+
+async def test_a_value_that_json_cannot_say_is_as_in_this_process() -> None:
+    there, here = await run_to_output(unwritable, "{}"), to_output(unwritable())
+    assert (there.text, there.is_error) == (here.text, here.is_error)
+
+
+async def test_an_output_crosses_with_its_blocks_and_its_details() -> None:
+    output = await run_to_output(detailed, "{}")
+    assert output == ToolOutput((TextBlock("a"), ImageBlock(b"i")), details={"a": [1, 2]}, result_as_answer=True)
 
 
 async def test_what_is_printed_does_not_get_between_the_replies() -> None:
@@ -250,7 +286,7 @@ def find(text: str) -> Found:
     return Found(text)
 
 async def main() -> None:
-    print(await run_isolated(find, '{"text": "here"}'))
+    print((await run_isolated(find, '{"text": "here"}')).text)
 
 """
 
@@ -261,7 +297,7 @@ def test_a_function_of_the_main_module_is_found_where_the_main_module_is_guarded
     file.write_text(PROGRAM + guard + "anyio.run(main)\n")
     done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=30, check=False)
     if guard:
-        assert (done.returncode, done.stdout, done.stderr) == (0, "Found(text='here')\n", "")
+        assert (done.returncode, done.stdout, done.stderr) == (0, '{"text":"here"}\n', "")
     else:
         assert done.returncode != 0
         assert "Put what it runs under: if __name__ == '__main__':" in done.stderr

@@ -96,7 +96,7 @@ async def read_script_apart(text: str) -> ShellScript:
         return await to_thread.run_sync(read_script, text, abandon_on_cancel=True)
     try:
         with anyio.fail_after(_READING_SECONDS):
-            read = await run_isolated(dump_script, json.dumps({"text": text}))
+            read = (await run_isolated(dump_script, json.dumps({"text": text}))).text
     except (TimeoutError, ToolFailedError) as error:
         raise _too_long() from error
     commands, hidden = [tuple(tuple(words) for words in part) for part in json.loads(read)]

@@ -313,7 +313,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         bound = MethodType(function, self._receiver) if is_bound else function
         takes_envelope = _wants_envelope(schema) if self._takes_context else None
         call = _compose_call(bound, schema, takes_envelope=takes_envelope)
-        execute = _compose_execute(call, schema, self.options, function)
+        execute = _compose_execute(call, schema, self.options, function, is_raw=self._schema is not None)
         vars(execute)["may_report"] = bool(takes_envelope) or schema.kind in ("generator", "async_generator")
         self._finished = _Finished(schema, call, execute)
         self._localns = None
@@ -401,11 +401,11 @@ def _state_for(function: Callable[..., Any], hint: Any) -> Callable[[ToolContext
 
 
 def _compose_execute(
-    call: _Call, schema: FunctionSchema, options: ToolOptions, function: Callable[..., Any]
+    call: _Call, schema: FunctionSchema, options: ToolOptions, function: Callable[..., Any], *, is_raw: bool
 ) -> _Execute:
     """Return what runs the function to the end, for what kind of function it is."""
     if options.isolation is not None:
-        return _isolated(function, schema)
+        return _isolated(function, schema, is_raw=is_raw)
     match schema.kind:
         case "coroutine":
             return _awaited(call)
@@ -485,10 +485,11 @@ def _async_streamed(call: _Call) -> _Execute:
     return execute
 
 
-def _isolated(function: Callable[..., Any], schema: FunctionSchema) -> _Execute:
+def _isolated(function: Callable[..., Any], schema: FunctionSchema, *, is_raw: bool) -> _Execute:
     from toolkit.tools.isolation import run_isolated  # noqa: PLC0415
 
-    async def execute(arguments: _Arguments, _: ToolContext[Any]) -> ToolOutput:
-        return to_output(await run_isolated(function, schema.arguments.dump_json(arguments, reveal_secrets=True)))
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        text = schema.arguments.dump_json(arguments, reveal_secrets=True)
+        return await run_isolated(function, text, is_raw=is_raw, waiting=partial(context.waiting_for, "a process"))
 
     return execute

@@ -1,24 +1,30 @@
 """Functions in processes of their own, which can be killed, as no thread can.
 
-Here is both ends: `run_isolated` on the side of the caller, and `serve`, the life of such a process. A request is the
-function's place (module and qualified name) and its arguments as JSON; a reply is a pickled value or exception. What
-the function prints goes to the standard error, and its standard input is empty. A process serves one call after
-another; all of an event loop end with it, and each ends itself when its parent is gone.
+Here is both ends: `run_isolated` on the side of the caller, and `serve`, the life of such a process. What crosses in
+both directions is JSON, so that the other process can't have this one run anything. A request is the function's place
+(module and qualified name) and its arguments; a reply is the output that its value makes, or what was raised, in words.
+What the function prints goes to the standard error, and its standard input is empty. A process serves one call after
+another, and is ended when it says anything else than its answer; all of an event loop end with it, and each ends itself
+when its parent is gone.
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib
 import inspect
-import io
+import json
 import os
-import pickle
 import runpy
+import secrets
 import struct
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from types import ModuleType
 from typing import Any, BinaryIO, NoReturn
@@ -27,17 +33,28 @@ import anyio
 from anyio.abc import Process
 from anyio.lowlevel import RunVar
 from anyio.streams.buffered import BufferedByteReceiveStream
+from pydantic import ValidationError
 
-from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
+from toolkit.errors import (
+    ConfigurationError,
+    InvalidArgumentsError,
+    ToolCancelledError,
+    ToolDeniedError,
+    ToolError,
+    ToolFailedError,
+)
 from toolkit.schema import function_schema
+from toolkit.schema.nodes import is_object
 from toolkit.tools.backend import at_loop_end
+from toolkit.tools.output import ToolOutput, dump_output, load_output, to_output, words_of
 from toolkit.tools.processes import ending_of, signal_group, start_process
 
-__all__ = ["check_isolated", "run_isolated", "serve"]
+__all__ = ["IsolatedError", "check_isolated", "run_isolated", "serve"]
 
 _LENGTH = struct.Struct(">Q")
 _MAIN = "__mp_main__"  # what multiprocessing too calls the program's main module in a process that isn't its own
+_LONGEST_REPLY = 256 * 1024 * 1024
+_LONGEST_NAME = 100
 _EXIT_SECONDS = 1.0  # from the end of its output to the end of a process that ends by itself
 
 
@@ -74,33 +91,21 @@ def _unfindable(function: Callable[..., Any]) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    path: list[str]
-    main: tuple[str | None, str] | None
-    module: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Value:
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """What was raised: pickled, if that works in both directions, and in words."""
-
-    pickled: bytes | None
-    text: str
+class IsolatedError(Exception):
+    """What a function raised in its process, by a class that is not made anew here; it has the name of that class."""
 
 
 # The caller's side.
 
 
-async def run_isolated(function: Callable[..., Any], arguments: str) -> Any:
-    """Call a function in another process and return what it returns.
+async def run_isolated(
+    function: Callable[..., Any],
+    arguments: str,
+    *,
+    is_raw: bool = False,
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> ToolOutput:
+    """Call a function in another process and return the output that its value makes there.
 
     An asynchronous function is run to its end there, in an event loop of its own, and a generator is drained: its last
     value, or what it returns, is the value. When this is cancelled the process is killed, and all that it started in
@@ -110,14 +115,17 @@ async def run_isolated(function: Callable[..., Any], arguments: str) -> Any:
     Args:
         function: What `check_isolated` let pass.
         arguments: A JSON object, validated and turned into what the function's hints promise in the other process.
+        is_raw: Whether the function takes that object as it is, as one dict.
+        waiting: Entered until the function is about to be called.
 
     Raises:
         ConfigurationError: What its module holds under its name is another function.
-        ToolFailedError: The process ended before it replied; or what was raised or returned there can't be pickled.
-        Exception: What the function raised.
+        ToolFailedError: The process ended before it replied, or wrote something else than a reply.
+        Exception: What the function raised: a built-in exception or one of toolkit's as it is, another one as an
+            `IsolatedError` of its name.
     """
     if _is_loading_main:
-        raise SystemExit(
+        raise _UnguardedMain(
             "This program's main module runs tools when it is only loaded to find a function for isolation='process'. "
             "Put what it runs under: if __name__ == '__main__':"
         )
@@ -126,17 +134,22 @@ async def run_isolated(function: Callable[..., Any], arguments: str) -> Any:
             f"{function.__module__}.{function.__qualname__} is not the function that became the tool: with "
             "isolation='process' the tool, or the very function, must stand in its module under the function's name"
         )
-    request = _Request(
-        path=sys.path,
-        main=_main_module() if function.__module__ == "__main__" else None,
-        module=function.__module__,
-        name=function.__qualname__,
-        arguments=arguments,
-    )
+    request = {
+        "path": list(sys.path),
+        "main": _main_module() if function.__module__ == "__main__" else None,
+        "module": function.__module__,
+        "name": function.__qualname__,
+        "arguments": arguments,
+        "is_raw": is_raw,
+    }
     pool = _pools.get(None)
     if pool is None:
         pool = await _open_pool()
-    return _outcome(await pool.ask(pickle.dumps(request)), function)
+    return _outcome(await pool.ask(request, waiting), function)
+
+
+class _UnguardedMain(SystemExit):
+    """Ends the loading of a main module that is not guarded: it must not run its program here."""
 
 
 def _main_module() -> tuple[str | None, str]:
@@ -146,31 +159,48 @@ def _main_module() -> tuple[str | None, str]:
     return (None if spec is None else spec.name), os.path.abspath(str(main.__file__))  # noqa: PTH100  # as it is
 
 
-def _outcome(reply: bytes, function: Callable[..., Any]) -> Any:
-    try:
-        answer = _Unpickler(io.BytesIO(reply)).load()
-    except Exception as error:
-        raise ToolFailedError(f"{function.__qualname__} returned what can't be unpickled: {_text(error)}") from error
-    if isinstance(answer, _Value):
-        return answer.value
-    assert isinstance(answer, _Failure)
-    raise _raised(answer)
+def _outcome(reply: Mapping[str, Any], function: Callable[..., Any]) -> ToolOutput:
+    match reply:
+        case {"output": str(text)}:
+            try:
+                return replace(load_output(text), details=reply.get("details"))
+            except ValidationError as error:
+                raise _no_reply(function.__qualname__) from error
+        case {"error": {"kind": str(kind), "text": str(text), "args": [*args], "is_deliberate": bool(is_deliberate)}}:
+            raise _raised(kind, text, args, is_deliberate=is_deliberate)
+        case _:
+            raise _no_reply(function.__qualname__)
 
 
-def _raised(failure: _Failure) -> Exception:
-    if failure.pickled is not None:
+def _no_reply(name: str) -> ToolFailedError:
+    return ToolFailedError(f"The process of {name} wrote something else than an answer. It may have taken effect.")
+
+
+def _raised(kind: str, text: str, args: list[Any], *, is_deliberate: bool) -> Exception:
+    """Return an exception of ours, or a built-in one, where it can be made of plain values; else one of that name."""
+    if is_deliberate:
+        known = _TOOL_ERRORS.get(kind)
+        return ToolFailedError(text) if known is None else known(text)
+    made: Any = getattr(builtins, kind, None)
+    if isinstance(made, type) and issubclass(made, Exception) and not issubclass(made, BaseExceptionGroup):
         try:
-            error = _Unpickler(io.BytesIO(failure.pickled)).load()
-        except Exception:  # noqa: BLE001  # whatever its class does when it is made anew
-            return ToolFailedError(failure.text)
-        if isinstance(error, Exception):
-            return error
-    return ToolFailedError(failure.text)
+            error: Exception = made(*args)
+            if str(error) == text:
+                return error
+        except Exception:  # noqa: BLE001 - it takes other arguments: then words must do
+            return _named_error(kind, text)
+    return _named_error(kind, text)
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        return super().find_class("__main__" if module_name == _MAIN else module_name, global_name)
+def _named_error(kind: str, text: str) -> IsolatedError:
+    name = kind if kind.isidentifier() and len(kind) <= _LONGEST_NAME else IsolatedError.__name__
+    return type(name, (IsolatedError,), {})(text)
+
+
+_TOOL_ERRORS: dict[str, Callable[[str], Exception]] = {
+    kind.__name__: kind
+    for kind in (ToolError, ToolFailedError, ToolDeniedError, ToolCancelledError, InvalidArgumentsError)
+}
 
 
 class _Pool:
@@ -181,19 +211,30 @@ class _Pool:
         self._idle: list[Process] = []
         self._places = anyio.CapacityLimiter(max(4, os.cpu_count() or 1))
 
-    async def ask(self, request: bytes) -> bytes:
-        async with self._places:
-            process = await self._process()
-            is_idle = False
-            try:
-                reply = await _reply(process, request)
-                is_idle = True
-                return reply
-            finally:
+    async def ask(
+        self, request: dict[str, Any], waiting: Callable[[], AbstractContextManager[object]]
+    ) -> Mapping[str, Any]:
+        process: Process | None = None
+        has_place = is_idle = False
+        try:
+            with waiting():
+                await self._places.acquire()
+                has_place = True
+                process = await self._process()
+                exchange = _Exchange(process, request)
+                reply = await exchange.begin()
+            if "begun" in reply:
+                reply = await exchange.next()
+            is_idle = exchange.is_over
+            return reply
+        finally:
+            if process is not None:
                 if is_idle:
                     self._idle.append(process)
                 else:
                     await _kill(process)
+            if has_place:
+                self._places.release()
 
     async def _process(self) -> Process:
         while self._idle:
@@ -212,18 +253,50 @@ class _Pool:
             await _kill(self._idle.pop())
 
 
-async def _reply(process: Process, request: bytes) -> bytes:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    replies = BufferedByteReceiveStream(process.stdout)
-    try:
-        await process.stdin.send(_LENGTH.pack(len(request)) + request)
-        (length,) = _LENGTH.unpack(await replies.receive_exactly(_LENGTH.size))
-        return await replies.receive_exactly(length)
-    except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+class _Exchange:
+    """One request to a process, and what it says to that."""
+
+    def __init__(self, process: Process, request: dict[str, Any]) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self._name = str(request["name"])
+        self._number = secrets.token_hex(8)  # what a call before has written late is not taken for an answer
+        self._request = json.dumps({**request, "id": self._number}).encode()
+        self._replies = BufferedByteReceiveStream(process.stdout)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing came after the answer, so that the process can serve another call."""
+        return not self._replies.buffer
+
+    async def begin(self) -> Mapping[str, Any]:
+        """Send the request and return the first that comes: that the function is about to be called, or an error."""
+        assert self._process.stdin is not None
+        try:
+            await self._process.stdin.send(_LENGTH.pack(len(self._request)) + self._request)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise await self._describe_end() from error
+        return await self.next()
+
+    async def next(self) -> Mapping[str, Any]:
+        try:
+            (length,) = _LENGTH.unpack(await self._replies.receive_exactly(_LENGTH.size))
+            if length > _LONGEST_REPLY:
+                raise _no_reply(self._name)
+            said: Any = json.loads(await self._replies.receive_exactly(length))
+        except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise await self._describe_end() from error
+        except (ValueError, RecursionError) as error:
+            raise _no_reply(self._name) from error
+        if not is_object(said) or said.get("id") != self._number:
+            raise _no_reply(self._name)
+        return said
+
+    async def _describe_end(self) -> ToolFailedError:
         with anyio.move_on_after(_EXIT_SECONDS):
-            await process.wait()
-        raise ToolFailedError(f"The process {ending_of(process.returncode)} before the call had ended.") from error
+            await self._process.wait()
+        ended = ending_of(self._process.returncode)
+        return ToolFailedError(f"The process {ended} before the call had ended. It may have taken effect.")
 
 
 async def _kill(process: Process) -> None:
@@ -258,10 +331,15 @@ def serve() -> NoReturn:
     os.close(nowhere)
     os.dup2(2, 1)  # what is printed, here or in a process of the function's own, must not get between the replies
     threading.Thread(target=_read, args=(source, requests), daemon=True).start()
-    while True:
-        reply = _answer(requests.get())
-        replies.write(_LENGTH.pack(len(reply)) + reply)
+
+    def say(message: Mapping[str, Any]) -> None:
+        data = json.dumps(message).encode()
+        replies.write(_LENGTH.pack(len(data)) + data)
         replies.flush()
+
+    while True:
+        request: dict[str, Any] = json.loads(requests.get())
+        say(_answer(request, partial(say, {"id": request["id"], "begun": True})))
 
 
 def _read(source: BinaryIO, requests: SimpleQueue[bytes]) -> NoReturn:
@@ -270,23 +348,52 @@ def _read(source: BinaryIO, requests: SimpleQueue[bytes]) -> NoReturn:
     os._exit(0)
 
 
-def _answer(data: bytes) -> bytes:
+def _answer(request: Mapping[str, Any], begin: Callable[[], object]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"id": request["id"]}
     try:
-        request: _Request = pickle.loads(data)  # noqa: S301  # the parent's
-        sys.path[:] = request.path
-        return pickle.dumps(_Value(_called(request)))
+        sys.path[:] = request["path"]
+        output = to_output(_called(request, begin))
+        answer |= {"output": dump_output(output), "details": _as_plain(output.details)}
+        if len(answer["output"]) > _LONGEST_REPLY // 2:
+            raise ToolFailedError(f"The output is longer than {_LONGEST_REPLY // 2:,} characters.")  # noqa: TRY301
     except BaseException as error:  # noqa: BLE001  # sys.exit() in the function is its failure, not the end of this
-        return pickle.dumps(_Failure(_pickled(error), _text(error)))
+        return {"id": request["id"], "error": _describe(error)}
+    else:
+        return answer
     finally:
         sys.stdout.flush()
 
 
-def _called(request: _Request) -> Any:
-    if request.main is not None:
-        _load_main(*request.main)
-    function, schema = _prepared(request.module, request.name)
-    arguments = schema.arguments.parse_json(request.arguments)
-    args, kwargs = ((), arguments) if schema.bind is None else schema.bind(arguments)
+def _describe(error: BaseException) -> dict[str, Any]:
+    told = error.args
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        told = (error.errno, error.strerror, error.filename)  # which it does not count among them
+    args = [arg if isinstance(arg, (str, int, float, bool, type(None))) else None for arg in told]
+    is_deliberate = isinstance(error, ToolError)
+    text = error.message if isinstance(error, ToolError) else words_of(error)
+    return {"kind": type(error).__name__, "text": text, "args": args, "is_deliberate": is_deliberate}
+
+
+def _as_plain(details: object) -> Any:
+    """Return details as JSON has them; None where it can't."""
+    if details is None:
+        return None
+    try:
+        return json.loads(to_output(details).text)
+    except ValueError:
+        return None if to_output(details).is_error else to_output(details).text
+
+
+def _called(request: Mapping[str, Any], begin: Callable[[], object]) -> Any:
+    if request["main"] is not None:
+        _load_main(*request["main"])
+    function, schema = _prepared(request["module"], request["name"], is_raw=request["is_raw"])
+    if schema is None:
+        args, kwargs = (json.loads(request["arguments"]),), {}
+    else:
+        arguments = schema.arguments.parse_json(request["arguments"])
+        args, kwargs = ((), arguments) if schema.bind is None else schema.bind(arguments)
+    begin()
     value = function(*args, **kwargs)
     if inspect.isawaitable(value):
         value = anyio.run(_awaited, value)
@@ -298,11 +405,11 @@ def _called(request: _Request) -> Any:
 
 
 @functools.cache
-def _prepared(module: str, name: str) -> tuple[Callable[..., Any], Any]:
+def _prepared(module: str, name: str, *, is_raw: bool) -> tuple[Callable[..., Any], Any]:
     function = _found(importlib.import_module(module), name)
     if function is None:
         raise ToolFailedError(f"there is no function {name} in {module}")
-    return function, function_schema(function)
+    return function, None if is_raw else function_schema(function)
 
 
 def _found(module: ModuleType, name: str) -> Callable[..., Any] | None:
@@ -347,18 +454,3 @@ async def _last(values: AsyncIterator[Any]) -> Any:
     async for value in values:
         last = value
     return last
-
-
-def _pickled(error: BaseException) -> bytes | None:
-    try:
-        data = pickle.dumps(error)
-        copy = pickle.loads(data)  # noqa: S301  # made in the line above
-    except Exception:  # noqa: BLE001  # then words must do
-        return None
-    return data if type(copy) is type(error) and str(copy) == str(error) else None
-
-
-def _text(error: BaseException) -> str:
-    if isinstance(error, ToolError):
-        return error.message
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -156,7 +156,8 @@ class ToolOptions:
         lock: Names what the call needs for itself, as a text or by a function of the arguments, which may give None
             for nothing. Two calls that name the same never overlap: not of two tools, nor on two event loops of this
             process, nor while an abandoned thread of one still runs.
-        isolation: ``process`` runs it in a process of its own that is killed when it must stop.
+        isolation: ``process`` runs it in a process of its own that is killed when it must stop. Only a function at the
+            top of a module can be found there; arguments and value cross as JSON, and there is no context.
         idempotent: Whether running it twice does no harm, so that a lost answer may be asked for again.
         result_as_answer: Whether the loop ends with its output as the answer.
         max_usage_count: How many calls may run; None sets no limit.
