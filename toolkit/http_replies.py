@@ -209,10 +209,15 @@ class _Inflater:
         first, *self._others = _WINDOW_BITS[coding]
         self._inflate = zlib.decompressobj(first)
         self._is_ended = False
+        self._first = b""
 
     def __call__(self, packed: bytes) -> Iterator[bytes]:
         if self._is_ended:  # what follows the end is nothing of the reply
             return
+        if self._others:  # two bytes tell one way from the other
+            self._first = packed = self._first + packed
+            if len(packed) < 2:
+                return
         try:
             yield from self._unpacked(packed)
         except zlib.error as error:

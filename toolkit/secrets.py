@@ -67,6 +67,7 @@ _KEYS = re.compile(
 )
 _SHORTEST = 4
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
+_FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of what some schemes authorize by
 _PROGRAM = re.compile(r"[\w@./][\w@./-]*")
 _RUNNER = re.compile(
     r"(npx|uvx|uv|pipx|node|deno|bun|bunx|python[0-9.]*|ruby|perl|php|java|bash|sh|zsh|pwsh)(\.exe)?", re.IGNORECASE
@@ -95,7 +96,9 @@ def secrets_of_headers(headers: Mapping[str, str] | None) -> list[str]:
     """
     given = {name.lower(): value for name, value in (headers or {}).items()}
     found = [value for name, value in given.items() if name not in _PROTOCOL_HEADERS or _KEYS.search(value)]
-    return [secret for value in found if value.lower() not in _SETTINGS for secret in _parts_of(value)]
+    found = [value for value in found if value.lower() not in _SETTINGS]
+    fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.split(value)]
+    return [*(secret for value in found for secret in _parts_of(value)), *filter(None, fields)]
 
 
 def secrets_in_url(url: str) -> list[str]:

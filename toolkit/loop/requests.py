@@ -18,6 +18,7 @@ from toolkit.chat import (
     StreamEvent,
     TextDelta,
     ToolDefinition,
+    Usage,
     UserMessage,
 )
 from toolkit.errors import BadResponseError, ProviderError
@@ -89,14 +90,18 @@ class ModelRequests:
             await listener.emit(IterationStart(iteration=step.iteration, message_count=len(state.messages)))
         request, attempt = self._request_for(step), 0
         while self._reserve(request):
-            response: ChatResponse | None = None
+            spent: Usage | None = None
             try:
                 response = await self._answer_to(request, listener)
+                spent = response.usage
                 break
             except ProviderError as error:
+                spent = error.usage
                 failure, delay = error, self._retry_delay(error, attempt)
+                if spent is not None:
+                    state.spent(spent)
             finally:
-                self._settle(request, response)
+                self._settle(request, spent)
             attempt += 1
             if listener is not None:
                 await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=failure))
@@ -198,10 +203,10 @@ class ModelRequests:
         self._resources.state.limit_reached(limit)
         return False
 
-    def _settle(self, request: ChatRequest, response: ChatResponse | None) -> None:
+    def _settle(self, request: ChatRequest, spent: Usage | None) -> None:
         budget = self._resources.budget
         if budget is not None:
-            budget.settle_request(request.max_tokens, None if response is None else response.usage)
+            budget.settle_request(request.max_tokens, spent)
 
     def _retry_delay(self, error: ProviderError, attempt: int) -> float:
         """Return the seconds to wait before the request is made again, or raise `error` where it is not."""

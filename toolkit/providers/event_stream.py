@@ -7,6 +7,7 @@ from toolkit.http_replies import ReplyTooLargeError
 __all__ = ["EventReader"]
 
 _MOST_LINE_BYTES = 32 * 2**20
+_MOST_LINES = 4_000_000
 
 
 class EventReader:
@@ -20,12 +21,13 @@ class EventReader:
         self.is_done: bool = False
         self._rest = bytearray()  # of a line that has not ended
         self._data: list[bytes] = []
+        self._lines = 0
 
     def feed(self, received: bytes) -> list[bytes]:
         """Return the data of the events that are now complete.
 
         Raises:
-            ReplyTooLargeError: A line has no end.
+            ReplyTooLargeError: A line has no end, or there are too many.
         """
         end = received.rfind(b"\n")
         self._rest += received[: end + 1] if end >= 0 else received
@@ -35,6 +37,9 @@ class EventReader:
             return []
         lines = bytes(self._rest[:-1]).split(b"\n")
         self._rest = bytearray(received[end + 1 :])
+        self._lines += len(lines)
+        if self._lines > _MOST_LINES:
+            raise ReplyTooLargeError(f"the stream has more than {_MOST_LINES} lines")
         complete: list[bytes] = []
         for line in lines:
             text = line.removesuffix(b"\r")

@@ -101,7 +101,7 @@ class Failures:
 
     def cause_of(self, error: Exception) -> Exception | None:
         """Return what to raise ``from``: the error, unless it repeats a secret, which a traceback would show."""
-        shown = f"{error!s} {error!r} {error.__cause__!r}"
+        shown = f"{error!s} {error!r} {getattr(error, 'body', None)!s} {error.__cause__!r} {error.__context__!r}"
         return None if self._without_secrets(shown) != shown else error
 
     def late(self, seconds: float | None) -> ProviderTimeoutError:
