@@ -7,8 +7,10 @@ Prints:
     the worker may use: search
     worker: 3 results for 'llama'
     master: The worker found 3 results for 'llama'.
-    too deep: loop depth 1 is not below the limit of 1: raise max_depth, or nest less
+    too deep: loop depth 1 is not below the limit of 1, so this can't be handed on any further
 """
+
+import logging
 
 from toolkit import (
     MaxDepthExceededError,
@@ -52,7 +54,8 @@ def master() -> ScriptedProvider:
 
 print("master:", tool_loop_sync(master(), tools, "Find out about llamas.").text)
 
-# With a limit of 1 only the outer loop may run: the inner one fails, and the master reads why.
+# With a limit of 1 only the outer loop may run: the inner one fails, which is logged, and the master reads why.
+logging.getLogger("toolkit").setLevel(logging.CRITICAL)
 result = tool_loop_sync(master(), tools, "Find out about llamas.", config=ToolLoopConfig(max_depth=1))
 error = next(message for message in result.messages if isinstance(message, ToolResult))
 assert error.is_error
