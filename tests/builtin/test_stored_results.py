@@ -94,8 +94,8 @@ async def test_a_store_lets_go_of_the_oldest() -> None:
 async def test_a_model_reads_the_cache_by_key() -> None:
     runs: list[str] = []
 
-    @tool
-    def search(query: str) -> str:
+    @tool(cache=True)
+    def search(query: str, limit: int = 3) -> str:
         """Search."""
         runs.append(query)
         return f"found {query}"
@@ -107,7 +107,7 @@ async def test_a_model_reads_the_cache_by_key() -> None:
             ToolCall("1", "search", '{"query": "llamas"}'),
             ToolCall("2", "search", '{ "query":"llamas" }'),
             ToolCall("3", "hit_cache", '{"key": "tool:search|input:{\\"query\\":\\"llamas\\"}"}'),
-            ToolCall("4", "hit_cache", '{"key": "tool:search|input:{}"}'),
+            ToolCall("4", "hit_cache", '{"key": "tool:search|input:{\\"query\\":\\"x\\"}"}'),
             ToolCall("5", "hit_cache", '{"key": "search"}'),
             "ok",
         ]
@@ -118,7 +118,32 @@ async def test_a_model_reads_the_cache_by_key() -> None:
         "found llamas",
         "found llamas",
         "found llamas",
-        "Nothing is kept under 'tool:search|input:{}'. Call the tool 'search' itself.",
+        "Nothing is kept under 'tool:search|input:{\"query\":\"x\"}'. Call the tool 'search' itself.",
         "'search' is no cache key. Write it as tool:NAME|input:ARGUMENTS.",
     ]
     assert runs == ["llamas"]
+
+
+async def test_a_run_reads_what_it_cut_itself_and_nothing_of_others() -> None:
+    store = ResultStore()
+
+    @tool
+    def read_diary() -> str:
+        """Read a diary."""
+        return "Dear diary, " + "x" * 500
+
+    tools = ToolRegistry([read_diary, read_result_tool(store)])
+    config = ToolLoopConfig(result_store=store, max_output_chars=100)
+
+    async def texts(*calls: ToolCall) -> list[str]:
+        result = await tool_loop(ScriptedProvider([*calls, "ok"]), tools, "go", config=config)
+        return [message.text for message in results(result.messages)]
+
+    own = await texts(ToolCall("1", "read_diary", "{}"), ToolCall("2", "read_result", '{"id": "result_1"}'))
+    assert "Dear diary" in own[1]
+    (others,) = await texts(ToolCall("1", "read_result", '{"id": "result_1"}'))
+    assert others == "There is no result with the id 'result_1'. Kept are: none."
+    outside = await tools.execute(ToolCall("1", "read_result", '{"id": "result_1"}'))
+    assert (outside.text, outside.is_error) == (others, True)
+    both = await texts(ToolCall("1", "read_diary", "{}"), ToolCall("2", "read_result", '{"id": "result_9"}'))
+    assert both[1] == "There is no result with the id 'result_9'. Kept are: result_2."

@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from toolkit.errors import ConfigurationError
-from toolkit.tools.caching import Cache, MemoryCache, SqliteCache, cache_key
+from toolkit.tools.caching import Cache, MemoryCache, SqliteCache
 
 pytestmark = pytest.mark.anyio
 
@@ -50,10 +50,6 @@ async def make(
 
 
 Make = Callable[[int | None, float | timedelta | None], Cache]
-
-
-def test_a_key_names_the_tool_and_its_arguments() -> None:
-    assert cache_key("search", '{"a":1}') == 'tool:search|input:{"a":1}'
 
 
 async def test_what_is_set_is_given(make: Make) -> None:

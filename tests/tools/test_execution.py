@@ -427,7 +427,7 @@ async def test_a_usage_limit_holds_under_fifty_calls_at_once() -> None:
 async def test_a_cache_gives_equal_calls_once_and_keeps_no_error_and_no_nothing() -> None:
     runs: list[str] = []
 
-    @tool
+    @tool(cache=True)
     async def get(key: str) -> Any:
         runs.append(key)
         if key == "bad":

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
-from toolkit import Finding, ToolRegistry, tool, tool_from_function
+from toolkit import Finding, ToolContext, ToolRegistry, tool, tool_from_function, tool_with_ctx
 
 
 @tool
@@ -73,3 +73,19 @@ def test_what_is_too_large_or_too_alike_is_listed() -> None:
         "read_file",
         "its name is easily taken for 'read_files': make them more different",
     )
+
+
+def test_a_cached_tool_whose_context_has_no_key_is_told() -> None:
+    @tool_with_ctx(cache=True)
+    async def my_balance(context: ToolContext[object]) -> str:
+        """Say how much money there is."""
+        return ""
+
+    @tool_with_ctx(cache=True, cache_key=str)
+    async def balance(context: ToolContext[object]) -> str:
+        """Say how much money there is."""
+        return ""
+
+    (finding,) = ToolRegistry([my_balance, balance]).only(["my_balance"]).lint()
+    assert str(finding) == "my_balance: it takes a context, so nothing is cached without cache_key=lambda ctx: ..."
+    assert ToolRegistry([balance]).lint() == []

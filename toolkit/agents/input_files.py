@@ -43,7 +43,7 @@ def read_input_file(files: Mapping[str, bytes | str | Path | FileBlock]) -> Func
             raise ToolError(f"There is no file '{file_name}'. These are there: {', '.join(files)}.")
         return _shown(file_name, _content_of(file_name, files[file_name]))
 
-    return tool_from_function(read_input_file, tags={"read"})
+    return tool_from_function(read_input_file, tags={"read"}, cache=False)
 
 
 def _content_of(name: str, file: bytes | str | Path | FileBlock) -> bytes | str | FileBlock:

@@ -159,7 +159,7 @@ def bash_tool(
         details = {"exit_code": exit_code, "success": exit_code == 0}
         return ToolOutput(f"{text}\nExit code: {exit_code}" if exit_code else text, details=details)
 
-    make = tool_with_ctx(keep_output="tail", tags={"execute"}, should_cache=False)
+    make = tool_with_ctx(keep_output="tail", tags={"execute"}, cache=False)
     return make(bash)
 
 

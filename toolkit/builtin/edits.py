@@ -134,7 +134,7 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
             f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {escape_in_name(found.path)}", details=details
         )
 
-    return tool_from_function(edit_file, tags={"write"}, requires_approval=asks_before_writing(folder))
+    return tool_from_function(edit_file, tags={"write"}, cache=False, requires_approval=asks_before_writing(folder))
 
 
 def _wanted(old_text: str | None, new_text: str | None, edits: Sequence[Edit] | None) -> list[Edit]:

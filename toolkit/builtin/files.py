@@ -65,7 +65,7 @@ def read_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
         return ToolOutput(_page(file, offset or 1, limit or _PAGE_LINES), details={"path": found.path})
 
     # A page is a part already, and must not be cut again.
-    return tool_from_function(read_file, tags={"read"}, max_output_chars=_PAGE_CHARS * 2)
+    return tool_from_function(read_file, tags={"read"}, cache=False, max_output_chars=_PAGE_CHARS * 2)
 
 
 def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
@@ -102,7 +102,7 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
             details={"path": found.path, "bytes": len(data), "is_new": found.status is None},
         )
 
-    return tool_from_function(write_file, tags={"write"}, requires_approval=asks_before_writing(folder))
+    return tool_from_function(write_file, tags={"write"}, cache=False, requires_approval=asks_before_writing(folder))
 
 
 def _check_size(path: str, size: int, head: bytes, *, is_image: bool, is_page: bool) -> None:

@@ -63,4 +63,4 @@ def list_files_tool(
             notes.append(f"No files found in {path}, {max_depth} folders deep.")
         return ToolOutput("\n".join([*map(escape_in_name, names[:limit]), *notes]), details={"files": names[:limit]})
 
-    return tool_from_function(list_files, tags={"read"})
+    return tool_from_function(list_files, tags={"read"}, cache=False)

@@ -72,7 +72,7 @@ def search_tool(
         hits = _hits(folder, path, wanted, is_meant, deadline, with_ripgrep=with_ripgrep)
         return _shown(hits, pattern, context, limit, deadline)
 
-    return tool_from_function(search, tags={"read"})
+    return tool_from_function(search, tags={"read"}, cache=False)
 
 
 def _hits(

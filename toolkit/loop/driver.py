@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from toolkit.chat import (
     ChatRequest,
@@ -118,7 +118,7 @@ class Driver(Generic[Ctx, Out]):
             frame=LoopFrame(1, config.max_depth),
             budget=self._budget,
             answer=ExpectedAnswer(config.output_type) if config.has_output_type else None,
-            policy=config.policy if seat is None else _seated_policy(config.policy, seat, self.loop_id),
+            policy=_own_policy(config, seat, self.loop_id),
             fixed_tools=prompt.tools if isinstance(prompt, ChatRequest) else None,
         )
         binder = CallBinder(self.loop_id, config.signing_key, None if saved is None else saved.salt)
@@ -345,8 +345,11 @@ async def _ask_compaction(compaction: Compaction, transcript: Sequence[Message])
     return messages
 
 
-def _seated_policy(policy: ExecutionPolicy, seat: SubAgentSeat, loop_id: str) -> ExecutionPolicy:
-    return replace(policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
+def _own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id: str) -> ExecutionPolicy:
+    """Return the policy of one run, which is that of all where nothing of it is the run's own."""
+    if seat is not None:
+        return replace(config.policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
+    return config.policy if config.result_store is None else replace(config.policy, loop_id=loop_id)
 
 
 def transcript_of(prompt: Prompt) -> list[Message]:

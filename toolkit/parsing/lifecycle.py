@@ -155,6 +155,7 @@ class ToolUsage(Generic[Ctx]):
         self._calls = 0
         self._policy = ExecutionPolicy(
             name_repair="similar",
+            caches_by_default=True,
             cache=cache,
             approve=approve,
             observer=_Emitter(self._emit),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
     from typing import Self
 
-__all__ = ["Cache", "MemoryCache", "SqliteCache", "cache_key"]
+__all__ = ["Cache", "MemoryCache", "SqliteCache"]
 
 _logger = logging.getLogger("toolkit.tools")
 
@@ -41,11 +41,6 @@ class Cache(Protocol):
     async def set(self, key: str, value: str) -> None:
         """Keep `value` in place of what was kept under `key`. Must not raise."""
         ...
-
-
-def cache_key(tool_name: str, arguments: str) -> str:
-    """Return the key of a call: its tool and the canonical JSON of its validated arguments."""
-    return f"tool:{tool_name}|input:{arguments}"
 
 
 class MemoryCache:

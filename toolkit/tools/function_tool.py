@@ -165,6 +165,11 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         return tool
 
     @property
+    def takes_context(self) -> bool:
+        """Whether the function takes the application's context, or the envelope round it."""
+        return self._takes_context
+
+    @property
     def receiver(self) -> object:
         """The object that a method is bound to; None for what is no method, or is not bound."""
         return None if self._receiver is _NOT_BOUND else self._receiver

@@ -57,6 +57,7 @@ class Registration(Generic[Ctx_contra]):
         "_schemas",
         "_source",
         "arguments",
+        "cache_identity",
         "counter",
         "definition",
         "execute",
@@ -92,6 +93,7 @@ class Registration(Generic[Ctx_contra]):
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
         # The names that it has had in what this is a scope of, each with the rules that held there.
         self.former_names: tuple[tuple[str, object], ...] = ()
+        self.cache_identity: str | None = None
         self._schemas: str | None = None
         self._set(self.options)
 

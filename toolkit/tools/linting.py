@@ -70,6 +70,9 @@ def _of_one(registration: Registration[Any]) -> Iterable[Finding]:
             None,
             f"its schema has {size} characters, which each request pays for: ask for less, or split the tool",
         )
+    options, takes_context = registration.options, getattr(registration.tool, "takes_context", True)
+    if (options.cache or options.should_cache) and takes_context and options.cache_key is None:
+        yield Finding(name, None, "it takes a context, so nothing is cached without cache_key=lambda ctx: ...")
     tool: object = registration.tool
     if isinstance(tool, FunctionTool):
         for warning in cast("FunctionTool[Any, ..., Any]", tool).schema.warnings:

@@ -121,7 +121,9 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     max_usage_count: int | None
     max_output_chars: int | None
     keep_output: Literal["head", "tail", "both"] | None
-    should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool
+    cache: bool | None
+    should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool | None
+    cache_key: Callable[[Any], object] | None
     tags: frozenset[str] | set[str] | list[str] | tuple[str, ...]
     metadata: Mapping[str, Any]
 
@@ -164,7 +166,12 @@ class ToolOptions:
         max_output_chars: The longest text that the model reads; None takes the loop's setting.
         keep_output: Which part of a longer text the model reads; None takes the loop's setting.
         env_vars: What it reads from the environment; checked at registration.
-        should_cache: Whether an output may be kept and given again for equal arguments, where the loop has a cache.
+        cache: Whether outputs are kept and given again for equal arguments, where the loop has a cache; None leaves it
+            to `should_cache`, and without that keeps none.
+        should_cache: Whether this output of these arguments may be kept; giving it asks for the cache, too, and False
+            keeps none.
+        cache_key: For a tool that takes a context: gives what its outputs depend on of that, such as a user's id. It
+            is given the application's object. Without it, or where it gives None, nothing is kept.
         run_in_thread: Whether a function that is not async runs in a worker thread; False runs it on the event loop,
             which waits for it.
         tags: For `ToolRegistry.tagged`.
@@ -187,7 +194,9 @@ class ToolOptions:
     max_output_chars: int | None = None
     keep_output: Literal["head", "tail", "both"] | None = None
     env_vars: tuple[EnvVar, ...] = ()
-    should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool = True
+    cache: bool | None = None
+    should_cache: Callable[[Mapping[str, Any], ToolOutput], bool] | bool | None = None
+    cache_key: Callable[[Any], object] | None = None
     run_in_thread: bool = True
     tags: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
@@ -222,7 +231,9 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "max_output_chars": (int, None),
     "keep_output": ("head", "tail", "both", None),
     "env_vars": (Iterable,),
-    "should_cache": (bool, FUNCTION),
+    "cache": (bool, None),
+    "should_cache": (bool, FUNCTION, None),
+    "cache_key": (FUNCTION, None),
     "run_in_thread": (bool,),
     "tags": (Iterable,),
     "metadata": (Mapping,),

@@ -56,6 +56,7 @@ class ExecutionPolicy:
         keep_output: Which part of a longer text that is.
         results: Where the whole of a longer text is kept, for `read_result`.
         cache: Where outputs are kept; None keeps none.
+        caches_by_default: Whether tools are cached that don't say so.
         before: Asked before each call.
         after: Told after each call.
         approve: Asked about each call, after `before`.
@@ -79,6 +80,7 @@ class ExecutionPolicy:
     keep_output: Literal["head", "tail", "both"] = "both"
     results: ResultStore | None = None
     cache: Cache | None = None
+    caches_by_default: bool = False
     before: BeforeToolExecution | None = None
     after: AfterToolExecution | None = None
     approve: ApprovalHook | None = None

@@ -25,7 +25,7 @@ class ResultStore:
     def __init__(self, max_chars: int = 50_000_000) -> None:
         check_setting("the max_chars of a result store", max_chars, int, least=1)
         self.max_chars: int = max_chars
-        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._texts: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._chars = 0
         self._count = 0
         self._lock = Lock()
@@ -33,27 +33,36 @@ class ResultStore:
     def __len__(self) -> int:
         return len(self._texts)
 
-    def put(self, text: str) -> str | None:
-        """Keep a text and return its id, ``result_1`` for the first; None where it is too long to be kept."""
+    def put(self, text: str, *, owner: str = "") -> str | None:
+        """Keep a text and return its id, ``result_1`` for the first; None where it is too long to be kept.
+
+        Only who names the same `owner`, such as the id of a run, is given it.
+        """
         if len(text) > self.max_chars:
             return None
         with self._lock:
             self._count += 1
             name = f"result_{self._count}"
-            self._texts[name] = text
+            self._texts[name] = owner, text
             self._chars += len(text)
             while self._chars > self.max_chars:
-                _, oldest = self._texts.popitem(last=False)
+                _, (_, oldest) = self._texts.popitem(last=False)
                 self._chars -= len(oldest)
             return name
 
-    def get(self, name: str) -> str | None:
-        """Return the text under an id, or None."""
+    def get(self, name: str, *, owner: str = "") -> str | None:
+        """Return the text under an id, or None where there is none of this owner."""
         with self._lock:
-            return self._texts.get(name)
+            kept_for, text = self._texts.get(name, ("", None))
+            return text if kept_for == owner else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The ids that are there, the oldest first."""
+        """The ids of all owners' texts, the oldest first."""
         with self._lock:
             return tuple(self._texts)
+
+    def names_of(self, owner: str = "") -> tuple[str, ...]:
+        """Return the ids of an owner's texts, the oldest first."""
+        with self._lock:
+            return tuple([name for name, (kept_for, _) in self._texts.items() if kept_for == owner])

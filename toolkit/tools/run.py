@@ -26,7 +26,8 @@ from toolkit.tools.backend import (
     cancellation_mark,
     is_own_cancellation,
 )
-from toolkit.tools.caching import Cache, cache_key
+from toolkit.tools.cache_keys import find_cache_key, is_cached
+from toolkit.tools.caching import Cache
 from toolkit.tools.context import ToolContext
 from toolkit.tools.events import Observer, ToolExecutionEnd, ToolExecutionStart
 from toolkit.tools.gates import enter_gate, lock_key
@@ -261,7 +262,7 @@ def _limited(result: ToolResult, registration: Registration[Any], policy: Execut
 
 
 def _cut(text: str, most: int, keep: Literal["head", "tail", "both"], policy: ExecutionPolicy) -> str:
-    reference = None if policy.results is None else policy.results.put(text)
+    reference = None if policy.results is None else policy.results.put(text, owner=policy.loop_id)
     return limit_text(text, most, keep, reference=reference)
 
 
@@ -273,9 +274,9 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
     registration, arguments = ready.registration, ready.arguments
     options = registration.options
     key = None
-    if policy.cache is not None and options.should_cache is not False:
-        key = cache_key(registration.name, registration.arguments.dump_json(arguments))
-        kept = await _kept(policy.cache, key)
+    if policy.cache is not None and is_cached(options, by_default=policy.caches_by_default):
+        key = find_cache_key(registration, arguments, context.state)
+        kept = None if key is None else await _read_cache(policy.cache, key)
         if kept is not None:
             return kept, True
     if not registration.counter.claim():
@@ -287,7 +288,7 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
         output = await _run_in_gates(registration, arguments, context, timeout)
     if key is not None and policy.cache is not None:
         try:
-            if _is_cacheable(output, arguments, options.should_cache):
+            if _may_keep(ready, output):
                 # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
                 with anyio.move_on_after(policy.hook_timeout, shield=True):
                     await policy.cache.set(key, dump_output(output))
@@ -323,7 +324,7 @@ async def _run_in_gates(
         work.when_over(leave)
 
 
-async def _kept(cache: Cache, key: str) -> ToolOutput | None:
+async def _read_cache(cache: Cache, key: str) -> ToolOutput | None:
     try:
         kept = await cache.get(key)
         return None if kept is None else load_output(kept)
@@ -332,7 +333,8 @@ async def _kept(cache: Cache, key: str) -> ToolOutput | None:
         return None
 
 
-def _is_cacheable(output: ToolOutput, arguments: dict[str, Any], should_cache: Any) -> bool:
+def _may_keep(ready: Ready[Any], output: ToolOutput) -> bool:
     if output.is_error or not output.content or output.is_nothing:
         return False
-    return bool(should_cache(arguments, output)) if callable(should_cache) else True
+    should_cache = ready.registration.options.should_cache
+    return bool(should_cache(copy_arguments(ready), replace(output))) if callable(should_cache) else True

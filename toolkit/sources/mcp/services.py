@@ -96,6 +96,7 @@ def _register(
             definition.description or "MCP tool (no description)",
             definition.parameters or {"type": "object", "properties": {}},
             partial(service.call_tool, definition.name),
+            cache=False,
         )
         for name, definition in zip(names, definitions, strict=True)
     ]

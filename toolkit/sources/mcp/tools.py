@@ -118,7 +118,7 @@ def options_of(tool: wire.Tool, server: McpServer, timeout: float | None) -> Too
         label=_title(tool),
         timeout=timeout,
         idempotent=is_read or hints.idempotent_hint is True,
-        should_cache=is_read,
+        cache=False,
         tags=frozenset(tag for tag, is_meant in tags.items() if is_meant),
         metadata={"mcp_server": server.name, "mcp_name": tool.name},
     )

@@ -206,7 +206,7 @@ def _tool(name: str, endpoint: Endpoint, caller: Caller) -> OpenApiTool:
         label=operation.summary,
         tags=_tags(operation),
         idempotent=operation.method in _SAFE_TO_REPEAT,
-        should_cache=operation.is_read,
+        cache=False,
         metadata={"method": operation.method, "path": operation.path, "operation_id": operation.id},
     )
 

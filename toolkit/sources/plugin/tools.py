@@ -122,7 +122,8 @@ class PluginTools:
                 leave()
 
         try:
-            return tool_from_schema_with_ctx(name, definition.description, definition.parameters, call, **self._options)
+            options: ToolOptionKeywords = {"cache": False, **self._options}
+            return tool_from_schema_with_ctx(name, definition.description, definition.parameters, call, **options)
         except SchemaError as error:
             raise PluginError(
                 f"plugin {session.name}: what it says of its tool '{original}' is wrong: {error.reason}"
