@@ -115,12 +115,14 @@ class ToolExecutionEnd(CallEvent):
         duration: Seconds since the Start, retries and their pauses included.
         is_cached: Whether the result came from the cache.
         error: What the tool raised, with its traceback, where that was no `ToolError`.
+        unsaid: Where something in the result stands as its text because JSON can't carry it: a path and a type each.
     """
 
     result: ToolResult
     duration: float
     is_cached: bool = False
     error: BaseException | None = None
+    unsaid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

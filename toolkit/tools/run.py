@@ -122,11 +122,11 @@ async def run(
             if cut is not None:
                 cut(call.id, CutCall(context.waits_for, may_run_on=may_run_on(registration, context)))
     context.close()
-    whole, limited = _results(ready, output, policy)
+    unsaid, whole, limited = _results(ready, output, policy)
     if keep is not None:
         keep(call.id, limited)
     if observer is not None or policy.after is not None or policy.caller is not None:
-        await _tell_end(ready, whole, policy, began=began, is_cached=is_cached, crash=crash)
+        await _tell_end(ready, whole, policy, began=began, is_cached=is_cached, crash=crash, unsaid=unsaid)
     if crash is not None and policy.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
@@ -150,11 +150,13 @@ async def _read_cancellation(
     raise error
 
 
-def _results(ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy) -> tuple[ToolResult, ToolResult]:
-    """Return the result of a call: the whole of it, and as far as the model may read it."""
+def _results(
+    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy
+) -> tuple[tuple[str, ...], ToolResult, ToolResult]:
+    """Return what of a result JSON could not carry, the whole of it, and as far as the model may read it."""
     call, registration = ready.call, ready.registration
-    if type(output) is not ToolOutput or output.is_error:
-        output = _with_reason(to_output(output))
+    if type(output) is not ToolOutput or output.is_error or output.unsaid:
+        output = _checked_output(call, output)
     result = ToolResult(
         call.id,
         output.content,
@@ -165,7 +167,18 @@ def _results(ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy) -> 
         details=output.details,
         time=time.time(),
     )
-    return result, _limited(result, registration, policy)
+    return output.unsaid, result, _limited(result, registration, policy)
+
+
+def _checked_output(call: ToolCall, output: Any) -> ToolOutput:
+    """Return what a tool gave as an output that says something, and log what of it JSON could not carry."""
+    if type(output) is not ToolOutput or output.is_error:
+        output = _with_reason(to_output(output))
+    if output.unsaid:
+        _logger.warning(
+            "tool %s gave what JSON can't carry; its text stands for %s", call.name, ", ".join(output.unsaid)
+        )
+    return output
 
 
 def _with_reason(output: ToolOutput) -> ToolOutput:
@@ -214,6 +227,7 @@ async def _tell_end(
     began: float,
     is_cached: bool,
     crash: BaseException | None,
+    unsaid: tuple[str, ...],
 ) -> None:
     call, options = ready.call, ready.registration.options
     if policy.observer is not None:
@@ -227,6 +241,7 @@ async def _tell_end(
                 duration=time.perf_counter() - began,
                 is_cached=is_cached,
                 error=crash,
+                unsaid=unsaid,
             )
         )
     guard: ExecutionPolicy | None = policy

@@ -1,0 +1,388 @@
+"""Any Python value as what JSON can carry: nothing is lost for one part that it can't.
+
+Values of numpy, pandas, attrs and msgspec are known by their classes; none of these libraries is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import sys
+import types
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence, Set as AbstractSet
+from functools import cache
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic_core import to_json, to_jsonable_python
+
+from toolkit.dataclass import dataclass
+from toolkit.secrets import MASK, is_secret_name
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["PlainValue", "encodable", "read_plain", "serializer_of"]
+
+_MOST_ITEMS = 100_000
+_MOST_CELLS = 20_000
+_DEEPEST = 100
+_LONGEST_TEXT = 500
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+_NOT_DATA = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, BaseException)
+
+_NO_NUMBERS = "NaN and infinite numbers are shown as null."
+_BASE64 = "Bytes are shown as Base64."
+_MASKED = f"What looks like a secret by its name is shown as {MASK}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainValue:
+    """A value made of JSON's own types.
+
+    Args:
+        value: It.
+        notes: What a reader of it should know, in sentences.
+        unsaid: Where something stands as its text because JSON can't carry it: a path and a type each.
+    """
+
+    value: Any
+    notes: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
+
+
+def read_plain(value: object) -> PlainValue:
+    """Return a value as JSON's own types; never raises, and changes with no live object later."""
+    reader = _Reader()
+    plain = reader.read(value, "")
+    return PlainValue(value=plain, notes=tuple(reader.notes), unsaid=tuple(reader.unsaid))
+
+
+def encodable(text: str) -> str:
+    """Return `text` with each lone surrogate, which no wire can carry, as a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+@cache
+def serializer_of(kind: type) -> TypeAdapter[Any]:
+    """Return what writes values of a class by Pydantic's rules; made once."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - half of the import time, and rarely needed
+
+    return TypeAdapter(kind)
+
+
+class _Reader:
+    """Reads one value, part by part."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, None] = {}
+        self.unsaid: list[str] = []
+        self._open: set[int] = set()
+
+    def read(self, value: Any, path: str) -> Any:
+        kind = cast("Any", type(value))
+        if value is None or kind is bool or kind is int:
+            return value
+        if kind is str:
+            return encodable(value)
+        if kind is float:
+            return self._read_float(value)
+        if id(value) in self._open or len(self._open) > _DEEPEST:
+            return self._text_of(value, path)
+        self._open.add(id(value))
+        try:
+            return self._read_whole(value, path)
+        except Exception:  # noqa: BLE001 - whatever the author's object raises when it is read, the others are kept
+            return self._text_of(value, path)
+        finally:
+            self._open.discard(id(value))
+
+    def _read_whole(self, value: Any, path: str) -> Any:
+        read = _reader_for(cast("Any", type(value)))
+        if read is not None:
+            return read(self, value, path)
+        if isinstance(value, str):
+            return encodable(str.__str__(value)) if type(value).__str__ is str.__str__ else self._read_leaf(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return self._read_leaf(value)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            self.notes[_BASE64] = None
+            return b64encode(bytes(cast("bytes", value))).decode()
+        if isinstance(value, Mapping):
+            return self.read_members(cast("Mapping[Any, Any]", value), path)
+        if isinstance(value, (set, frozenset, AbstractSet)) and not isinstance(value, MappingView):
+            return sorted(self.read_items(cast("Iterable[Any]", value), path), key=_sort_key)
+        if isinstance(value, (Sequence, MappingView, Iterator)):
+            return self.read_items(cast("Iterable[Any]", value), path)
+        return self._read_object(value, path)
+
+    def _read_object(self, value: Any, path: str) -> Any:
+        kind = cast("Any", type(value))
+        if hasattr(kind, "__pydantic_serializer__") or dataclasses.is_dataclass(kind):
+            try:
+                dumped = serializer_of(kind).dump_python(value, by_alias=True)
+            except Exception:  # noqa: BLE001 - one field that can't be said, or that raises, must not lose the others
+                dumped = _fields_one_by_one(value)
+            return self.read(dumped, path) if type(dumped) is not kind else self._read_leaf(value)
+        attributes = None if isinstance(value, _NOT_DATA) else _public_attributes(value)
+        try:
+            return self.read(to_jsonable_python(value), path)
+        except Exception:
+            if attributes is None:
+                raise
+            if MASK in attributes.values():
+                self.notes[_MASKED] = None
+            return self.read_members(attributes, path)
+
+    def _read_leaf(self, value: Any) -> Any:
+        plain = to_jsonable_python(value)
+        return self._read_float(plain) if type(plain) is float else plain
+
+    def _read_float(self, value: float) -> float | None:
+        if math.isfinite(value):
+            return value
+        self.notes[_NO_NUMBERS] = None
+        return None
+
+    def read_items(self, items: Iterable[Any], path: str) -> list[Any]:
+        """Return the values of anything that gives them one by one, as many as are bearable."""
+        found = [self.read(item, f"{path}[{index}]") for index, item in enumerate(islice(iter(items), _MOST_ITEMS))]
+        size: Any = len(cast("Any", items)) if hasattr(items, "__len__") else None
+        if len(found) == _MOST_ITEMS and size != len(found):
+            self.note_cut(len(found), size, "values")
+        return found
+
+    def read_members(self, members: Mapping[Any, Any], path: str) -> dict[str, Any]:
+        """Return an object; two keys with one text are told apart."""
+        found: dict[str, Any] = {}
+        for key, item in members.items():
+            name = _key_of(key)
+            if name in found:
+                name = next(new for number in count(2) if (new := f"{name} ({number})") not in found)
+            found[name] = self.read(item, f"{path}.{name}" if path else name)
+        return found
+
+    def note_cut(self, shown: int, size: int | None, what: str) -> None:
+        """Note that not all of something is here."""
+        of = f" of {size:,}" if size is not None else ""
+        self.notes[f"The first {shown:,}{of} {what} are shown."] = None
+
+    def _text_of(self, value: Any, path: str) -> str:
+        self.unsaid.append(f"{path or 'the value'}: {type(value).__qualname__}")
+        return _shown(value)
+
+
+def _shown(value: Any) -> str:
+    """Return the text of a value, without an address and not too long."""
+    if isinstance(value, types.ModuleType):
+        return f"<module {value.__name__}>"
+    try:
+        text = _ADDRESS.sub("", encodable(str(value)))
+        text = f"{type(value).__name__}: {text}" if isinstance(value, BaseException) else text
+    except Exception:  # noqa: BLE001 - its own __str__ raised
+        text = f"<{type(value).__qualname__} object>"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+
+
+def _key_of(key: Any) -> str:
+    if type(key) is str:
+        return encodable(key)
+    try:
+        return next(iter(to_jsonable_python({key: None})))
+    except Exception:  # noqa: BLE001 - Pydantic knows no rule for it
+        plain = key.item() if hasattr(key, "item") else key
+        return _shown(plain)
+
+
+def _sort_key(item: object) -> tuple[bool, Any, bytes]:
+    # Numbers by size, before everything else by its JSON text.
+    if isinstance(item, (int, float)):
+        return (False, item, b"")
+    return (True, 0, to_json(item))
+
+
+def _fields_one_by_one(value: Any) -> dict[str, Any]:
+    """Return the fields of a model or dataclass; one that can't be read is an error in its place."""
+    kind = cast("Any", type(value))
+    if dataclasses.is_dataclass(kind):
+        names = {field.name: field.name for field in dataclasses.fields(kind)}
+    else:
+        fields = {name: field.serialization_alias or field.alias or name for name, field in kind.model_fields.items()}
+        names = {**fields, **{name: name for name in kind.model_computed_fields}}
+    return {said: _Attribute(value, name).read() for name, said in names.items()}
+
+
+class _Attribute:
+    """An attribute, or the error that reading it gave."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner = owner
+        self.name = name
+
+    def read(self) -> Any:
+        try:
+            return getattr(self.owner, self.name)
+        except Exception as error:  # noqa: BLE001 - a property of the author's
+            return error
+
+
+def _public_attributes(value: Any) -> dict[str, Any] | None:
+    """Return what a plain object holds under names that are meant to be read; None where it holds nothing."""
+    names: list[str] = [*getattr(value, "__dict__", {})]
+    for cls in type(value).__mro__:
+        slots: Any = vars(cls).get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    public = [name for name in dict.fromkeys(names) if not name.startswith("_") and hasattr(value, name)]
+    if not public:
+        return {} if isinstance(value, types.SimpleNamespace) else None
+    is_data = isinstance(value, types.SimpleNamespace)
+    return {name: MASK if not is_data and is_secret_name(name) else getattr(value, name) for name in public}
+
+
+_Read = Callable[[_Reader, Any, str], Any]
+
+
+def _reader_for(kind: type) -> _Read | None:
+    """Return what reads values of a library's class, where that library is loaded."""
+    for cls in kind.__mro__:
+        package = cls.__module__.partition(".")[0]
+        found = _READERS.get((package, cls.__name__)) if package in sys.modules else None
+        if found is not None:
+            return found
+    if "attr" in sys.modules and isinstance(getattr(kind, "__attrs_attrs__", None), tuple):
+        return _read_attrs
+    return None
+
+
+def _read_attrs(reader: _Reader, value: Any, path: str) -> Any:
+    fields: Any = value.__attrs_attrs__
+    members = {field.alias or field.name: _Attribute(value, field.name).read() for field in fields}
+    return reader.read_members(members, path)
+
+
+def _read_struct(reader: _Reader, value: Any, path: str) -> Any:
+    config = value.__struct_config__
+    tag = {config.tag_field: config.tag} if config.tag is not None else {}
+    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    return reader.read_members({**tag, **{said: getattr(value, name) for said, name in names}}, path)
+
+
+def _read_array(reader: _Reader, value: Any, path: str) -> Any:
+    if value.ndim == 0:
+        return reader.read(value[()], path)
+    if value.size > _MOST_ITEMS:
+        rows = max(1, _MOST_ITEMS * len(value) // value.size)
+        reader.note_cut(rows, len(value), "rows" if value.ndim > 1 else "values")
+        value = value[:rows]
+    if value.dtype.names is None and value.dtype.kind in "biufUS":
+        return reader.read(value.tolist(), path)
+    return reader.read_items(list(value), path)
+
+
+def _read_scalar(reader: _Reader, value: Any, path: str) -> Any:
+    if value.dtype.names is not None:
+        return reader.read_members({name: value[name] for name in value.dtype.names}, path)
+    if value.dtype.kind in "mM":
+        return None if str(value) == "NaT" else str(value)
+    plain = value.item()
+    return reader.read(plain if type(plain) is not type(value) else str(value), path)
+
+
+def _read_frame(reader: _Reader, value: Any, path: str) -> Any:
+    rows, columns = value.shape
+    most = max(1, _MOST_CELLS // max(1, columns))
+    if rows > most:
+        reader.note_cut(most, rows, "rows")
+        value = value.iloc[:most]
+    if not _is_counted(value.index):
+        value = value.reset_index(names=_names_of_index(value))
+    names = list(value.columns)
+    return [
+        reader.read_members(_Pairs(zip(names, row, strict=True)), f"{path}[{index}]")
+        for index, row in enumerate(value.itertuples(index=False, name=None))
+    ]
+
+
+def _names_of_index(frame: Any) -> list[Any]:
+    """Return the names of an index's levels, or new ones for those that have none or that of a column."""
+    taken = {str(name) for name in frame.columns}
+    names = list(frame.index.names)
+    made = ["index"] if len(names) == 1 else [f"level_{level}" for level in range(len(names))]
+    wanted = [new if name is None else name for name, new in zip(names, made, strict=True)]
+    return [f"{name} (index)" if str(name) in taken else name for name in wanted]
+
+
+class _Pairs(Mapping[Any, Any]):
+    """Pairs of which two may have one key, as columns do."""
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        self.pairs = list(pairs)
+
+    def __getitem__(self, key: Any) -> Any:
+        return next(item for name, item in self.pairs if name == key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([key for key, _ in self.pairs])
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def items(self) -> Any:
+        return self.pairs
+
+
+def _is_counted(index: Any) -> bool:
+    """Whether an index is only the number of each row."""
+    return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1 and index.name is None
+
+
+def _read_series(reader: _Reader, value: Any, path: str) -> Any:
+    if len(value) > _MOST_CELLS:
+        reader.note_cut(_MOST_CELLS, len(value), "values")
+        value = value.iloc[:_MOST_CELLS]
+    if _is_counted(value.index):
+        return reader.read_items(list(value), path)
+    return reader.read_members(_Pairs(zip(value.index, value, strict=True)), path)
+
+
+def _read_index(reader: _Reader, value: Any, path: str) -> Any:
+    if len(value) > _MOST_CELLS:
+        reader.note_cut(_MOST_CELLS, len(value), "values")
+    return reader.read_items(list(value[:_MOST_CELLS]), path)
+
+
+def _read_nothing(reader: _Reader, value: Any, path: str) -> None:  # noqa: ARG001 - as the others
+    return None
+
+
+def _read_moment(reader: _Reader, value: Any, path: str) -> Any:  # noqa: ARG001 - as the others
+    return value.isoformat()
+
+
+def _read_text(reader: _Reader, value: Any, path: str) -> str:  # noqa: ARG001 - as the others
+    return str(value)
+
+
+def _read_complex(reader: _Reader, value: Any, path: str) -> str:  # noqa: ARG001 - as the others
+    return str(value).strip("()")
+
+
+_READERS: dict[tuple[str, str], _Read] = {
+    ("builtins", "complex"): _read_complex,
+    ("msgspec", "Struct"): _read_struct,
+    ("numpy", "ndarray"): _read_array,
+    ("numpy", "generic"): _read_scalar,
+    ("numpy", "dtype"): _read_text,
+    ("pandas", "DataFrame"): _read_frame,
+    ("pandas", "Series"): _read_series,
+    ("pandas", "Index"): _read_index,
+    ("pandas", "ExtensionArray"): _read_index,
+    ("pandas", "NAType"): _read_nothing,
+    ("pandas", "NaTType"): _read_nothing,
+    ("pandas", "Timestamp"): _read_moment,
+    ("pandas", "Timedelta"): _read_moment,
+    ("pandas", "Period"): _read_text,
+    ("pandas", "Interval"): _read_text,
+}
