@@ -74,10 +74,13 @@ def coworker_tools(
         (delegate_work, f"Hand a task to one of these coworkers: {names}. {_KNOWS_NOTHING}"),
         (ask_question, f"Ask one of these coworkers a question: {names}. {_KNOWS_NOTHING}"),
     )
-    return [
+    tools = [
         cast("FunctionTool[Ctx, ..., Any]", tool_with_ctx(description=description, **options)(function))
         for function, description in descriptions
     ]
+    for made in tools:
+        made.inner_registries = tuple(coworker.registry for coworker in team)
+    return tools
 
 
 async def _ask(

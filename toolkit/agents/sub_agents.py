@@ -256,7 +256,9 @@ def sub_agent_tool(
 
     options["tags"] = frozenset({SUB_AGENT_TAG, *options.get("tags", ())})
     made = tool_with_ctx(name=name, description=description or f"Delegate a task to the '{name}' sub-agent.", **options)
-    return cast("FunctionTool[Ctx, [ToolContext[Ctx], str], Any]", made(run))
+    agent_tool = cast("FunctionTool[Ctx, [ToolContext[Ctx], str], Any]", made(run))
+    agent_tool.inner_registries = (registry,)
+    return agent_tool
 
 
 def _show_event(name: str, event: LoopEvent) -> str:

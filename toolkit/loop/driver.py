@@ -97,6 +97,9 @@ class Driver(Generic[Ctx, Out]):
         *,
         saved: SavedLoop | None = None,
     ) -> None:
+        need = registry.find_context_need() if ctx is None else None
+        if need is not None:
+            raise ConfigurationError(f"{need}: pass it as ctx")
         compacts = config.compaction is not None
         if saved is None:
             self.state: LoopState = LoopState(transcript_of(prompt), config, compacts=compacts)

@@ -100,6 +100,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         self._receiver = receiver
         self._is_method = receiver is not _NOT_BOUND
         self._schema = schema
+        self.inner_registries: tuple[Any, ...] = ()
         self._finished: _Finished | None = None
         self._definition: ToolDefinition | None = None
         wrapped: Any = function if receiver is _NOT_BOUND else MethodType(function, receiver)
@@ -319,6 +320,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         takes_envelope = _wants_envelope(schema) if self._takes_context else None
         call = _compose_call(bound, schema, takes_envelope=takes_envelope)
         execute = _compose_execute(call, schema, self.options, function, is_raw=self._schema is not None)
+        vars(execute)["needs_context"] = _name_needed_context(schema) if self._takes_context else None
         vars(execute)["may_report"] = bool(takes_envelope) or schema.kind in ("generator", "async_generator")
         self._finished = _Finished(schema, call, execute)
         self._localns = None
@@ -373,7 +375,7 @@ def _wants_envelope(schema: FunctionSchema) -> bool:
 def _compose_call(function: Callable[..., Any], schema: FunctionSchema, *, takes_envelope: bool | None) -> _Call:
     """Return what calls the function, with its context in front: None takes none."""
     bind = schema.bind
-    first = _envelope if takes_envelope else _state_for(function, schema.context_hint)
+    first = _envelope if takes_envelope else _state_for(function, schema)
     if bind is None:
         if takes_envelope is None:
             return lambda arguments, _: function(**arguments)
@@ -392,13 +394,31 @@ def _envelope(context: ToolContext[Any]) -> ToolContext[Any]:
     return context
 
 
-def _state_for(function: Callable[..., Any], hint: Any) -> Callable[[ToolContext[Any]], Any]:
+def _name_needed_context(schema: FunctionSchema) -> str | None:
+    """Return the type of the context that a function can't do without; None where None will do, or nobody can say."""
+    hint = schema.context_hint
+    if isinstance(hint, str):  # of a name that is there for checkers only
+        hint = hint.partition("[")[2].removesuffix("]").strip() if _wants_envelope(schema) else hint
+        return hint if hint.replace(".", "").isidentifier() and hint not in ("object", "None", "Any") else None
+    if _wants_envelope(schema):
+        hint = next(iter(get_args(hint)), object)
+    return getattr(get_origin(hint) or hint, "__qualname__", str(hint)) if _refuses_none(hint) else None
+
+
+def _refuses_none(hint: Any) -> bool:
+    """Whether None is surely no value of a type."""
+    kind = get_origin(hint) or hint
+    if kind in (Union, UnionType):
+        return all(_refuses_none(choice) for choice in get_args(hint))
+    return isinstance(kind, type) and kind not in (object, NoneType)
+
+
+def _state_for(function: Callable[..., Any], schema: FunctionSchema) -> Callable[[ToolContext[Any]], Any]:
     """Return what gives the application's object, or says that it was left out where the function needs one."""
-    is_needed = isinstance(hint, type) and hint not in (object, NoneType)
+    needed = _name_needed_context(schema)
 
     def state(context: ToolContext[Any]) -> Any:
-        if is_needed and context.state is None:
-            needed = hint.__qualname__
+        if needed is not None and context.state is None:
             raise ConfigurationError(f"{_described(function)} needs a context of type {needed}: pass it as ctx")
         return context.state
 

@@ -66,6 +66,7 @@ class Registration(Generic[Ctx_contra]):
         "max_output_chars",
         "may_report",
         "name",
+        "needs_context",
         "options",
         "parse_json",
         "tool",
@@ -87,6 +88,8 @@ class Registration(Generic[Ctx_contra]):
         self.execute: Callable[[dict[str, Any], ToolContext[Ctx_contra]], Awaitable[ToolOutput]] = getattr(
             tool, "runner", tool.execute
         )
+        # The type of the context that the tool can't do without.
+        self.needs_context: str | None = getattr(self.execute, "needs_context", None)
         # Whether a run may make reports: what delivers them beside it costs more than most runs.
         self.may_report: bool = getattr(self.execute, "may_report", True)
         counter: UsageCounter | None = getattr(tool, "counter", None)

@@ -80,6 +80,7 @@ class ToolRegistry(Generic[Ctx]):
     ) -> None:
         self._registrations: dict[str, Registration[Ctx]] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
+        self._context_needs: list[Registration[Ctx]] | None = None  # with those that have tools inside
         self._renewals = Registration.renewals
         # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
         self.hidden_names: frozenset[str] = frozenset()
@@ -124,7 +125,7 @@ class ToolRegistry(Generic[Ctx]):
         for variable in registration.options.env_vars:
             variable.read(name)
         self._registrations[name] = registration
-        self._definitions = None
+        self._definitions = self._context_needs = None
         return tool
 
     def unregister(self, name: str) -> None:
@@ -135,7 +136,7 @@ class ToolRegistry(Generic[Ctx]):
         """
         self._known(name)
         del self._registrations[name]
-        self._definitions = None
+        self._definitions = self._context_needs = None
         self.hidden_names |= {name}
 
     def get(self, name: str) -> Tool[Ctx] | None:
@@ -188,6 +189,28 @@ class ToolRegistry(Generic[Ctx]):
         large, names that are easily confused.
         """
         return lint(self._registrations.values())
+
+    def find_context_need(self, _seen: frozenset[int] = frozenset()) -> str | None:
+        """Return what a tool of this registry needs where no context is given, in words, or None where none does.
+
+        The tools of sub-agents count, too: they get the context of their caller.
+        """
+        if self._context_needs is None:
+            self._context_needs = [
+                registration
+                for registration in self._registrations.values()
+                if registration.needs_context is not None or getattr(registration.tool, "inner_registries", ())
+            ]
+        for registration in self._context_needs:
+            if registration.needs_context is not None:
+                return f"tool '{registration.name}' needs a context of type {registration.needs_context}"
+            inner: Iterable[ToolRegistry[Any]] = getattr(registration.tool, "inner_registries", ())
+            for registry in inner:
+                # A sub-agent may be among its own tools.
+                need = None if id(registry) in _seen else registry.find_context_need(_seen | {id(self)})
+                if need is not None:
+                    return f"{need}, inside tool '{registration.name}'"
+        return None
 
     # running
 
