@@ -24,7 +24,7 @@ from toolkit.providers.openai.responses.decode import StreamDecoder as Responses
 from toolkit.testing.conformance import Wire
 from toolkit.testing.conformance.exchange import ADD, ADD_MORE, response_of
 
-ODD: tuple[Any, ...] = (None, -1, 1.5, "x", True, [], ["x"], {}, {"a": 1})
+ODD: tuple[Any, ...] = (None, -1, 1.5, 10**400, float("nan"), "x", True, [], ["x"], {}, {"a": 1})
 SAID = response_of(ReasoningBlock(text="Hm.", signature="c2VhbA=="), TextBlock("Grüße 🦉"), ADD, ADD_MORE)
 
 

@@ -26,7 +26,7 @@ class UsageLimits:
         output_tokens: Tokens written by the model.
         total_tokens: Both.
         tool_calls: Calls that run.
-        cost: In the currency in which the provider reports it.
+        cost: In the currency in which the provider reports it; one that never does (`tells_cost` is False) is refused.
     """
 
     requests: int | None = None

@@ -81,6 +81,11 @@ class TextToolProvider:
         """After how many results each the model is told again how to write calls."""
         return self._limits.remember_format_after_usages
 
+    @property
+    def tells_cost(self) -> bool:
+        """Whether answers may say what they cost, as far as is known."""
+        return bool(getattr(self._provider, "tells_cost", True))
+
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the model's answer, with the calls that it wrote.
 

@@ -16,7 +16,7 @@ from toolkit.providers.failures import Failures
 from toolkit.secrets import secrets_in_url, secrets_of_headers, without_credentials
 from toolkit.tools.settings import Duration, check_setting, to_seconds
 
-__all__ = ["Adapter", "Decoder"]
+__all__ = ["UNREADABLE", "Adapter", "Decoder"]
 
 
 class Decoder(Protocol):
@@ -45,7 +45,7 @@ class Decoder(Protocol):
         ...
 
 
-_UNREADABLE = (ValueError, ArithmeticError, RecursionError)
+UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 """What numbers without measure, and lists without end, raise where they are read."""
 
 
@@ -137,7 +137,7 @@ class Adapter(ABC):
             spent.usage = lambda: self._usage_in(answer.json)
             try:
                 return self._decoded(answer, request)
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 raise self._failures().not_an_answer(str(error), request_id=answer.request_id) from error
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
@@ -162,6 +162,11 @@ class Adapter(ABC):
     def _timeout_of(self, request: ChatRequest) -> float | None:
         """Return the seconds for a request; None leaves it to the client."""
         return self._timeout if request.timeout is None else request.timeout
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether answers may say what they cost: without that, `UsageLimits.cost` is refused."""
+        return False
 
     @abstractmethod
     async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:

@@ -48,6 +48,11 @@ class CachedProvider:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._provider!r})"
 
+    @property
+    def tells_cost(self) -> bool:
+        """Whether answers may say what they cost, as far as is known."""
+        return bool(getattr(self._provider, "tells_cost", True))
+
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the answer that is kept, or the provider's.
 

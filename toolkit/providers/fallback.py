@@ -53,6 +53,11 @@ class FallbackProvider:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._providers))})"
 
+    @property
+    def tells_cost(self) -> bool:
+        """Whether answers may say what they cost, as far as is known."""
+        return all(getattr(provider, "tells_cost", True) for provider in self._providers)
+
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the first answer.
 

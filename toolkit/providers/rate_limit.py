@@ -84,6 +84,11 @@ class RateLimitedProvider:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._provider!r})"
 
+    @property
+    def tells_cost(self) -> bool:
+        """Whether answers may say what they cost, as far as is known."""
+        return bool(getattr(self._provider, "tells_cost", True))
+
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the answer, when it is this request's turn."""
         async with self._admitted(request) as spent:

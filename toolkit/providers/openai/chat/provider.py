@@ -82,6 +82,11 @@ class OpenAIProvider(OpenAIClient):
             is_openai=self._is_own,
         )
 
+    @property
+    def tells_cost(self) -> bool:
+        """Whether answers may say what they cost: routers' do, OpenAI's and Azure's don't."""
+        return not self._is_own
+
     async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         return self._exchange, self._encoder.encode(request, streams=streams)
 
