@@ -624,6 +624,179 @@ CREW = [
     no_call("crew", '{"tool_name": 5, "arguments": {}}'),
 ]
 
+BAR = "\uff5c"
+
+
+def deepseek(*calls: str) -> str:
+    """Calls as DeepSeek writes them; `calls` are what stands between the tokens of one each."""
+    inner = "\n".join([f"{token('tool call begin')}{call}{token('tool call end')}" for call in calls])
+    return f"{token('tool calls begin')}{inner}{token('tool calls end')}"
+
+
+def token(words: str) -> str:
+    return f"<{BAR}{words.replace(' ', chr(0x2581))}{BAR}>"
+
+
+SEP = token("tool sep")
+PARIS_ARGUMENTS = '{"city": "Paris"}'
+
+DEEPSEEK = [
+    called("deepseek", deepseek(f"get_weather{SEP}{PARIS_ARGUMENTS}"), PARIS, text=""),
+    called("deepseek", deepseek(f"function{SEP}get_weather\n```json\n{PARIS_ARGUMENTS}\n```"), PARIS, text=""),
+    called(
+        "deepseek",
+        f"I will look.{deepseek(f'get_weather{SEP}{PARIS_ARGUMENTS}', f'now{SEP}{{}}')}{token('end of sentence')}",
+        PARIS,
+        NOW,
+        text="I will look.",
+    ),
+    called("deepseek", deepseek(f"get_weather{SEP}{PARIS_ARGUMENTS}"), PARIS, reads="deepseek"),
+    called("deepseek", deepseek(f"now{SEP}{{}}").replace(BAR, "|").replace(chr(0x2581), "_"), NOW, text=""),
+    called("deepseek", f"{token('tool call begin')}now{SEP}{{}}{token('tool call end')}", NOW, text=""),
+    called(
+        "deepseek",
+        f'<{BAR}DSML{BAR}function_calls>\n<{BAR}DSML{BAR}invoke name="get_weather">\n<{BAR}DSML{BAR}parameter '
+        f'name="city" string="true">Paris</{BAR}DSML{BAR}parameter>\n<{BAR}DSML{BAR}parameter name="days" '
+        f'string="false">2</{BAR}DSML{BAR}parameter>\n</{BAR}DSML{BAR}invoke>\n</{BAR}DSML{BAR}function_calls>',
+        ("get_weather", {"city": "Paris", "days": 2}),
+        reads="deepseek",
+    ),
+    error("deepseek", deepseek(f'get_weather{SEP}{{"city": "Par')),
+    error("deepseek", deepseek(f"get_weather{PARIS_ARGUMENTS}")),
+    error("deepseek", deepseek(f"get_weather{SEP}{PARIS_ARGUMENTS}")[:-30]),
+    error("deepseek", deepseek(f"{SEP}{PARIS_ARGUMENTS}")),
+    error("deepseek", deepseek()),
+    no_call("deepseek", f"It writes {deepseek(f'get_weather{SEP}{PARIS_ARGUMENTS}')} for that."),
+    no_call("deepseek", deepseek(f"get_weather{SEP}{PARIS_ARGUMENTS}"), reads="hermes"),
+]
+
+
+def kimi(*calls: str) -> str:
+    inner = "".join([f"<|tool_call_begin|>{call}<|tool_call_end|>" for call in calls])
+    return f"<|tool_calls_section_begin|>{inner}<|tool_calls_section_end|>"
+
+
+KIMI = [
+    called("kimi", kimi(f"functions.get_weather:0<|tool_call_argument_begin|>{PARIS_ARGUMENTS}"), PARIS, text=""),
+    called(
+        "kimi",
+        "Let me look."
+        + kimi(
+            f"functions.get_weather:0<|tool_call_argument_begin|>{PARIS_ARGUMENTS}",
+            "functions.now:1 <|tool_call_argument_begin|> {}",
+        ),
+        PARIS,
+        NOW,
+        text="Let me look.",
+        reads="kimi",
+    ),
+    called("kimi", kimi("now<|tool_call_argument_begin|>{}"), NOW),
+    error("kimi", kimi('functions.get_weather:0<|tool_call_argument_begin|>{"city": "Par')),
+    error("kimi", kimi("functions.get_weather:0")),
+    error("kimi", "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}"),
+    no_call("kimi", f"It writes `{kimi('functions.now:0<|tool_call_argument_begin|>{}')}`."),
+]
+
+
+def harmony(name: str, arguments: str) -> str:
+    return f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>"
+
+
+THOUGHTS = "<|channel|>analysis<|message|>The user asks: weather?<|end|>"
+
+HARMONY = [
+    called("harmony", harmony("get_weather", PARIS_ARGUMENTS), PARIS, text=""),
+    called("harmony", harmony("get_weather", PARIS_ARGUMENTS).removesuffix("<|call|>"), PARIS, text=""),
+    called("harmony", f"{THOUGHTS}<|start|>assistant{harmony('get_weather', PARIS_ARGUMENTS)}", PARIS, text=THOUGHTS),
+    called(
+        "harmony",
+        f"{THOUGHTS}<|start|>assistant to=functions.now<|channel|>commentary json<|message|>{{}}<|call|>",
+        NOW,
+    ),
+    error("harmony", harmony("get_weather", '{"city": "Par')),
+    error("harmony", harmony("get_weather", "Paris")),
+    no_call("harmony", f"{THOUGHTS}<|start|>assistant<|channel|>final<|message|>It is {harmony('now', '{}')}."),
+    no_call("harmony", f"<|channel|>analysis<|message|>I could write {harmony('now', '{}')}<|end|>"),
+    no_call("harmony", "<|channel|>final<|message|>It is sunny.<|return|>"),
+]
+
+
+def invoke(name: str, *, wrapper: str = "", prefix: str = "", **arguments: str) -> str:
+    inner = "\n".join(
+        [f'<{prefix}parameter name="{key}">{value}</{prefix}parameter>' for key, value in arguments.items()]
+    )
+    call = f'<{prefix}invoke name="{name}">\n{inner}\n</{prefix}invoke>'
+    return f"<{wrapper}>\n{call}\n</{wrapper}>" if wrapper else call
+
+
+INVOKE = [
+    called("invoke", invoke("get_weather", city="Paris"), PARIS, text=""),
+    called("invoke", invoke("get_weather", wrapper="function_calls", city="Paris"), PARIS, text=""),
+    called(
+        "invoke", invoke("get_weather", wrapper="antml:function_calls", prefix="antml:", city="Paris"), PARIS, text=""
+    ),
+    called("invoke", invoke("get_weather", wrapper="minimax:tool_call", city="Paris"), PARIS, reads="minimax"),
+    called("invoke", invoke("add", wrapper="function_calls", a="1", b="2"), ADD, reads="anthropic"),
+    called("invoke", invoke("search", query="5", tags='["a"]'), ("search", {"query": "5", "tags": ["a"]})),
+    called("invoke", f"I look.\n{invoke('now')}", NOW, text="I look."),
+    called("invoke", '<invoke name="now"></invoke>', NOW),
+    error("invoke", invoke("get_weather", city="Paris").removesuffix("</invoke>")),
+    error("invoke", '<invoke name="get_weather"><parameter name="city">Paris</invoke>'),
+    error("invoke", '<invoke name="get_weather"><parameter name="city">Paris</parameter><parameter name="city">'),
+    error("invoke", "<function_calls>\nget_weather\n</function_calls>"),
+    error("invoke", '<invoke named="now"></invoke>'),
+    no_call("invoke", f"Anthropic's models write {invoke('now')} for that."),
+    no_call("invoke", f"```xml\n{invoke('now')}\n```", reads="anthropic"),
+    no_call("invoke", "<invoke>now</invoke>"),
+]
+
+PHI = [
+    called("phi", f"functools[{PARIS_JSON}]", PARIS, text=""),
+    called("phi", f"<|tool_call|>[{PARIS_JSON}, {OSLO_JSON}]<|/tool_call|>", PARIS, OSLO, reads="phi"),
+    called("phi", f"functools[{PARIS_JSON}]", PARIS, reads="phi"),
+    error("phi", 'functools[{"name": "get_weather", "arguments": {"city": "Par'),
+    no_call("phi", "Use functools.cache and functools for that."),
+    no_call("phi", f"The module functools[{PARIS_JSON}] has it."),
+]
+
+LISTS = [
+    called("list", f"I will make these calls:\n- {ADD_JSON}\n- {PARIS_JSON}", ADD, PARIS),
+    called("list", f"Let me call:\n\n1. {tagged(ADD_JSON)}\n2. {tagged(PARIS_JSON)}", ADD, PARIS),
+    called("list", f"I'll call two tools:\n* {ADD_JSON}\n* {PARIS_JSON}\nOne moment.", ADD, PARIS),
+    no_call("list", f"You could make these calls:\n- {ADD_JSON}\n- {PARIS_JSON}"),
+    no_call("list", f"The page lists:\n- {tagged(ADD_JSON)}\n- {tagged(PARIS_JSON)}"),
+]
+
+BROKEN_UNMARKED = [
+    Case(
+        shape="behind a broken one",
+        reply='{"name": "add", "arguments": {"a": 1, "b": ]}\n{"name": "add", "arguments": {"a": 1, "b": 2}}',
+        calls=(ADD,),
+        is_error=True,
+    ),
+    Case(
+        shape="behind a broken one",
+        reply=f'{{"name": "add", "arguments": {{"a": "x}}}}\n\n{PARIS_JSON}\n\nIt "is" sunny.',
+        calls=(PARIS,),
+        is_error=True,
+        text='It "is" sunny.',
+    ),
+    Case(
+        shape="behind a broken one",
+        reply=f"[add(a=1, b=x)]\n{PARIS_JSON}",
+        calls=(PARIS,),
+        is_error=True,
+        text="",
+    ),
+    Case(
+        shape="behind a broken one",
+        reply=f"Action: add\nAction Input: a and b\n\n{PARIS_JSON}",
+        calls=(PARIS,),
+        is_error=True,
+        text="",
+    ),
+]
+
 NAMED = [
     no_call("named format", tagged(PARIS_JSON), reads="react"),
     no_call("named format", PARIS_JSON, reads="hermes"),
@@ -642,4 +815,7 @@ MIXED = [
     called("several", f"{tagged(PARIS_JSON)}\n\nIt returns data like {ADD_JSON} then.", PARIS),
 ]
 
-CORPUS = [*HERMES, *GLM, *REACT, *LLAMA, *MISTRAL, *QWEN, *PYTHONIC, *JSON, *FENCED, *CREW, *NAMED, *MIXED]
+CORPUS = [
+    *[*HERMES, *GLM, *REACT, *LLAMA, *MISTRAL, *QWEN, *PYTHONIC, *JSON, *FENCED, *CREW, *NAMED, *MIXED],
+    *[*DEEPSEEK, *KIMI, *HARMONY, *INVOKE, *PHI, *LISTS, *BROKEN_UNMARKED],
+]

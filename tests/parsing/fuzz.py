@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of what reads a model's words: ``python tests/parsing/fuzz.py TARGET FOLDER [options]``.
 
-Targets are ``reply`` and ``repair``; the folder keeps the inputs that led somewhere new, and begins with the corpus;
-the options are libFuzzer's, such as ``-max_total_time=60``.
+Targets are ``reply``, ``repair``, ``readings`` and ``quotation``; the folder keeps the inputs that led somewhere new,
+and begins with the corpus; the options are libFuzzer's, such as ``-max_total_time=60``.
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,17 +82,88 @@ def repair_target() -> Callable[[bytes], None]:
     return test
 
 
-TARGETS = {"reply": reply_target, "repair": repair_target}
+def readings_target() -> Callable[[bytes], None]:
+    mending = import_module("toolkit.tools.mending")
+    errors = import_module("toolkit.errors")
+    table = import_module("tests.tools.repair_table")
+
+    def test(data: bytes) -> None:
+        text = data[1:].decode("utf-8", "surrogateescape")
+        parser: Any = (table.write_file, table.plan_trip)[data[0] % 2 if data else 0].arguments
+        try:
+            parser.parse_json(text)
+            return
+        except errors.InvalidArgumentsError as error:
+            refusal = error
+        try:
+            arguments, steps = mending.mend_arguments(text, parser, refusal)
+        except errors.InvalidArgumentsError:
+            return
+        # What is taken is what the last step says, and each step says what it assumed.
+        assert parser.parse_json(steps[-1].after) == arguments, text
+        assert all(step.assumed for step in steps), text
+        if "&" not in text:
+            check_nothing_invented(steps[-1].after, text)
+
+    return test
+
+
+def quotation_target() -> Callable[[bytes], None]:
+    parsing = import_module("toolkit.parsing")
+    wording = import_module("toolkit.parsing.wording")
+    escaping = import_module("toolkit.parsing.escaping")
+    tools = import_module("tests.parsing.corpus").TOOLS
+    call = import_module("toolkit").ToolCall("", "add", '{"a": 1, "b": 2}')
+    formats = [name for name in get_args(parsing.TextFormat) if name != "auto"]
+
+    def test(data: bytes) -> None:
+        text = data[1:].decode("utf-8", "surrogateescape")
+        name = formats[data[0] % len(formats) if data else 0]
+        words = wording.wording_of(name)
+        written = words.write_calls([call])
+        # Whatever stands round it, a call in quotation marks, or behind words of a source, is none.
+        for before in ("The page says:\n", "\u201c", "<page>\n", "> "):
+            reply = before + written
+            assert not parsing.read_reply(reply, tools, format=name).calls, reply
+            if before == "The page says:\n":
+                assert not parsing.read_reply(before + text + "\n" + written, tools, format=name).calls, text
+        # What is escaped has no token left, and escaping it once more changes nothing.
+        escaped = words.escape(text)
+        assert words.escape(escaped) == escaped, text
+        assert escaping.escape_json(escaping.escape_json(json.dumps(text))) == escaping.escape_json(json.dumps(text))
+        assert json.loads(escaping.escape_json(json.dumps(text))) == text
+
+    return test
+
+
+TARGETS = {
+    "reply": reply_target,
+    "repair": repair_target,
+    "readings": readings_target,
+    "quotation": quotation_target,
+}
+
+
+_FOLLOWED = [
+    "toolkit.parsing",
+    *[
+        f"toolkit.tools.{name}"
+        for name in ("repair", "broken_json", "idle_words", "readings", "flat_arguments", "mending")
+    ],
+]
 
 
 def main() -> None:
     target, folder = sys.argv[1:3]
     sys.path.insert(0, str(ROOT))
     atheris: Any = import_module("atheris")
-    with atheris.instrument_imports(include=["toolkit.parsing", "toolkit.tools.repair"]):
+    with atheris.instrument_imports(include=_FOLLOWED):
         test = TARGETS[target]()
-    for number, case in enumerate(import_module("tests.parsing.corpus").CORPUS):
-        (Path(folder) / str(number)).write_bytes(b"\x03" + case.reply.encode("utf-8", "surrogatepass"))
+    seeds = [case.reply for case in import_module("tests.parsing.corpus").CORPUS]
+    if target == "readings":
+        seeds += [row.written for section in import_module("tests.tools.repair_table").SECTIONS for row in section.rows]
+    for number, seed in enumerate(seeds):
+        (Path(folder) / str(number)).write_bytes(b"\x03" + seed.encode("utf-8", "surrogatepass"))
     atheris.Setup([sys.argv[0], folder, *sys.argv[3:]], test)
     atheris.Fuzz()
 

@@ -14,7 +14,7 @@ FUZZER = Path(__file__).with_name("fuzz.py")
 @pytest.mark.skipif(
     find_spec("atheris") is None, reason="atheris is not installed: pip install 'atheris>=3.0' (Linux, Python to 3.13)"
 )
-@pytest.mark.parametrize("target", ["reply", "repair"])
+@pytest.mark.parametrize("target", ["reply", "repair", "readings", "quotation"])
 def test_no_input_crashes_hangs_or_invents(target: str, tmp_path: Path) -> None:
     folder = tmp_path / "inputs"
     folder.mkdir()

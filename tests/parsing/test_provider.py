@@ -49,6 +49,7 @@ def get_weather(city: str) -> str:
 
 registry = ToolRegistry([add, get_weather])
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
+WEATHER_CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
 BROKEN = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": '
 
 
@@ -128,7 +129,7 @@ class Told:
     ids=lambda case: case.format,
 )
 def test_calls_and_results_are_told_in_the_words_of_the_format(case: Told) -> None:
-    model = ScriptedProvider([CALL, "5"])
+    model = ScriptedProvider([case.call, "5"])
     tool_loop_sync(TextToolProvider(model, format=case.format), registry, "What is 2 + 3?")
     assert [message.text for message in model.requests[1].messages[2:]] == [case.call, case.result]
 
@@ -223,7 +224,7 @@ class Choice:
         Choice("required", ("5.", CALL), ("add",), 2),
         Choice("required", ("5.", "5.", "5."), (), 3, "5."),
         Choice("add", (CALL,), ("add",), 1),
-        Choice("get_weather", (CALL, '{"name": "get_weather", "arguments": {"city": "Paris"}}'), ("get_weather",), 2),
+        Choice("get_weather", (CALL, WEATHER_CALL), ("get_weather",), 2),
         Choice("get_weather", (CALL, CALL, CALL), (), 3, CALL.replace("{", "\n{", 1).replace("}}", "}}\n")),
     ],
     ids=lambda case: f"{case.tool_choice}-{case.requests}-{len(case.calls)}",

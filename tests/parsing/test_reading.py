@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.parsing.corpus import ADD, ADD_JSON, CORPUS, PARIS_JSON, TOOLS, tagged
-from toolkit import ToolCall
+from toolkit import ToolCall, ToolDefinition
 from toolkit.errors import ConfigurationError
 from toolkit.parsing import Reply, ReplyPart, ReplyReader, UnreadCall, read_reply
 from toolkit.schema.nodes import is_array, is_object
@@ -199,6 +199,25 @@ def test_data_and_code_of_other_languages_flow_too() -> None:
         "".join([part for part in given if isinstance(part, str)]) == '```python\nx = {"name": "add", "arguments": {}}'
     )
     assert all(isinstance(part, str) for part in given)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "object"},
+        {"type": "object", "properties": {}, "additionalProperties": {"type": "string"}},
+        {"type": "object", "allOf": [{"properties": {"city": {"type": "string"}}, "required": ["city"]}]},
+        {"type": "object", "patternProperties": {"^c": {"type": "string"}}},
+        {"type": "object", "$ref": "#/$defs/city", "$defs": {"city": {"properties": {"city": {"type": "string"}}}}},
+    ],
+    ids=["anything", "additionalProperties", "allOf", "patternProperties", "reference"],
+)
+@pytest.mark.parametrize("written", ['{"city": "Paris"}', '\n{"city": "Paris"}', '\n\n```json\n{"city": "Paris"}\n```'])
+def test_an_action_input_reaches_tools_that_name_no_parameters(parameters: dict[str, object], written: str) -> None:
+    tools = [ToolDefinition(name="note", description="", parameters=parameters)]
+    (call,) = read_reply(f"Action: note\nAction Input: {written}", tools, format="react").calls
+    assert json.loads(call.arguments) == {"city": "Paris"}
+    assert not read_reply("Action: note\nAction Input:\nParis", tools, format="react").calls
 
 
 def test_what_was_read_is_given_before_what_is_still_open() -> None:

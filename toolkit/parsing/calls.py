@@ -38,6 +38,11 @@ _BESIDE = frozenset({"id", "type", "call_id", "tool_call_id", "index", "thought"
 _WRAPPERS = ("tool_calls", "calls")
 _NESTED = ("function", "tool_call", "function_call")
 CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_WRAPPERS, *_NESTED})
+# Where a schema says which arguments there are.
+_NAMING = (
+    *("properties", "required", "patternProperties", "allOf", "anyOf", "oneOf"),
+    *("$ref", "$dynamicRef", "if", "then", "else"),
+)
 _TELLING_NAMES = frozenset({"tool_name", "function_name"})
 MOST_CALLS = 1_000
 
@@ -72,10 +77,19 @@ class KnownTools:
         """Whether the name of a tool begins like this, whatever its case and separators."""
         return any(name.startswith(plain_name(text)) for name in self._plain_names)
 
+    def may_take_nothing(self, name: str) -> bool:
+        """Whether this is a tool that names no parameter which it takes, though it may take any."""
+        definition = self._definitions.get(repair_name(name, self._definitions) or "")
+        return definition is not None and not any(definition.parameters.get(keyword) for keyword in _NAMING)
+
     def takes_nothing(self, name: str) -> bool:
         """Whether this is surely a tool without parameters."""
         definition = self._definitions.get(repair_name(name, self._definitions) or "")
-        return definition is not None and not definition.parameters.get("properties")
+        return (
+            definition is not None
+            and definition.parameters.get("additionalProperties") is False
+            and self.may_take_nothing(name)
+        )
 
     def is_echo(self, name: str, arguments: str) -> bool:
         """Whether arguments are what the model was told of a tool's parameters, and not values for them."""

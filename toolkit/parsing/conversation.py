@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,16 +18,17 @@ from toolkit.chat import (
     ToolCall,
     ToolDefinition,
     ToolResult,
+    UnansweredItem,
     UserMessage,
     call_ids_of,
 )
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.attempts import ParsingLimits
-from toolkit.parsing.reply import ReplyPart, UnreadCall
+from toolkit.parsing.reply import ReplyPart, ReplyReader, UnreadCall
 from toolkit.parsing.wording import Wording
 from toolkit.tools.repair import repair_name
 
-__all__ = ["answer", "callable_tools", "complaint", "with_complaint", "without_tools"]
+__all__ = ["answer", "callable_tools", "complaint", "others_texts", "with_complaint", "without_tools"]
 
 
 def callable_tools(request: ChatRequest) -> tuple[ToolDefinition, ...]:
@@ -91,17 +93,26 @@ def _as_text(
     for message in request.messages:
         if isinstance(message, ToolResult):
             results += 1
-            text = wording.write_result(message)
+            text = wording.write_result(replace(message, content=wording.escape(message.text)))
             if tools and results % limits.remember_format_after_usages == 0:
                 text += f"\n\n{wording.reminder(tools)}"
             _add_user(messages, _with_blocks(text, message))
         elif isinstance(message, UserMessage):
-            _add_user(messages, message)
+            _add_user(messages, _escaped(message, wording))
         elif isinstance(message, AssistantMessage) and message.tool_calls:
             messages.append(_calls_as_text(message, wording))
         else:
             messages.append(message)
     return messages
+
+
+def _escaped(message: UserMessage, wording: Wording) -> UserMessage:
+    if isinstance(message.content, str):
+        return replace(message, content=wording.escape(message.content))
+    blocks = [
+        TextBlock(wording.escape(block.text)) if isinstance(block, TextBlock) else block for block in message.content
+    ]
+    return replace(message, content=tuple(blocks))
 
 
 def _with_blocks(text: str, result: ToolResult) -> UserMessage:
@@ -133,11 +144,32 @@ def _calls_as_text(message: AssistantMessage, wording: Wording) -> AssistantMess
 
 # the reply
 
+_MAY_CALL = re.compile(r"[<{\[(\u25c1]|action|functools", re.IGNORECASE)
+
+
+def others_texts(request: ChatRequest) -> list[str]:
+    """Return what users and tools have said: where a reply repeats a call that stands there, it is none."""
+    return [message.text for message in request.messages if isinstance(message, (UserMessage, ToolResult))]
+
+
+def find_foreign_calls(parts: Sequence[ReplyPart], request: ChatRequest, tools: Sequence[ToolDefinition]) -> list[str]:
+    """Return the names of what a reply, in which no call was found, calls in another format than it was told to."""
+    if not all(isinstance(part, str) for part in parts):
+        return []
+    text = "".join(map(str, parts))
+    if _MAY_CALL.search(text) is None:
+        return []
+    reader = ReplyReader(tools, repeated=others_texts(request))
+    found = [*reader.feed(text), *reader.finish()]
+    return [part.name if isinstance(part, ToolCall) else "" for part in found if not isinstance(part, str)]
+
 
 def complaint(
     parts: Sequence[ReplyPart], request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording
 ) -> str | None:
     """Return what the model must be told of its reply before it can be taken; None where it can."""
+    if find_foreign_calls(parts, request, tools):
+        return f"Your call was not run: it was written in another way than this one. {wording.reminder(tools)}"
     unread = [part for part in parts if isinstance(part, UnreadCall)]
     calls = [part for part in parts if isinstance(part, ToolCall)]
     if unread:
@@ -168,7 +200,11 @@ def answer(
     tools: Sequence[ToolDefinition],
     wording: Wording,
 ) -> ChatResponse:
-    """Return the response with its text and calls; what could not be read, or may not be called, stays text."""
+    """Return the response with its text and calls; what could not be read, or may not be called, stays text.
+
+    Neither calls that could not be read nor those in another format than the one that was told are an answer: they are
+    named as unanswered.
+    """
     content: list[AssistantContent] = [block for block in response.message.content if not isinstance(block, TextBlock)]
     text = ""
     calls: list[ToolCall] = []
@@ -185,8 +221,11 @@ def answer(
     if text:
         content.append(TextBlock(text))
     is_cut = response.stop_reason == "max_tokens"
+    foreign = find_foreign_calls(parts, request, tools)
+    foreign += ["" for part in parts if isinstance(part, UnreadCall)]
     return replace(
         response,
+        unanswered=(*response.unanswered, *[UnansweredItem("text_call", name=name) for name in foreign]),
         message=AssistantMessage([*content, *calls]),
         stop_reason="tool_use" if calls and not is_cut else response.stop_reason,
     )

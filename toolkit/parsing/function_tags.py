@@ -33,7 +33,7 @@ class FunctionTagsForm:
         if not (yield from source.accepts(_OPEN)):
             return nothing_more() if is_wrapped else None
         if before.is_spoken_of:
-            return nothing_more()
+            return source.past(_WRAPPER_END if is_wrapped else _CLOSE)
         calls = [(yield from self._function(source, tools))]
         while True:
             there = source.length

@@ -27,20 +27,27 @@ _WORD = re.compile(r"\w")
 
 
 class HermesForm:
-    """One object, several, or a list of them between the tags; the last closing tag may be missing."""
+    """One object, several, or a list of them between the tags; the last closing tag may be missing.
+
+    Args:
+        tags: The opening tags that are read; all that are known where there are none.
+    """
 
     characters = "<"
-    opening: str = "|".join(map(partial, _TAGS))
+
+    def __init__(self, *tags: str) -> None:
+        self._tags = {tag: _TAGS[tag] for tag in tags or _TAGS}
+        self.opening: str = "|".join(map(partial, self._tags))
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read the calls of one pair of tags."""
-        opening = yield from _opening(source)
+        opening = yield from self._opening(source)
         if not opening:
             return None
-        closing = _TAGS[opening]
-        if before.is_spoken_of:
-            return _shown(source, opening, closing)
+        closing = self._tags[opening]
         character = yield from source.spaces()
+        if before.is_spoken_of:
+            return None if character == "<" else _shown(source, opening, closing)
         if character == "`":
             yield from source.word(_TICK, 10)
             yield from source.word(_WORD, 20)
@@ -68,12 +75,11 @@ class HermesForm:
         yield from source.past(closing)
         raise UnclearCallError(f"Between {opening} and {closing} there must be one JSON object.")
 
-
-def _opening(source: Source) -> Waiting[str]:
-    for tag in _TAGS:
-        if (yield from source.accepts(tag)):
-            return tag
-    return ""
+    def _opening(self, source: Source) -> Waiting[str]:
+        for tag in self._tags:
+            if (yield from source.accepts(tag)):
+                return tag
+        return ""
 
 
 def _shown(source: Source, opening: str, closing: str) -> Passage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from toolkit.parsing.calls import ARGUMENTS, CALL_KEYS, NAMES, KnownTools, UnclearCallError, UnknownToolError, calls_in
-from toolkit.parsing.forms import Outcome, Surroundings, check_end, is_over, nothing_more, stands_alone
+from toolkit.parsing.forms import Outcome, Surroundings, check_end, is_over, nothing_more, past_broken, stands_alone
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["JsonForm"]
@@ -46,7 +46,7 @@ class JsonForm:
         if not is_whole:
             if not is_known:
                 return nothing_more()
-            yield from source.rest()
+            yield from past_broken(source, start)
             raise UnclearCallError("The call is cut off, or its brackets don't match.")
         try:
             calls = calls_in(text, tools, is_marked=False)
@@ -59,7 +59,7 @@ class JsonForm:
         try:
             yield from check_end(source)
         except UnclearCallError:
-            yield from source.rest()
+            yield from past_broken(source, start)
             raise
         if not (yield from stands_alone(source)):
             return nothing_more()

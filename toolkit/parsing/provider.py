@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,11 +16,20 @@ from toolkit.chat import (
     StreamEvent,
     TextBlock,
     TextDelta,
+    ToolDefinition,
     Usage,
 )
 from toolkit.errors import BadResponseError
 from toolkit.parsing.attempts import ParsingLimits
-from toolkit.parsing.conversation import answer, as_text, callable_tools, complaint, with_complaint, without_tools
+from toolkit.parsing.conversation import (
+    answer,
+    as_text,
+    callable_tools,
+    complaint,
+    others_texts,
+    with_complaint,
+    without_tools,
+)
 from toolkit.parsing.reply import ReplyPart, ReplyReader, TextFormat, UnreadCall
 from toolkit.parsing.wording import wording_of
 
@@ -36,18 +45,22 @@ class TextToolProvider:
         result = await tool_loop(provider, registry, "What's the weather in Paris?")
 
     The model is told of the tools in the system prompt, in the words of `format`; its earlier calls and their results
-    are put into those words, too. Its replies are read in every format, because models mix them up. Where a call can't
-    be read, or the choice of tools was not obeyed, the model is told why and asked again, and nothing of that reply
-    runs; the answer then is the last reply alone, with the usage of all. What can't be read even then is text.
+    are put into those words, too. Its replies are read in that format alone, outside of quotations, code and reported
+    speech (see `read_reply`), and what users and tools wrote is never a call, also where the model repeats it: in their
+    texts the markers of the format and the tokens of chat templates are broken by a backslash. Where a call can't
+    be read, stands there in another format, or the choice of tools was not obeyed, the model is told why and asked
+    again, and nothing of that reply runs; the answer then is the last reply alone, with the usage of all. What can't be
+    read even then is text, and ends a loop as `UnansweredItems`, not as an answer.
 
     A stream gives text as it comes and calls at its end. Where the model had to be asked again, the text of the earlier
     reply has been shown by then, without the call.
 
     Args:
         provider: Talks to the model; it is never told of tools.
-        format: How the model is told to write its calls; ``auto`` is ``hermes``.
-        model: Its name, which decides on the defaults: 2 attempts and a reminder after 4 results for the largest ones
-            of OpenAI, 3 and 3 for all others.
+        format: How the model writes its calls; ``auto`` is the format of its family, as far as `model` tells it, and
+            ``hermes`` for all others.
+        model: Its name, which decides on the defaults, too: 2 attempts and a reminder after 4 results for the largest
+            ones of OpenAI, 3 and 3 for all others.
         max_parsing_attempts: How often the model is asked at most, for one reply.
         remember_format_after_usages: After how many results each the model is told again how to write calls.
 
@@ -59,13 +72,13 @@ class TextToolProvider:
         self,
         provider: Provider,
         *,
-        format: TextFormat = "hermes",  # noqa: A002
+        format: TextFormat = "auto",  # noqa: A002
         model: str = "",
         max_parsing_attempts: int | None = None,
         remember_format_after_usages: int | None = None,
     ) -> None:
         self._provider = provider
-        self._wording = wording_of(format)
+        self._wording = wording_of(format, model)
         self._limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
 
     def __repr__(self) -> str:
@@ -101,12 +114,15 @@ class TextToolProvider:
             if response.tool_calls or not tools:
                 return replace(response, usage=spent)
             text = _text(response)
-            reader = ReplyReader(tools)
+            reader = self._reader(request, tools)
             parts = [*reader.feed(text), *reader.finish()]
             told = complaint(parts, request, tools, self._wording) if attempts_left else None
             if told is None:
                 return replace(answer(response, parts, request, tools, self._wording), usage=spent)
             asked = with_complaint(asked, text, told)
+
+    def _reader(self, request: ChatRequest, tools: Sequence[ToolDefinition]) -> ReplyReader:
+        return ReplyReader(tools, format=self._wording.format, repeated=others_texts(request))
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the answer as it comes, without what is a call or may become one; the calls come at its end.
@@ -125,7 +141,7 @@ class TextToolProvider:
         spent, attempts_left = Usage(), self.max_parsing_attempts
         while True:
             attempts_left -= 1
-            reply = _StreamedReply(ReplyReader(tools))
+            reply = _StreamedReply(self._reader(request, tools))
             async with _closing(self._provider.stream(asked)) as events:
                 async for event in events:
                     if not isinstance(event, (TextDelta, ResponseDone)):

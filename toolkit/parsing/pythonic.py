@@ -6,7 +6,7 @@ from string import ascii_lowercase
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
-from toolkit.parsing.forms import Outcome, Surroundings, is_over, nothing_more, stands_alone
+from toolkit.parsing.forms import Outcome, Surroundings, is_over, nothing_more, past_broken, stands_alone
 from toolkit.parsing.keywords import NAME, read_call
 from toolkit.parsing.source import Source, Waiting
 
@@ -24,6 +24,7 @@ class PythonicForm:
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read one list."""
+        start = source.length
         yield from source.accepts("[")
         yield from source.spaces()
         name = yield from source.word(NAME, _LONGEST_NAME)
@@ -34,7 +35,7 @@ class PythonicForm:
         try:
             calls = yield from _calls(source, name)
         except UnclearCallError:
-            yield from source.rest()
+            yield from past_broken(source, start)
             raise
         if calls and (yield from stands_alone(source)):
             return calls

@@ -6,7 +6,7 @@ import re
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, unreadable
-from toolkit.parsing.forms import Outcome, Surroundings, check_end, nothing_more, partial
+from toolkit.parsing.forms import Outcome, Surroundings, check_end, nothing_more, partial, past_broken
 from toolkit.parsing.source import Source, Waiting
 from toolkit.tools.repair import repair_arguments
 
@@ -50,12 +50,22 @@ class ReactForm:
             if name in tools or _CALLED.sub("", name) in tools:
                 raise UnclearCallError('After "Action: NAME" there must be a line "Action Input: {...}".')
             return nothing_more()
+        start = source.length
         try:
-            arguments = yield from _input(source, takes_nothing=tools.takes_nothing(name))
+            arguments = yield from _input(source, tools, name)
         except UnclearCallError:
-            yield from source.rest()
+            yield from past_broken(source, start)
             raise
         return [ToolCall("", name, arguments)]
+
+
+def _takes_nothing(source: Source, tools: KnownTools, name: str, character: str) -> Waiting[bool]:
+    """Say whether no input at all is what a tool takes; where it may take something, nothing else may follow."""
+    if character in {"{", "`", "~"} or not tools.may_take_nothing(name):
+        return False
+    if tools.takes_nothing(name):
+        return True
+    return not character or (yield from source.peek(11)).casefold() == "observation"
 
 
 def _label(source: Source, label: str) -> Waiting[bool]:
@@ -72,11 +82,13 @@ def _label(source: Source, label: str) -> Waiting[bool]:
     return True
 
 
-def _input(source: Source, *, takes_nothing: bool) -> Waiting[str]:
-    character = yield from source.spaces(" \t")
-    if takes_nothing and character in _LINE_ENDS:
-        return "{}"
+def _input(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
+    is_empty = (yield from source.spaces(" \t")) in _LINE_ENDS
+    there = source.length
     character = yield from source.spaces()
+    if is_empty and (yield from _takes_nothing(source, tools, name, character)):
+        source.back(there)
+        return "{}"
     is_fenced = character in {"`", "~"}
     if is_fenced:
         yield from source.word(_TICK, 10)

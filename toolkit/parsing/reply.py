@@ -10,23 +10,28 @@ from typing import Literal, TypeAlias
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
-from toolkit.parsing.forms import END_OF_TURN, RESULTS, Form, Outcome, Passage, Surroundings, nothing_more, partial
+from toolkit.parsing.forms import END_OF_TURN, RESULTS, Form, Outcome, Passage, nothing_more, partial
 from toolkit.parsing.function_tags import FunctionTagsForm
 from toolkit.parsing.glm import GlmForm
 from toolkit.parsing.hermes import HermesForm
+from toolkit.parsing.invoke import InvokeForm
 from toolkit.parsing.json_objects import JsonForm
 from toolkit.parsing.llama import LlamaForm
 from toolkit.parsing.mistral import MistralForm
+from toolkit.parsing.phi import FunctoolsForm
 from toolkit.parsing.pythonic import BareCallForm, PythonicForm
 from toolkit.parsing.react import ReactForm
+from toolkit.parsing.sections import HarmonyForm, SectionForm
 from toolkit.parsing.source import SPACES, Source, Waiting
+from toolkit.parsing.speech import Speech, Surroundings
 
 __all__ = ["Reply", "ReplyPart", "ReplyReader", "TextFormat", "UnreadCall", "read_reply"]
 
 TextFormat: TypeAlias = Literal[
-    "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew"
-]
-"""How calls are written. ``auto`` takes all of them."""
+    "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew",
+    "glm", "deepseek", "kimi", "harmony", "minimax", "phi", "anthropic",
+]  # fmt: skip
+"""How calls are written. For `read_reply` ``auto`` takes all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +116,27 @@ class ReplyReader:
     Args:
         tools: What the model may call.
         format: The only format that is looked for.
+        repeated: Texts of others that the model may repeat, such as results: what stands there is no call.
 
     Raises:
         ConfigurationError: There is no such format.
     """
 
-    def __init__(self, tools: Iterable[ToolDefinition], *, format: TextFormat = "auto") -> None:  # noqa: A002
+    def __init__(
+        self,
+        tools: Iterable[ToolDefinition],
+        *,
+        format: TextFormat = "auto",  # noqa: A002
+        repeated: Iterable[str] = (),
+    ) -> None:
         self._tools = KnownTools(tools)
         self._source = Source()
         self._forms, self._opening = _forms(format)
+        self._takes_fences = format not in _WITHOUT_FENCES
+        self._repeated = tuple(repeated)
+        self._speech = Speech()
+        self._follows_item = False  # whether the last call was an item of a list
+        self._has_thought = False
         self._parts: list[ReplyPart] = []
         self._before = ""
         self._space = ""  # white space whose text may still come
@@ -175,57 +192,99 @@ class ReplyReader:
         source = self._source
         if (yield from self._thoughts()):
             return "thoughts"
+        if (yield from self._is_over()):
+            yield from source.rest()
+            self._say(source.take(), is_speech=False)
+            return "text"
+        before = self._surroundings()
         try:
-            outcome = yield from self._outcome()
+            outcome = yield from self._outcome(before)
         except UnclearCallError as error:
-            self._left -= 1
+            self._left -= _COST_OF_BROKEN
             if self._left <= 0:
                 yield from source.rest()
-            self._tell(UnreadCall(source.take(), str(error)))
+            text = source.take()
+            if self._is_repeated(text):
+                self._say(text, is_speech=False)
+                return "text"
+            self._tell(UnreadCall(text, str(error)), before)
             return "calls"
         if outcome is None:
             source.back()
             return "neither"
         if isinstance(outcome, list):
+            if self._is_repeated(source.piece()):
+                self._say(source.take(), is_speech=False)
+                return "text"
             yield from _past_turn(source)
             self._left -= len(outcome)
             if self._left < 0:
                 yield from source.rest()
-                self._tell(UnreadCall(source.take(), f"A reply may have {MOST_CALLS} calls, and this has more."))
+                self._tell(
+                    UnreadCall(source.take(), f"A reply may have {MOST_CALLS} calls, and this has more."), before
+                )
                 return "calls"
             source.take()
             for call in outcome:
                 self._count += 1
-                self._tell(replace(call, id=f"call_{self._count}"))
+                self._tell(replace(call, id=f"call_{self._count}"), before)
             return "calls"
         self._passages += 1
         for _ in outcome:
-            self._say(source.take())
+            self._say(source.take(), is_speech=False)
             yield
-        self._say(source.take())
+        self._say(source.take(), is_speech=False)
         return "text"
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(text=self._before, is_quoted=self._speech.is_quoting, follows_item=self._follows_item)
+
+    def _is_repeated(self, text: str) -> bool:
+        text = text.strip()
+        return len(text) >= _SHORTEST_REPETITION and any(text in said for said in self._repeated)
+
+    def _is_over(self) -> Waiting[bool]:
+        """Say whether the model's own turn ends here: what it writes from here on is not its to say."""
+        source = self._source
+        for token in _TURN_ENDS:
+            if (yield from source.accepts(token)):
+                return True
+        if Surroundings(text=self._before).is_line_start:
+            for token in _OTHERS_TURNS:
+                if (yield from source.accepts(token)):
+                    return True
+        return False
 
     def _thoughts(self) -> Waiting[bool]:
         """Go past thoughts, where they begin or end here: what comes behind them is the reply."""
         source = self._source
-        if (yield from source.accepts(_THINKING_END)):
-            pass
-        elif Surroundings(text=self._before).is_line_start and (yield from source.accepts(_THINKING)):
-            passage = source.past(_THINKING_END)
-            for _ in passage:
-                self._say(source.take())
-                yield
-        else:
+        before = self._surroundings()
+        closing = yield from _thinking_end(source)
+        if not closing:
             return False
-        self._say(source.take())
+        if closing[0] == "/":
+            # The template of the prompt may have opened the thoughts; they end once.
+            if self._has_thought or not self._speech.lets_thoughts_end:
+                source.back()
+                return False
+            self._speech = Speech()
+        elif _MENTIONED.search(self._before[-1:]) or before.is_quoted:
+            source.back()
+            return False
+        else:
+            passage = source.past(closing)
+            for _ in passage:
+                self._say(source.take(), is_speech=False)
+                yield
+        self._has_thought = True
+        self._say(source.take(), is_speech=False)
         self._before = ""
         self._passages += 1
         return True
 
-    def _outcome(self) -> Waiting[Outcome]:
+    def _outcome(self, before: Surroundings) -> Waiting[Outcome]:
         source = self._source
         character = yield from source.peek(1)
-        before = Surroundings(text=self._before)
         if character in _FENCES:
             return (yield from self._fenced(before))
         source.back()
@@ -248,10 +307,11 @@ class ReplyReader:
         fence = yield from source.word(_FENCES[(yield from source.peek(1))], _LONGEST_FENCE)
         if len(fence) < 3:
             return None
-        if not before.is_line_start and not before.text.rstrip().endswith(":"):
+        if not before.is_line_start and not before.is_item and not before.text.rstrip().endswith(":"):
             return nothing_more()
         language = (yield from source.word(_LANGUAGE, _LONGEST_LANGUAGE)).casefold()
-        if language not in _LANGUAGES:
+        is_shown = before.is_quoted or (before.is_item and not before.lets_call)
+        if language not in _LANGUAGES or is_shown or not self._takes_fences:
             return source.past(fence)
         inside = replace(before, text=before.text.rstrip(" \t") + "\n", fence=fence, language=language)
         yield from source.spaces()
@@ -272,10 +332,13 @@ class ReplyReader:
             yield from source.spaces()
         return calls
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, *, is_speech: bool = True) -> None:
         """Give text, as far as it is not white space before a call."""
         if not text:
             return
+        (self._speech.hear if is_speech else self._speech.skip)(text)
+        if _SAYS_SOMETHING.search(text):
+            self._follows_item = False
         self._before = (self._before + text)[-_LONGEST_BEFORE:]
         visible = text.rstrip(SPACES)
         if not visible:
@@ -287,15 +350,41 @@ class ReplyReader:
         self._has_text = True
         self._last_is_call = False
 
-    def _tell(self, part: ToolCall | UnreadCall) -> None:
+    def _tell(self, part: ToolCall | UnreadCall, before: Surroundings) -> None:
         self._parts.append(part)
+        self._follows_item = before.is_item
+        self._speech.skip("\n")
         self._before = ""
         self._last_is_call = True
         if not self._has_text:
             self._space = ""
 
 
-_THINKING, _THINKING_END = "<think>", "</think>"
+_COST_OF_BROKEN = 20  # behind a broken call without a mark all is read again
+_SHORTEST_REPETITION = 24
+_SAYS_SOMETHING = re.compile(r"[^\W\d]")
+# In front of a tag that is only mentioned.
+_MENTIONED = re.compile(r"[\w`\"'\u201c\u2018\u201e\u00ab]")
+# Harmony ends each message with a token that for others ends the turn.
+_TURN_ENDS = (
+    *[mark for mark in END_OF_TURN if mark != "<|end|>"],
+    *("<|user|>", "<|observation|>", "[INST]", "<\uff5cUser\uff5c>"),
+)
+_OTHERS_TURNS = (*RESULTS, "User:", "Human:")
+_THINKS = re.compile(
+    r"think|thought|reason|reflect|scratch_?pad|monolog|deliberat|rumina|\bcot\b|chain_of", re.IGNORECASE
+)
+# Any tag whose name may speak of thinking; most others are told by their first letters.
+_THINKING_OPENING = r"[<\[\u25c1][/|]?+(?:\Z|[A-Za-z](?:\Z|[\w:.-]))|\u25c1"
+_IN_THINKING_TAG = re.compile(r"[\w:.|/\u25b7-]")
+_HARMONY_THOUGHTS = tuple(
+    f"{start}<|channel|>{channel}<|message|>"
+    for start in ("", "<|start|>assistant")
+    for channel in ("analysis", "commentary")
+)
+_IN_ATTRIBUTES = re.compile(r"[^<>\n]")
+_TAG_ENDS = {"<": ">", "[": "]", "\u25c1": "\u25b7"}
+_LONGEST_TAG = 60
 _FENCES = {"`": re.compile("`"), "~": re.compile("~")}
 _LANGUAGE = re.compile(r"[\w.+-]")
 _LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
@@ -306,8 +395,9 @@ _MOST_PASSAGES = 5_000
 _NEVER = re.compile(r"(?!)")
 
 _JSON = JsonForm()
+_SECTIONS, _INVOKE = SectionForm(), InvokeForm()
 _FORMS: dict[str, tuple[Form, ...]] = {
-    "hermes": (HermesForm(),),
+    "hermes": (HermesForm("<tool_call>"),),
     "react": (ReactForm(),),
     "llama": (LlamaForm(), FunctionTagsForm(), _JSON),
     "mistral": (MistralForm(),),
@@ -316,11 +406,23 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "json": (_JSON,),
     "fenced": (_JSON,),
     "crew": (_JSON, ReactForm()),
+    "glm": (GlmForm(),),
+    "deepseek": (_SECTIONS, _INVOKE),
+    "kimi": (_SECTIONS,),
+    "harmony": (HarmonyForm(),),
+    "minimax": (_INVOKE,),
+    "phi": (HermesForm("<|tool_call|>"), FunctoolsForm()),
+    "anthropic": (_INVOKE,),
     "auto": (
         *(GlmForm(), HermesForm(), FunctionTagsForm(), LlamaForm(), MistralForm()),
+        *(_SECTIONS, HarmonyForm(), _INVOKE, FunctoolsForm()),
         *(PythonicForm(), ReactForm(), BareCallForm(), _JSON),
     ),
 }
+# Where calls have marks of their own, a fence is code.
+_WITHOUT_FENCES = frozenset(
+    ["hermes", "mistral", "qwen", "glm", "deepseek", "kimi", "harmony", "minimax", "phi", "anthropic", "react"]
+)
 
 
 def _forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
@@ -333,12 +435,40 @@ def _forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
         for character in form.characters:
             by_character.setdefault(character, []).append(form)
     openings = [
-        partial(_THINKING),
-        partial(_THINKING_END),
+        _THINKING_OPENING,
+        *[partial(token) for token in _TURN_ENDS],
+        *[rf"(?<!.){partial(token)}" for token in _OTHERS_TURNS if token[0].isalpha()],
         r"(?<!`)`{1,2}+(?:\Z|`)|(?<!~)~{1,2}+(?:\Z|~)",
         *[form.opening for form in forms],
     ]
     return by_character, re.compile("|".join(openings))
+
+
+def _thinking_end(source: Source) -> Waiting[str]:
+    """Go past a tag that begins thoughts, and return what ends them; past one that ends them, and return ``/``.
+
+    It stays where it is, and returns nothing, where there is another tag or none.
+    """
+    there = source.length
+    for opening in _HARMONY_THOUGHTS:
+        if (yield from source.accepts(opening)):
+            return "<|end|>"
+    bracket = yield from source.peek(1)
+    closing = _TAG_ENDS.get(bracket, "")
+    if closing:
+        source.skip(1)
+        name = yield from source.word(_IN_THINKING_TAG, _LONGEST_TAG)
+        is_begun = closing == ">" and not name.endswith("|") and (yield from source.peek(1)) in {" ", "\t"}
+        if is_begun and _THINKS.search(name):
+            yield from source.word(_IN_ATTRIBUTES, 200)
+        if _THINKS.search(name) and (yield from source.accepts(closing)):
+            if name.strip("|").startswith(("/", "end_")):
+                return "/"
+            if "begin_" in name:
+                return bracket + name.replace("begin_", "end_") + closing
+            return f"{bracket}|/{name[1:]}{closing}" if name.startswith("|") else f"{bracket}/{name}{closing}"
+    source.back(there)
+    return ""
 
 
 def _past_turn(source: Source) -> Waiting[None]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError
+from toolkit.parsing.escaping import escape_json, escape_markers
+from toolkit.parsing.families import format_of_model
 from toolkit.parsing.reply import TextFormat
 from toolkit.schema.examples import make_example
 from toolkit.schema.nodes import Nodes, is_object
@@ -26,16 +28,24 @@ class Wording:
     """The words of one format.
 
     Args:
+        format: Its name.
         rule: How to write a call; an example follows it.
         write_calls: Writes calls as the model would.
         write_result: Writes what a tool gave.
         stop: Texts at which the model must stop, because what it would write then is not its to say.
+        markers: What marks a call or a result in this format, beside the tokens that are escaped in all.
     """
 
+    format: TextFormat
     rule: str
     write_calls: _CallWriter
     write_result: _ResultWriter
     stop: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
+
+    def escape(self, text: str) -> str:
+        """Return a text of somebody else without what would be read, here or by the model, as a mark."""
+        return escape_markers(text, self.markers)
 
     def instructions(self, tools: Sequence[ToolDefinition]) -> str:
         """Return what tells a model of its tools and how to call them."""
@@ -48,10 +58,12 @@ class Wording:
 
 
 def _described(tool: ToolDefinition) -> str:
-    return json.dumps(
-        {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-        ensure_ascii=False,
-        default=dict,
+    return escape_json(
+        json.dumps(
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+            ensure_ascii=False,
+            default=dict,
+        )
     )
 
 
@@ -65,15 +77,15 @@ def _example(tools: Sequence[ToolDefinition]) -> ToolCall:
     return ToolCall("", tool.name, json.dumps(arguments if is_object(arguments) else {}, ensure_ascii=False))
 
 
-def wording_of(format: TextFormat) -> Wording:  # noqa: A002
-    """Return the words of a format; ``auto`` is written as ``hermes``.
+def wording_of(format: TextFormat, model: str = "") -> Wording:  # noqa: A002
+    """Return the words of a format; ``auto`` is that of the model's family, or ``hermes``.
 
     Raises:
         ConfigurationError: There is no such format.
     """
-    wording = _WORDINGS.get(format)
+    wording = _WORDINGS.get(format_of_model(model) if format == "auto" else format)
     if wording is None:
-        raise ConfigurationError(f"there is no format '{format}'; there are: {', '.join(_WORDINGS)}")
+        raise ConfigurationError(f"there is no format '{format}'; there are: auto, {', '.join(_WORDINGS)}")
     return wording
 
 
@@ -87,7 +99,7 @@ def _each(write: Callable[[str, str], str], separator: str = "\n") -> _CallWrite
 def _object(call: ToolCall) -> str:
     """The arguments as JSON; what was never read stays as it was written."""
     repaired = repair_arguments(call.arguments)
-    return call.arguments if repaired is None else repaired
+    return escape_markers(call.arguments) if repaired is None else escape_json(repaired)
 
 
 def _named(name: str, arguments: str, *, keys: tuple[str, str] = ("name", "arguments")) -> str:
@@ -124,6 +136,43 @@ def _list(calls: Iterable[ToolCall], write: Callable[[str, str], str]) -> str:
     return "[" + ", ".join([write(call.name, _object(call)) for call in calls]) + "]"
 
 
+def _kimi(name: str, arguments: str) -> str:
+    return f"<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
+
+
+def _deepseek(name: str, arguments: str) -> str:
+    begin, part, end = map(_deepseek_token, ("tool_call_begin", "tool_sep", "tool_call_end"))
+    return f"{begin}{name}{part}{arguments}{end}"
+
+
+def _deepseek_token(name: str) -> str:
+    return f"<\uff5c{name.replace('_', chr(0x2581))}\uff5c>"
+
+
+def _harmony(name: str, arguments: str) -> str:
+    return f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>"
+
+
+def _glm(name: str, arguments: str) -> str:
+    elements = [
+        f"<arg_key>{key}</arg_key>\n<arg_value>{_unquoted(value)}</arg_value>\n"
+        for key, value in (_members(arguments) or {}).items()
+    ]
+    return f"<tool_call>{name}\n{''.join(elements)}</tool_call>"
+
+
+def _invoke(name: str, arguments: str) -> str:
+    elements = [
+        f'<parameter name="{key}">{_unquoted(value)}</parameter>\n'
+        for key, value in (_members(arguments) or {}).items()
+    ]
+    return f'<invoke name="{name}">\n{"".join(elements)}</invoke>'
+
+
+def _between(opening: str, write: Callable[[str, str], str], closing: str, separator: str = "") -> _CallWriter:
+    return lambda calls: opening + separator.join([write(call.name, _object(call)) for call in calls]) + closing
+
+
 # results
 
 
@@ -131,65 +180,136 @@ def _told(result: ToolResult) -> str:
     return f"{'Error' if result.is_error else 'Result'} of {result.tool_name or 'the call'}: {result.text}"
 
 
-def _tagged(result: ToolResult) -> str:
-    return f"<tool_response>\n{result.text}\n</tool_response>"
+def _around(opening: str, closing: str) -> _ResultWriter:
+    return lambda result: f"{opening}{result.text}{closing}"
 
 
 def _mistral_result(result: ToolResult) -> str:
     return f"[TOOL_RESULTS]{json.dumps({'content': result.text}, ensure_ascii=False)}[/TOOL_RESULTS]"
 
 
-_JSON = Wording(
-    rule="To call a tool, reply with a JSON object on lines of its own, and nothing after it.",
-    write_calls=_each(_named),
-    write_result=_told,
+_TOLD_MARKS = ("Result of", "Error of")
+_HERMES_MARKS = ("<tool_call", "</tool_call", "<tool_response", "</tool_response")
+_JSON_RULE = "To call a tool, reply with a JSON object on lines of its own, and nothing after it."
+_SECTION_RULE = (
+    "To call tools, write each call with its name and a JSON object of arguments between the tokens for calls."
 )
-_HERMES = Wording(
-    rule="To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>.",
-    write_calls=_each(lambda name, arguments: f"<tool_call>\n{_named(name, arguments)}\n</tool_call>"),
-    write_result=_tagged,
-    stop=("<tool_response>",),
+_OUTPUTS = tuple(
+    map(_deepseek_token, ("tool_outputs_begin", "tool_output_begin", "tool_output_end", "tool_outputs_end"))
 )
-_WORDINGS: Mapping[str, Wording] = {
-    "auto": _HERMES,
-    "hermes": _HERMES,
-    "react": Wording(
+_ALL_WORDINGS = (
+    Wording(
+        format="hermes",
+        rule="To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>.",
+        write_calls=_each(lambda name, arguments: f"<tool_call>\n{_named(name, arguments)}\n</tool_call>"),
+        write_result=_around("<tool_response>\n", "\n</tool_response>"),
+        stop=("<tool_response>",),
+        markers=_HERMES_MARKS,
+    ),
+    Wording(
+        format="react",
         rule="To call a tool, write a line with Action and its name, and a line with Action Input and a JSON object; "
         "then stop, and wait for the Observation.",
         write_calls=_each(lambda name, arguments: f"Action: {name}\nAction Input: {arguments}"),
-        write_result=lambda result: f"Observation: {result.text}",
+        write_result=_around("Observation: ", ""),
         stop=("\nObservation:",),
+        markers=("Action", "Observation", "Thought", "Final Answer"),
     ),
-    "llama": Wording(
-        rule=_JSON.rule,
+    Wording(
+        format="llama",
+        rule=_JSON_RULE,
         write_calls=_each(lambda name, arguments: _named(name, arguments, keys=("name", "parameters"))),
         write_result=_told,
+        markers=_TOLD_MARKS,
     ),
-    "mistral": Wording(
+    Wording(
+        format="mistral",
         rule="To call tools, write [TOOL_CALLS] and a list of JSON objects with their names and arguments.",
         write_calls=lambda calls: f"[TOOL_CALLS] {_list(calls, _named)}",
         write_result=_mistral_result,
     ),
-    "qwen": Wording(
+    Wording(
+        format="qwen",
         rule="To call a tool, write a <function> element with a <parameter> element for each argument between "
         "<tool_call> and </tool_call>, and close each of them.",
         write_calls=_each(_function),
-        write_result=_tagged,
+        write_result=_around("<tool_response>\n", "\n</tool_response>"),
+        markers=(*_HERMES_MARKS, "<function", "</function", "<parameter", "</parameter"),
     ),
-    "pythonic": Wording(
+    Wording(
+        format="pythonic",
         rule="To call tools, reply with a list of calls in Python syntax, with names for all arguments, alone.",
         write_calls=lambda calls: _list(calls, _python),
         write_result=_told,
+        markers=_TOLD_MARKS,
     ),
-    "json": _JSON,
-    "fenced": Wording(
+    Wording(format="json", rule=_JSON_RULE, write_calls=_each(_named), write_result=_told, markers=_TOLD_MARKS),
+    Wording(
+        format="fenced",
         rule="To call a tool, write a JSON object with its name and arguments in a fence of its own.",
         write_calls=_each(lambda name, arguments: f"```json\n{_named(name, arguments)}\n```"),
         write_result=_told,
+        markers=_TOLD_MARKS,
     ),
-    "crew": Wording(
-        rule=_JSON.rule,
+    Wording(
+        format="crew",
+        rule=_JSON_RULE,
         write_calls=_each(lambda name, arguments: _named(name, arguments, keys=("tool_name", "arguments"))),
         write_result=_told,
+        markers=(*_TOLD_MARKS, "Action", "Observation"),
     ),
-}
+    Wording(
+        format="glm",
+        rule="To call a tool, write its name between <tool_call> and </tool_call>, and behind the name an <arg_key> "
+        "and an <arg_value> element for each argument.",
+        write_calls=_each(_glm),
+        write_result=_around("<tool_response>\n", "\n</tool_response>"),
+        markers=(*_HERMES_MARKS, "<arg_", "</arg_"),
+    ),
+    Wording(
+        format="deepseek",
+        rule=_SECTION_RULE,
+        write_calls=_between(_deepseek_token("tool_calls_begin"), _deepseek, _deepseek_token("tool_calls_end")),
+        write_result=_around("".join(_OUTPUTS[:2]), "".join(_OUTPUTS[2:])),
+        stop=_OUTPUTS[:1],
+    ),
+    Wording(
+        format="kimi",
+        rule=_SECTION_RULE,
+        write_calls=_between("<|tool_calls_section_begin|>", _kimi, "<|tool_calls_section_end|>"),
+        write_result=_told,
+        markers=_TOLD_MARKS,
+    ),
+    Wording(
+        format="harmony",
+        rule="To call a tool, write a message on the commentary channel to functions.NAME; its body is a JSON object.",
+        write_calls=_each(_harmony),
+        write_result=_told,
+        markers=_TOLD_MARKS,
+    ),
+    Wording(
+        format="minimax",
+        rule="To call tools, write <invoke> elements with <parameter> elements between <minimax:tool_call> and "
+        "</minimax:tool_call>.",
+        write_calls=_between("<minimax:tool_call>\n", _invoke, "\n</minimax:tool_call>", "\n"),
+        write_result=_told,
+        markers=(*_TOLD_MARKS, "<invoke", "</invoke", "<parameter", "</parameter"),
+    ),
+    Wording(
+        format="phi",
+        rule="To call tools, write a list of JSON objects with names and arguments between the tokens for calls.",
+        write_calls=lambda calls: f"<|tool_call|>{_list(calls, _named)}<|/tool_call|>",
+        write_result=_told,
+        markers=_TOLD_MARKS,
+    ),
+    Wording(
+        format="anthropic",
+        rule="To call tools, write <invoke> elements with <parameter> elements between <function_calls> and "
+        "</function_calls>.",
+        write_calls=_between("<function_calls>\n", _invoke, "\n</function_calls>", "\n"),
+        write_result=_around("<function_results>\n", "\n</function_results>"),
+        stop=("<function_results>",),
+        markers=("<invoke", "</invoke", "<parameter", "</parameter"),
+    ),
+)
+_WORDINGS: Mapping[str, Wording] = {wording.format: wording for wording in _ALL_WORDINGS}

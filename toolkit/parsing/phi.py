@@ -1,0 +1,33 @@
+"""``functools[{"name": ..., "arguments": {...}}]``: Phi-4-mini, where it doesn't write its tokens."""
+
+from __future__ import annotations
+
+from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in
+from toolkit.parsing.forms import Outcome, Surroundings, check_end, nothing_more, partial
+from toolkit.parsing.source import Source, Waiting
+
+__all__ = ["FunctoolsForm"]
+
+_WORD = "functools"
+_BRACKET = r"(?:\Z|\[)"
+
+
+class FunctoolsForm:
+    """A list of calls behind the word; Python's module of that name is no call."""
+
+    characters = "f"
+    opening: str = rf"(?<![\w.]){partial(_WORD, then=_BRACKET)}"
+
+    def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
+        """Read one list."""
+        if not (yield from source.accepts(_WORD)) or (yield from source.peek(1)) != "[":
+            return None
+        if before.is_spoken_of:
+            return nothing_more()
+        start = source.length
+        if not (yield from source.value()):
+            yield from source.rest()
+            raise UnclearCallError("The call is cut off, or its brackets don't match.")
+        calls = calls_in(source.piece(start), tools, is_marked=True)
+        yield from check_end(source)
+        return calls

@@ -1,0 +1,298 @@
+"""Whose words stand before a call: what a model says itself, and what it quotes, shows or reports.
+
+A call behind a quotation mark, in a tag round other text, in code, behind a line such as "The page says:" is somebody
+else's. Nobody can know every way to quote: behind a colon, and in the middle of a sentence, a call is one only where
+the words before it say that the model does something now, in one of the languages below; behind a whole sentence,
+unless they tell of a source.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["Speech", "Surroundings"]
+
+# Words that say that something is shown, and not done, in the languages that models mostly write.
+_EXAMPLE = (
+    r"\b(?:examples?|for\s+instance|e\.g|looks?\s+like|as\s+follows|beispiel\w*|z\.\s?b|exemp(?:le|lo)s?|ejemplos?"
+    r"|esempi[oa]?|voorbeeld\w*|przykład\w*|пример\w*|например|приклад\w*|örne\w*|exempel\w*|contoh\w*|ví\s+dụ)\b"
+    r"|例|예를|예시|उदाहरण|مثال|דוגמ|ตัวอย่าง|παράδειγμα"
+)
+# Words of how calls are written: they speak of one, unless the model announces something.
+_ABOUT = r"\b(?:format(?:ted)?|syntax|template|schema|documentation|notation|tags?|tokens?)\b"
+# Words by which a model tells what somebody else says, or what stands somewhere.
+_REPORTING = (
+    r"\b(?:says?|said|states?|stated|reads?\s*[:\n]|wrote|writes|written|contain(?:s|ed|ing)?|quot(?:e|es|ed|ing)|cop(?:y|ied)|pasted"
+    r"|found\s+(?:this|that|it|these|the\s+following|in|on|at)|saw|receive[ds]?|got\s+(?:this|that|these|the\s+following|back)"
+    r"|according|told|tells|mentions?|mentioned|replied|answered|claims?"
+    r"|steht|stand|sagte?|schreibt|schrieb|geschrieben|lautet|heißt|enthält|zitat\w*|zitier\w*|gefunden|folgende\w*"
+    r"|dit|disait|écrit|écrite|contient|lit|trouvé|voici|suivante?s?|dice|decía|dijo|escribió|escrito|contiene|encontré|siguiente"
+    r"|encontrado|diz|disse|escreveu|contém|encontrei|seguinte|ha\s+scritto|scritto|trovato|seguente|zegt|staat|schreef|bevat|gevonden"
+    r"|mówi|pisze|zawiera|napisał\w*|znalazł\w*|говор\w*|сказа\w*|написа\w*|содерж\w*|наш[её]л\w*|прочита\w*"
+    r"|каже|знайш\w*|diyor|yaz\w*|buldum|içeriyor|säger|står|skrev|innehåller|hittade|nói|viết|chứa|berkata|tertulis|berisi"
+    r"|říká|píše|obsahuje|λέει|γράφει|περιέχει)\b"
+    r"|说|說|写着|写道|寫|内容|显示|顯示|找到|引用|提到|収|言|書い|書か|見つ|とあり|말하|말했|쓰여|적혀|적힌|나와|찾았|كتب|مكتوب|يقول|تقول|وجدت"
+    r"|कहता|कहती|लिखा|मिला|כתוב|אומר|מצאתי|می‌گوید|نوشته|เขียน|บอกว่า|พบ"
+)
+# Where such words come from. What a model does with a source of its own accord it announces.
+_SOURCE = (
+    r"\b(?:page|site|website|web\s?site|message|e-?mail|mail|letter|post|comment|ticket|transcript|quotation|excerpt|snippet|readme"
+    r"|paragraph|webseite|seite|nachricht|text|page\s+web|message|texte|página|mensaje|texto|mensagem|pagina|messaggio|testo"
+    r"|bericht|tekst|stron\w*|wiadomoś\w*|страниц\w*|сообщени\w*|текст\w*|сторінк\w*|sayfa\w*|mesaj\w*|metin|sida\w*|trang|halaman)\b"
+    r"|页面|頁面|网页|網頁|消息|文本|ページ|メッセージ|テキスト|페이지|메시지|텍스트|الصفحة|النص|الرسالة|पेज|पृष्ठ|संदेश|דף|صفحه|หน้า|σελίδα"
+)
+# Words that take back what has no mark of its own, or tell of it.
+_TELLING = (
+    r"\b(?:such\s+as|like|would|could|if|not|never|instead|wrong|bad|incorrect|avoid|used|called|wrote|sent|made|was|were"
+    r"|did|had|previous(?:ly)?|earlier|returned|asked|requested|results?|output|show\w*|explain\w*|suggest\w*"
+    r"|recommend\w*|give\s+you|you\s+(?:can|may|might|should|must|need|have)"
+    r"|würden?|könnten?|wenn|nicht|nie|habe|hatte|wurden?|folgt|so\s+aus|j['\u2019]ai|avais|aurais|pourrais|serait|pas|jamais"
+    r"|si|utilisé|appelé|podría|sería|nunca|usé|llamé|poderia|seria|usei|chamei|ho|potrei|sarebbe|mai|бы|если|не)\b"
+    r"|(?:n['\u2019]t|['\u2019]d)\b|如果|可以|结果|不|場合|結果|ました|면"
+)
+# How a model says what it is about to do.
+_ANNOUNCING = re.compile(
+    r"\b(?:I|we)(?:['\u2019](?:ll|m|re)|\s+(?:(?:also|now|first|then|just|still|next)\s+)?(?:will|am|are|need|want|have\s+to|must"
+    r"|should|can|shall|call|use|try|run|invoke|check|look|search|fetch|get|request|ask|start|begin|pay|make|send|do|go))\b"
+    r"|\b(?:let\s+me|let(?:['\u2019]?s|\s+us)|ich|wir|mich|je|nous|yo|voy|vamos|déjame|vou|vado|lasciami|ik|я|jag|ja|ben|tôi|saya)\b"
+    r"|[我私]|제가"
+    r"|\A\W*(?:sure|ok(?:ay)?|certainly|of\s+course|now|next|first|second|third|then|finally|thought|trying|making"
+    r"|calling|using|running|invoking|executing|checking|searching|looking|fetching|getting|requesting|retrieving)\b"
+    r"|\A\W*(?:my|the|next)?\s*(?:plan|steps?|approach|todo)\b[\W\d]*\Z"
+    r"|\A\W*(?:the\s+)?(?:(?:tool|function)[\s_-]*)?(?:calls?|use|request|invocation|action|tool|function|assistant)\b"
+    r"[\W\d]*\Z"
+    r"|\bhere(?:['\u2019]s|\s+is|\s+are)\b.*\b(?:calls?|request|invocation|plan)\b",
+    re.IGNORECASE,
+)
+_SHOWN = re.compile(_EXAMPLE, re.IGNORECASE)
+_SPOKEN_OF = re.compile(_ABOUT, re.IGNORECASE)
+_TOLD = re.compile(f"{_EXAMPLE}|{_ABOUT}|{_TELLING}|{_REPORTING}", re.IGNORECASE)
+_REPORTED = re.compile(_REPORTING, re.IGNORECASE)
+_FROM_A_SOURCE = re.compile(_SOURCE, re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?]\s|[\u3002\uff01\uff1f](?!\Z)")
+# An opening quote, or the mark of code; a closing one has something before it.
+_QUOTED = re.compile(r"(?:\A|[\s(\[{:=,>])[`\"'\u201c\u201e\u2018\u201a\u00ab\u00bb\u300c\u300e\u2039]{1,3}\Z")
+_ENDING = ".!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964"
+_COLONS = ":\uff1a"
+_DECORATION = " \t\r*_"
+_ITEM = re.compile(r"[ \t]*(?:[-*+\u2022]|\d{1,3}[.)])[ \t]+\Z")
+_ASIDE = re.compile(r"[ \t]*[>|\u2502]|.*\|[ \t]*\Z")
+_CODE_INDENT = re.compile(r"(?: {4}| {0,3}\t)[ \t]*\Z")
+
+
+@dataclass(slots=True, kw_only=True)
+class Surroundings:
+    """What stands before a place.
+
+    Args:
+        text: The last few hundred characters of the text before it; empty directly after a call.
+        fence: The marks that end the fence round it; empty where there is none.
+        language: What the fence says that it holds.
+        is_quoted: Whether something that was opened before it, and is open still, makes it somebody else's words.
+        follows_item: Whether it follows a call that was an item of a list.
+    """
+
+    text: str = ""
+    fence: str = ""
+    language: str = ""
+    is_quoted: bool = False
+    follows_item: bool = False
+
+    @property
+    def is_line_start(self) -> bool:
+        """Whether only spaces stand before it on its line."""
+        return not self.text.rpartition("\n")[2].strip()
+
+    @property
+    def is_item(self) -> bool:
+        """Whether it is an item of a list."""
+        return _ITEM.fullmatch(self.text.rpartition("\n")[2]) is not None
+
+    @property
+    def is_spoken_of(self) -> bool:
+        """Whether what has a mark of its own is no call here: it is quoted, shown, reported or spoken of."""
+        if self._is_aside:
+            return True
+        if self.is_item:
+            return not self._is_announced_item
+        introduction = self._introduction
+        if not introduction:
+            return False
+        is_announced = _ANNOUNCING.search(introduction) is not None
+        if introduction[-1] in _COLONS or not (self.is_line_start or introduction[-1] in _ENDING):
+            return not is_announced or _is_told(introduction) or bool(_SHOWN.search(introduction))
+        return _is_reported(introduction, is_announced=is_announced) or bool(
+            _SPOKEN_OF.search(introduction) and introduction[-1] not in _ENDING and not is_announced
+        )
+
+    @property
+    def lets_call(self) -> bool:
+        """Whether something without a mark of its own may be a call here.
+
+        It must begin a line or follow the end of a sentence. Where the words before it go on with it, they must say
+        that the model does something now.
+        """
+        if self._is_aside:
+            return False
+        if self.is_item:
+            return self._is_announced_item
+        line = self.text.rpartition("\n")[2].strip(_DECORATION)
+        if line and (line[-1] not in _ENDING + _COLONS or line[:-1].isdecimal()):
+            return False
+        introduction = self._introduction
+        is_announced = _ANNOUNCING.search(introduction) is not None
+        if not introduction or introduction[-1] in _ENDING:
+            return not _is_reported(introduction, is_announced=is_announced)
+        return is_announced and not _TOLD.search(introduction)
+
+    @property
+    def _is_aside(self) -> bool:
+        line = self.text.rpartition("\n")[2]
+        return bool(
+            self.is_quoted
+            or _QUOTED.search(self.text[-5:])
+            or _ASIDE.match(line)
+            or (self.text.strip() and _CODE_INDENT.fullmatch(line))
+        )
+
+    @property
+    def _is_announced_item(self) -> bool:
+        if self.follows_item:
+            return True
+        lines = self.text.rstrip().split("\n")[:-1]
+        introduction = _last_sentence(next((line for line in reversed(lines) if line.strip()), ""))
+        return bool(
+            introduction[-1:] in tuple(_COLONS) and _ANNOUNCING.search(introduction) and not _TOLD.search(introduction)
+        )
+
+    @property
+    def _introduction(self) -> str:
+        """The last sentence before it, on its own line or the last one with words."""
+        return _last_sentence(self.text.rpartition("\n")[2].strip() or self.text.rstrip().rpartition("\n")[2])
+
+
+def _last_sentence(line: str) -> str:
+    return _SENTENCE_END.split(line.strip(_DECORATION))[-1]
+
+
+def _is_told(introduction: str) -> bool:
+    return _REPORTED.search(introduction) is not None
+
+
+def _is_reported(introduction: str, *, is_announced: bool) -> bool:
+    return bool(
+        _SHOWN.search(introduction)
+        or _REPORTED.search(introduction)
+        or (not is_announced and _FROM_A_SOURCE.search(introduction))
+    )
+
+
+_PAIRS = {
+    "\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d", "\u300e": "\u300f",
+    "\u2039": "\u203a",
+}  # fmt: skip
+_EVENTS = re.compile(
+    r"\n|\"|`+|[\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d\u300e\u300f\u2039\u203a]"
+    r"|<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]{0,40})(?:\s[^<>\n]{0,200})?(?P<empty>/)?>"
+)
+_OPEN_END = re.compile(r"(?:`+|<[^<>\n]{0,250})\Z")
+# Tags that nobody closes, and those in which models put their own words.
+_OWN_TAG_NAMES = (
+    "br hr img p li b i em strong u wbr input link meta answer final_answer final reply assistant action actions step "
+    "steps plan tool_call tool_calls function_call function_calls tools tool function invoke minimax:tool_call"
+)
+_OWN_TAGS = frozenset(_OWN_TAG_NAMES.split())
+_LONGEST_LINE = 300
+
+
+class Speech:
+    """Follows a reply, and says whether a quotation is open: in marks, code or a tag, or behind a line with a colon.
+
+    Attributes:
+        is_reporting: Whether a line ended with a colon and did not say that the model does something.
+        is_citing: Whether such a line told of a source.
+    """
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._line = ""
+        self._closers: list[str] = []
+        self._tags: list[str] = []
+        self._is_in_quotes = False
+        self._is_in_code = False
+        self.is_reporting: bool = False
+        self.is_citing: bool = False
+
+    @property
+    def is_quoting(self) -> bool:
+        """Whether what comes next is somebody else's words."""
+        return bool(self._closers or self._tags or self._is_in_quotes or self._is_in_code or self.is_reporting)
+
+    @property
+    def lets_thoughts_end(self) -> bool:
+        """Whether the end of thoughts that nothing began may stand here: then all before it was thought."""
+        return not (self._closers or self._tags or self._is_in_quotes or self._is_in_code or self.is_citing)
+
+    def hear(self, text: str) -> None:
+        """Take text that the model wrote, cut anywhere."""
+        text = self._rest + text
+        cut = _OPEN_END.search(text, max(0, len(text) - 260))
+        self._rest = "" if cut is None else cut[0]
+        text = text[: len(text) - len(self._rest)]
+        position = 0
+        for event in _EVENTS.finditer(text):
+            self._extend(text[position : event.start()])
+            self._take(event)
+            position = event.end()
+        self._extend(text[position:])
+
+    def skip(self, text: str) -> None:
+        """Take text whose marks mean nothing: code, data, a call."""
+        self._rest = ""
+        self._line = text.rpartition("\n")[2][-_LONGEST_LINE:] if "\n" in text else (self._line + text)[-_LONGEST_LINE:]
+
+    def _extend(self, text: str) -> None:
+        if text:
+            self._line = (self._line + text)[-_LONGEST_LINE:]
+
+    def _take(self, event: re.Match[str]) -> None:
+        mark = event[0]
+        if mark == "\n":
+            self._end_line()
+            return
+        if mark == '"':
+            self._is_in_quotes = not self._is_in_quotes
+        elif mark[0] == "`":
+            self._is_in_code = self._is_in_code != (len(mark) < 3)
+        elif mark[0] == "<":
+            self._take_tag(event)
+        elif self._closers and mark in self._closers[-1]:
+            self._closers.pop()
+        elif mark in _PAIRS:
+            self._closers.append(_PAIRS[mark])
+        self._line = (self._line + mark)[-_LONGEST_LINE:]
+
+    def _take_tag(self, event: re.Match[str]) -> None:
+        name = event["name"].casefold()
+        if event["close"]:
+            if name in self._tags:
+                del self._tags[self._tags.index(name) :]
+        elif (
+            not event["empty"] and name not in _OWN_TAGS and not self._line.rstrip().strip(_DECORATION + ">|-").strip()
+        ):
+            self._tags.append(name)
+
+    def _end_line(self) -> None:
+        line = self._line.strip(_DECORATION)
+        self._line = ""
+        self._is_in_code = False
+        if not line:
+            self._is_in_quotes = False
+            return
+        sentence = _last_sentence(line)
+        if sentence[-1:] in tuple(_COLONS):
+            is_announced = _ANNOUNCING.search(sentence) is not None
+            is_reported = _is_reported(sentence, is_announced=is_announced)
+            self.is_citing = self.is_citing or is_reported
+            self.is_reporting = self.is_reporting or is_reported or not is_announced
