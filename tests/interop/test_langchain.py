@@ -119,8 +119,24 @@ def test_what_is_no_tool_is_named() -> None:
     nothing: Any = "add"
     with pytest.raises(ConfigurationError, match="a tool of LangChain must be a BaseTool, not 'add'"):
         from_langchain([nothing])
-    with pytest.raises(ConfigurationError, match="the registry must be a ToolRegistry, not a list"):
-        to_langchain([nothing], None)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigurationError, match="a tool of LangChain or a list of them is needed here, not 'add'"):
+        from_langchain(nothing)
+    with pytest.raises(ConfigurationError, match="a ToolRegistry, a tool or a list of tools is needed here, not 'add'"):
+        to_langchain(nothing)
+    with pytest.raises(ConfigurationError, match="str is neither a tool nor a function"):
+        to_langchain([nothing])
+
+
+def test_one_tool_or_several_are_taken() -> None:
+    def again(text: str) -> str:
+        """Say it again."""
+        return text
+
+    assert [found.definition.name for found in from_langchain(add)] == ["add"]
+    assert [found.definition.name for found in from_langchain((add, shout))] == ["add", "shout"]
+    assert [found.name for found in to_langchain(tool(again))] == ["again"]
+    assert [found.name for found in to_langchain([again, *from_langchain(add)])] == ["again", "add"]
+    assert to_langchain(again)[0].invoke({"text": "hm"}) == "hm"
 
 
 @tool_with_ctx

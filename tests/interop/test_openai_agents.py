@@ -174,3 +174,15 @@ def test_blocks_go_over_and_come_back() -> None:
     back = ToolRegistry[Any](from_openai_agents(to_openai_agents(ToolRegistry([picture]), None)))
     image = ImageBlock(url="data:image/png;base64,aGk=")
     assert ask(back, "picture", "{}").content == (TextBlock("look"), image, FileBlock(b"x", name="a.bin"))
+
+
+def test_one_tool_is_taken_as_several_are() -> None:
+    @tool
+    def again(text: str) -> str:
+        """Say it again."""
+        return text
+
+    [found] = from_openai_agents(add)
+    assert found.definition.name == "add"
+    assert [theirs.name for theirs in to_openai_agents([again, found])] == ["again", "add"]
+    assert [theirs.name for theirs in to_openai_agents(again)] == ["again"]

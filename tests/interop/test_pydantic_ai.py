@@ -148,3 +148,15 @@ def test_an_agent_of_theirs_runs_ours() -> None:
     content: Any = shown.content
     assert content[0] == "look"
     assert isinstance(content[1], BinaryContent)
+
+
+def test_one_tool_is_taken_as_several_are() -> None:
+    @tool
+    def again(text: str) -> str:
+        """Say it again."""
+        return text
+
+    [found] = from_pydantic_ai(Tool(add))
+    assert found.definition.name == "add"
+    assert [theirs.name for theirs in to_pydantic_ai([again, found])] == ["again", "add"]
+    assert [theirs.name for theirs in to_pydantic_ai(again)] == ["again"]

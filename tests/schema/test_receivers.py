@@ -6,10 +6,20 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict, Unpack
 
-from toolkit import FunctionTool, ToolRegistry, tool, tool_from_function, tool_with_ctx, tools_of
+from toolkit import (
+    DuplicateToolError,
+    FunctionTool,
+    SchemaError,
+    ToolRegistry,
+    tool,
+    tool_from_function,
+    tool_with_ctx,
+    tools_of,
+)
 
 if TYPE_CHECKING:
     from collections import Counter as App
@@ -246,3 +256,24 @@ def test_the_text_of_a_type_is_kept_where_it_says_more_than_the_hint() -> None:
         "count": "How often.",
         "items": "What.",
     }
+
+
+def named(name: str) -> Callable[[str], str]:
+    def function(query: str) -> str:
+        """Find it."""
+        return query
+
+    function.__name__ = name
+    return function
+
+
+def test_a_name_that_models_can_not_use_is_said_in_ascii_or_refused_with_the_remedy() -> None:
+    assert tool_from_function(named("größe")).definition.name == "grosse"
+    with pytest.raises(SchemaError, match=r"a tool can't be called 'поиск', .*: give it a name with name='\.\.\.'"):
+        tool_from_function(named("поиск"))
+    assert tool_from_function(named("поиск"), name="find").invoke({"query": "a"}) == "a"
+
+
+def test_two_names_that_become_one_never_collide_silently() -> None:
+    with pytest.raises(DuplicateToolError, match="grosse"):
+        ToolRegistry([tool(named("größe")), tool(named("grosse"))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, cast, overload
 from uuid import uuid4
 
 from anyio.from_thread import start_blocking_portal
@@ -22,6 +22,7 @@ from toolkit.chat import (
     ToolDefinition,
     ToolResult,
 )
+from toolkit.interop.given import OneOrMore, read_registry, read_tools
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
@@ -29,34 +30,35 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.naming import legal_names
 from toolkit.tools.output import ToolOutput, to_output
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_setting
 
 __all__ = ["from_langchain", "to_langchain"]
 
 
-def from_langchain(tools: Iterable[BaseTool]) -> list[FunctionTool[object, ..., Any]]:
+def from_langchain(tools: BaseTool | Iterable[BaseTool]) -> list[FunctionTool[object, ..., Any]]:
     """Return LangChain's tools as tools of ours: checked, limited, approved and retried as all are.
 
     What a tool reports as an error is an error result; its artifact is in the `details`. One that is only sync runs in
     a worker thread; LangChain's own async code needs asyncio.
     """
-    found = list(tools)
-    for tool in found:
-        check_setting("a tool of LangChain", tool, BaseTool)
+    found = read_tools(tools, BaseTool, "a tool of LangChain")
     names = legal_names([tool.name for tool in found])
     return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
 
 
-def to_langchain(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[BaseTool]:
-    """Return a registry's tools as LangChain's; each call runs by the registry's rules, permissions included.
+@overload
+def to_langchain(tools: OneOrMore[object], ctx: object = None) -> list[BaseTool]: ...
+@overload
+def to_langchain(tools: OneOrMore[Ctx], ctx: Ctx) -> list[BaseTool]: ...
+def to_langchain(tools: OneOrMore[Any], ctx: Any = None) -> list[BaseTool]:
+    """Return tools of ours as LangChain's; each call runs by the registry's rules, permissions included.
 
     An error result becomes a message of status ``error``; what our tools keep in `details` is its artifact.
 
     Args:
-        registry: The tools; the definitions are those of now.
+        tools: A registry, or one tool or several; the definitions are those of now.
         ctx: What they get as their context.
     """
-    check_setting("the registry", registry, ToolRegistry)
+    registry = read_registry(tools)
     return [_exported(definition, registry, ctx) for definition in registry.definitions()]
 
 

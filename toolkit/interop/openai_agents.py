@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, cast, overload
 from uuid import uuid4
 
 from agents import FunctionTool as AgentsTool
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from toolkit.chat import ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError
 from toolkit.interop.blocks import output_of
+from toolkit.interop.given import OneOrMore, read_registry, read_tools
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
@@ -22,12 +23,11 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.naming import legal_names
 from toolkit.tools.output import ToolOutput, to_output
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_setting
 
 __all__ = ["from_openai_agents", "to_openai_agents"]
 
 
-def from_openai_agents(tools: Iterable[AgentsTool]) -> list[FunctionTool[Any, ..., Any]]:
+def from_openai_agents(tools: AgentsTool | Iterable[AgentsTool]) -> list[FunctionTool[Any, ..., Any]]:
     """Return the SDK's function tools as tools of ours.
 
     The SDK puts errors of its functions into words, which come as ordinary results: an error that it raises is an error
@@ -38,8 +38,7 @@ def from_openai_agents(tools: Iterable[AgentsTool]) -> list[FunctionTool[Any, ..
         ConfigurationError: One is no function tool, or has guardrails: those only the SDK's own runner runs.
     """
     found: list[AgentsTool] = []
-    for tool in tools:
-        check_setting("a tool of the SDK", tool, AgentsTool)
+    for tool in read_tools(tools, AgentsTool, "a tool of the SDK"):
         if tool.tool_input_guardrails or tool.tool_output_guardrails:
             raise ConfigurationError(
                 f"the tool '{tool.name}' has guardrails, which would not run here: take them off, and use permissions"
@@ -50,16 +49,20 @@ def from_openai_agents(tools: Iterable[AgentsTool]) -> list[FunctionTool[Any, ..
     return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
 
 
-def to_openai_agents(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[AgentsTool]:
-    """Return a registry's tools as the SDK's; each call runs by the registry's rules, permissions included.
+@overload
+def to_openai_agents(tools: OneOrMore[object], ctx: object = None) -> list[AgentsTool]: ...
+@overload
+def to_openai_agents(tools: OneOrMore[Ctx], ctx: Ctx) -> list[AgentsTool]: ...
+def to_openai_agents(tools: OneOrMore[Any], ctx: Any = None) -> list[AgentsTool]:
+    """Return tools of ours as the SDK's; each call runs by the registry's rules, permissions included.
 
     The SDK has no field for a failed call: the text of an error result says that it is one.
 
     Args:
-        registry: The tools; the definitions are those of now.
+        tools: A registry, or one tool or several; the definitions are those of now.
         ctx: What they get as their context.
     """
-    check_setting("the registry", registry, ToolRegistry)
+    registry = read_registry(tools)
     return [_exported(definition, registry, ctx) for definition in registry.definitions()]
 
 

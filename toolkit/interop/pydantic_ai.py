@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -27,6 +27,7 @@ from toolkit.chat import (
 )
 from toolkit.errors import InvalidArgumentsError, ToolFailedError
 from toolkit.interop.blocks import output_of
+from toolkit.interop.given import OneOrMore, read_registry, read_tools
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
@@ -34,35 +35,36 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.naming import legal_names
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_setting
 
 __all__ = ["from_pydantic_ai", "to_pydantic_ai"]
 
 
-def from_pydantic_ai(tools: Iterable[Tool[Any]]) -> list[FunctionTool[Any, ..., Any]]:
+def from_pydantic_ai(tools: Tool[Any] | Iterable[Tool[Any]]) -> list[FunctionTool[Any, ..., Any]]:
     """Return Pydantic AI's tools as tools of ours; those that need approval there need it here.
 
     A tool that takes a ``RunContext`` gets one with our context as its ``deps``, the call's id and name, no history and
     a model that answers nothing. `ModelRetry` and `ToolFailed` are error results. What a tool has as ``prepare`` is not
     asked: it decides by a request, and here the registry's scope does.
     """
-    found = list(tools)
-    for tool in found:
-        check_setting("a tool of Pydantic AI", tool, Tool)
+    found = read_tools(tools, Tool, "a tool of Pydantic AI")
     names = legal_names([tool.name for tool in found])
     return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
 
 
-def to_pydantic_ai(registry: ToolRegistry[Ctx], ctx: Ctx) -> list[Tool[Any]]:
-    """Return a registry's tools as Pydantic AI's; each call runs by the registry's rules, permissions included.
+@overload
+def to_pydantic_ai(tools: OneOrMore[object], ctx: object = None) -> list[Tool[Any]]: ...
+@overload
+def to_pydantic_ai(tools: OneOrMore[Ctx], ctx: Ctx) -> list[Tool[Any]]: ...
+def to_pydantic_ai(tools: OneOrMore[Any], ctx: Any = None) -> list[Tool[Any]]:
+    """Return tools of ours as Pydantic AI's; each call runs by the registry's rules, permissions included.
 
     An error result is `ToolFailed`: the model reads it and goes on.
 
     Args:
-        registry: The tools; the definitions are those of now.
+        tools: A registry, or one tool or several; the definitions are those of now.
         ctx: What they get as their context.
     """
-    check_setting("the registry", registry, ToolRegistry)
+    registry = read_registry(tools)
     return [_exported(definition, registry, ctx) for definition in registry.definitions()]
 
 

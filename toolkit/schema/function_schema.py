@@ -6,6 +6,7 @@ import functools
 import inspect
 import re
 import types
+import unicodedata
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -28,6 +29,7 @@ from toolkit.schema.signature import NOTHING, CallableKind, Signature, read_sign
 
 __all__ = ["FunctionSchema", "function_schema"]
 
+_LONGEST_NAME = 64
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNSTRUCTURED = frozenset({NOTHING, None, types.NoneType, Any, str, int, float, bool, bytes, complex, object})
 _GENERATORS = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
@@ -133,8 +135,17 @@ def _name_of(function: Any, given: str | None, subject: str) -> str:
         return given
     while isinstance(function, functools.partial):
         function = function.func
-    own = getattr(function, "__name__", None) or type(function).__name__
-    return re.sub(r"[^A-Za-z0-9_-]", "_", own.strip("<>"))[:64] or "tool"
+    own = str(getattr(function, "__name__", None) or type(function).__name__)
+    # Letters with marks are said without them: `größe` becomes `grosse`.
+    plain = unicodedata.normalize("NFKD", own.replace("\u00df", "ss"))
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    name = re.sub(r"[^\w-]", "_", plain.strip("<>"))[:_LONGEST_NAME]
+    if _LEGAL_NAME.fullmatch(name) is None:
+        raise SchemaError(
+            subject,
+            f"a tool can't be called '{own}', for models know ASCII letters only: give it a name with name='...'",
+        )
+    return name
 
 
 def _binder(signature: Signature) -> Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None:
