@@ -8,9 +8,13 @@ import pytest
 
 from tests.flows.small_tools import TOOLS, echo, say
 from toolkit import (
+    ChatRequest,
     ConfigurationError,
     Failed,
+    LoopUsageError,
+    MaxDepthExceededError,
     StopContext,
+    SystemMessage,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
@@ -34,6 +38,8 @@ class Case:
     registry: Any = TOOLS
     prompt: Any = "go"
     config: Any = None
+    keywords: dict[str, Any] = field(default_factory=dict[str, Any])
+    error: type[Exception] = ConfigurationError
 
 
 CASES = [
@@ -43,34 +49,112 @@ CASES = [
     Case("a list for a registry", "the registry of a loop must be a ToolRegistry, not a list", registry=[echo]),
     Case("no prompt", "what a loop starts from must be text, a list or a ChatRequest, not None", prompt=None),
     Case("a message alone", "what a loop starts from must be text, a list", prompt=UserMessage("go")),
+    Case("an empty prompt", "what a loop starts from is empty", prompt=" "),
+    Case("an empty transcript", "of at least one message", prompt=[]),
+    Case("an empty request", "of at least one message", prompt=ChatRequest(messages=[])),
+    Case("what is no snapshot", "this is no snapshot", prompt={"role": "user"}, error=LoopUsageError),
+    Case("system", "a loop takes no 'system': write system_prompt=", keywords={"system": "Be brief."}),
+    Case("a setting", "config=ToolLoopConfig(max_iterations=...)", keywords={"max_iterations": 3}),
+    Case("a word of its own", "it takes ctx, config, system_prompt and decisions", keywords={"verbose": True}),
+    Case("a number for a system prompt", "system_prompt must be text, not 3", keywords={"system_prompt": 3}),
     Case("a dict for a config", "the config of a loop must be a ToolLoopConfig", config={"max_iterations": 1}),
 ]
 
 
 async def run(case: Case) -> None:
-    await tool_loop(case.provider, case.registry, case.prompt, config=case.config)
+    await tool_loop(case.provider, case.registry, case.prompt, config=case.config, **case.keywords)
 
 
 async def step(case: Case) -> None:
-    await ToolLoopHandle(case.provider, case.registry, case.prompt, config=case.config).next_turn()
+    handle: Any = ToolLoopHandle(case.provider, case.registry, case.prompt, config=case.config, **case.keywords)
+    await handle.next_turn()
 
 
 async def stream(case: Case) -> None:
-    async with tool_loop_stream(case.provider, case.registry, case.prompt, config=case.config):
+    async with tool_loop_stream(case.provider, case.registry, case.prompt, config=case.config, **case.keywords):
         pass
 
 
 async def channel(case: Case) -> None:
-    async with tool_loop_channel(case.provider, case.registry, case.prompt, config=case.config) as (_, handle):
+    async with tool_loop_channel(case.provider, case.registry, case.prompt, config=case.config, **case.keywords) as (
+        _,
+        handle,
+    ):
         await handle.result()
 
 
-@pytest.mark.parametrize("view", [run, step, stream, channel], ids=lambda view: view.__name__)
+VIEWS = [run, step, stream, channel]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_a_wrong_part_is_named(case: Case, view: Callable[[Case], Awaitable[None]]) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(case.error) as caught:
         await view(case)
     assert case.message in str(caught.value)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
+@pytest.mark.parametrize(
+    ("prompt", "texts"),
+    [
+        ("go", ["Be brief.", "go"]),
+        ([UserMessage("go")], ["Be brief.", "go"]),
+        ([SystemMessage("Be long."), UserMessage("go")], ["Be brief.", "go"]),
+        (ChatRequest(messages=[UserMessage("go")], seed=7), ["Be brief.", "go"]),
+    ],
+)
+async def test_a_system_prompt_stands_first_in_every_view(
+    view: Callable[[Case], Awaitable[None]], prompt: Any, texts: list[str]
+) -> None:
+    model = ScriptedProvider(["fine"])
+    await view(Case("", "", provider=model, prompt=prompt, keywords={"system_prompt": "Be brief."}))
+    if view is not stream:  # which is left before anything is asked
+        assert [message.text for message in model.requests[0].messages][:2] == texts
+        assert model.requests[0].messages[0].role == "system"
+        assert not isinstance(prompt, ChatRequest) or model.requests[0].seed == 7
+
+
+def test_a_loop_that_would_ask_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="on_max_iterations='answer'"):
+        ToolLoopConfig(max_iterations=0)
+
+
+async def test_a_stream_that_is_not_entered_shows_how() -> None:
+    stream: Any = tool_loop_stream(ScriptedProvider(["fine"]), TOOLS, "go")
+    with pytest.raises(LoopUsageError, match=r"async with tool_loop_stream\(\.\.\.\) as events"):
+        async for _ in stream:
+            pass
+    with pytest.raises(LoopUsageError, match=r"async with tool_loop_stream\(\.\.\.\) as events"):
+        for _ in stream:
+            pass
+
+
+async def test_a_channel_that_is_not_entered_shows_how() -> None:
+    channel: Any = tool_loop_channel(ScriptedProvider(["fine"]), TOOLS, "go")
+    with pytest.raises(LoopUsageError, match=r"async with tool_loop_channel\(\.\.\.\) as \(events, handle\)"):
+        _, _ = channel
+    with pytest.raises(LoopUsageError, match=r"async with tool_loop_channel\(\.\.\.\) as \(events, handle\)"):
+        async for _ in channel:
+            pass
+
+
+async def test_a_loop_depth_may_be_a_method_and_nonsense_is_named() -> None:
+    class Nested:
+        def __init__(self, depth: object) -> None:
+            self.depth = depth
+
+        def loop_depth(self) -> object:
+            return self.depth
+
+        def with_depth(self, depth: int) -> Any:
+            return Nested(depth)
+
+    with pytest.raises(MaxDepthExceededError, match="loop depth 2 is not below the limit of 2"):
+        await tool_loop(ScriptedProvider(["fine"]), TOOLS, "go", ctx=Nested(2), config=ToolLoopConfig(max_depth=2))
+    assert (await tool_loop(ScriptedProvider(["fine"]), TOOLS, "go", ctx=Nested(1))).text == "fine"
+    with pytest.raises(ConfigurationError, match="loop_depth of the context must be a number"):
+        await tool_loop(ScriptedProvider(["fine"]), TOOLS, "go", ctx=Nested("deep"))
 
 
 async def test_an_error_of_the_providers_own_stays_what_it_is() -> None:

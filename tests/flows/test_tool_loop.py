@@ -93,7 +93,7 @@ class Limit:
     requests_answer: int
 
 
-@pytest.mark.parametrize("limit", [Limit(0, 0, 1), Limit(1, 1, 2), Limit(3, 3, 4)])
+@pytest.mark.parametrize("limit", [Limit(1, 1, 2), Limit(3, 3, 4)])
 async def test_max_iterations_counts_tool_turns_and_answer_adds_one_request_without_tools(limit: Limit) -> None:
     stopped = await tool_loop(repeating(), TOOLS, "go", config=ToolLoopConfig(max_iterations=limit.most))
     assert stopped.reason == MaxIterations(limit.most)
@@ -109,6 +109,13 @@ async def test_max_iterations_counts_tool_turns_and_answer_adds_one_request_with
     assert answered.reason == MaxIterations(limit.most)
     assert answered.iterations == limit.requests_answer
     assert answered.text == "my answer"
+
+
+async def test_no_tool_turn_at_all_is_one_answer_without_tools() -> None:
+    config = ToolLoopConfig(max_iterations=0, on_max_iterations="answer")
+    provider = ScriptedProvider(["my answer"])
+    result = await tool_loop(provider, TOOLS, "go", config=config)
+    assert (result.text, result.reason, provider.requests[0].tools) == ("my answer", MaxIterations(0), ())
 
 
 async def test_calls_in_the_answer_after_the_last_turn_are_not_run() -> None:

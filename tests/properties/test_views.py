@@ -101,7 +101,7 @@ def decide(request: ApprovalRequest) -> Any:
 CONFIGS = st.builds(
     ToolLoopConfig,
     execution=st.sampled_from([Sequential(), Parallel(), Parallel(limit=2), Batched(2)]),
-    max_iterations=st.integers(0, 4),
+    max_iterations=st.integers(1, 4),
     on_max_iterations=st.sampled_from(["stop", "answer"]),
     on_tool_call=st.sampled_from([None, decide]),
     loop_detection=st.sampled_from(

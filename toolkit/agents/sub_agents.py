@@ -18,7 +18,6 @@ from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelt
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame
-from toolkit.loop.driver import check_parts
 from toolkit.loop.events import LoopDetected, LoopEvent
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import (
@@ -36,6 +35,7 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
+from toolkit.loop.prompt import check_parts
 from toolkit.loop.resources import SubAgentSeat, sub_agent_seat
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
@@ -134,6 +134,8 @@ class SubAgent(Generic[Ctx]):
 
         Its usage is counted towards the loop round it, and its events come as updates of the call, each of them.
         """
+        if not task.strip():
+            return ToolOutput.error("The task is empty: say what is to be done, with all that has to be known for it.")
         seat = sub_agent_seat.set(SubAgentSeat(self.name, self._find_caller(context)))
         try:
             config = self.config or DEFAULT_CONFIG

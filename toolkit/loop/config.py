@@ -164,6 +164,8 @@ class ToolLoopConfig(Generic[Out]):
         after_tool_execution_update: Told after each `ToolExecutionUpdate` that was not suppressed.
         on_event: Takes each event; raising changes nothing.
         stream: Whether the model is asked for its answer in pieces; None asks for them when somebody takes events.
+        keep_partial: Whether the text of an answer that is cut off while it comes stays in the transcript, as a message
+            without calls: the reader of a stream that is left, cancelled, timed out or broken has seen it.
         steering: A queue into which others write messages for the model while the loop runs.
         compaction: Asked before each request for a shorter transcript.
         hook_timeout: Seconds that an async hook may take, `on_tool_call` apart; a guard that takes longer denies.
@@ -215,6 +217,7 @@ class ToolLoopConfig(Generic[Out]):
     after_tool_execution_update: AfterToolExecutionUpdate | None = None
     on_event: EventHook | None = None
     stream: bool | None = None
+    keep_partial: bool = False
     steering: Steering | None = None
     compaction: Compaction | None = None
     hook_timeout: float = 60.0
@@ -247,6 +250,11 @@ class ToolLoopConfig(Generic[Out]):
         check_settings(self, _KINDS, _LEAST)
         if self.signing_key is not None and not self.signing_key:
             raise ConfigurationError("signing_key is empty: give a secret, such as 32 random bytes, or None")
+        if self.max_iterations == 0 and self.on_max_iterations == "stop":
+            raise ConfigurationError(
+                "max_iterations=0 would end the loop before the model is asked: give 1 or more, or "
+                "on_max_iterations='answer' for one answer without tools; there is no value for 'no limit'"
+            )
         if inspect.iscoroutinefunction(self.stop_when):
             raise ConfigurationError("stop_when must not be async: it only looks at what is there, and nothing waits")
         if self.cache is not None and not (hasattr(self.cache, "get") and hasattr(self.cache, "set")):
@@ -294,6 +302,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "after_tool_execution_update": (FUNCTION, None),
     "on_event": (FUNCTION, None),
     "stream": (bool, None),
+    "keep_partial": (bool,),
     "steering": (Steering, None),
     "compaction": (FUNCTION, None),
     "hook_timeout": (float, timedelta),

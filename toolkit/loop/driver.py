@@ -11,15 +11,13 @@ import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic
 
 from toolkit.chat import (
     ChatRequest,
     Message,
     Provider,
     ToolResult,
-    UserMessage,
-    repair_transcript,
     text_of,
     validate_transcript,
 )
@@ -33,6 +31,7 @@ from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
 from toolkit.loop.listener import EventFeed, Listener, has_hooks
 from toolkit.loop.outcome import AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
+from toolkit.loop.prompt import transcript_of
 from toolkit.loop.requests import ModelRequests
 from toolkit.loop.resources import LoopResources, SubAgentSeat, sub_agent_seat
 from toolkit.loop.state import AskApproval, CallModel, Compact, Finished, LoopState, RunTools
@@ -41,40 +40,14 @@ from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.tools.handler import Ctx
 from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_setting, shown
+from toolkit.tools.settings import check_setting
 
-__all__ = ["Driver", "Prompt", "check_parts", "transcript_of"]
+__all__ = ["Driver"]
 
 if TYPE_CHECKING:
     from toolkit.loop.snapshot import SavedLoop
 
 _logger = logging.getLogger("toolkit.loop")
-
-Prompt: TypeAlias = str | Sequence[Message] | ChatRequest
-"""What a loop starts from: a question, a transcript, or a request with its settings."""
-
-
-def check_parts(provider: object, registry: object, prompt: object, config: object) -> None:
-    """Check that what a loop is made of is of the right kind.
-
-    Raises:
-        ConfigurationError: Says which part is not, and what would fit.
-    """
-    is_name = isinstance(provider, (str, type))
-    if is_name or not (hasattr(provider, "generate") and hasattr(provider, "stream")):
-        raise ConfigurationError(
-            "the provider of a loop must be an object with 'generate' and 'stream', such as OpenAIProvider('gpt-5') or "
-            f"provider_for('openai:gpt-5'), not {shown(provider)}"
-        )
-    check_setting("the registry of a loop", registry, ToolRegistry)
-    check_setting("what a loop starts from", prompt, str, Sequence, ChatRequest)
-    check_setting("the config of a loop", config, ToolLoopConfig, None)
-    limits = config.usage_limits if isinstance(config, ToolLoopConfig) else None
-    if limits is not None and limits.cost is not None and not getattr(provider, "tells_cost", True):
-        raise ConfigurationError(
-            f"UsageLimits(cost={limits.cost:g}) would limit nothing: {provider!r} never tells what an answer costs; "
-            "limit total_tokens instead"
-        )
 
 
 class Driver(Generic[Ctx, Out]):
@@ -97,7 +70,7 @@ class Driver(Generic[Ctx, Out]):
         self,
         provider: Provider,
         registry: ToolRegistry[Ctx],
-        prompt: Prompt,
+        prompt: str | Sequence[Message] | ChatRequest,
         ctx: Ctx,
         config: ToolLoopConfig[Out],
         *,
@@ -138,11 +111,12 @@ class Driver(Generic[Ctx, Out]):
             self._approvals.take_up(saved)
             self._requests.take_up(saved)
 
-    async def begin(self, feed: EventFeed | None) -> None:
+    async def begin(self, feed: EventFeed | None, *, waits: bool) -> None:
         """Take a place under the loops round this one, and tell observers that the run begins or goes on.
 
         Args:
             feed: Takes the events besides the hooks.
+            waits: Whether to wait for the reader of the feed; a run that was cancelled already has none.
 
         Raises:
             MaxDepthExceededError: The loop is nested too deep.
@@ -156,9 +130,13 @@ class Driver(Generic[Ctx, Out]):
         if listener is None or self._is_telling:
             return
         self._is_telling = True
-        await listener.emit(
-            RunStart(depth=frame.depth - 1, parent_loop_id=frame.parent_loop_id, message_count=len(self.state.messages))
+        start = RunStart(
+            depth=frame.depth - 1, parent_loop_id=frame.parent_loop_id, message_count=len(self.state.messages)
         )
+        if waits:
+            await listener.emit(start)
+        else:
+            await listener.emit_last([start])
 
     def _enter(self) -> None:
         resources = self._resources
@@ -359,17 +337,3 @@ def _own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id:
     if seat is not None:
         return replace(config.policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
     return config.policy if config.result_store is None else replace(config.policy, loop_id=loop_id)
-
-
-def transcript_of(prompt: Prompt) -> list[Message]:
-    """Return a list of the loop's own: the caller's is never changed."""
-    if isinstance(prompt, str):
-        return [UserMessage(prompt)]
-    messages = list(prompt.messages if isinstance(prompt, ChatRequest) else prompt)
-    try:
-        validate_transcript(messages)
-    except TranscriptError as error:
-        repaired = repair_transcript(messages)
-        _logger.warning("the transcript handed in is not valid and was repaired: %s", error)
-        return repaired
-    return messages

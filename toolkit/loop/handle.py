@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Generic, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
 
 import anyio
 from typing_extensions import TypeVar
 
 from toolkit.chat import ChatRequest, Message, Provider, Usage
-from toolkit.errors import LoopUsageError, ToolCancelledError
+from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.clock import LoopClock
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
-from toolkit.loop.driver import Driver, Prompt, check_parts
+from toolkit.loop.driver import Driver
 from toolkit.loop.events import Done, Failed
 from toolkit.loop.outcome import Out, Snapshot, ToolLoopResult
+from toolkit.loop.prompt import Prompt, check_keywords, check_parts, check_prompt
 from toolkit.loop.state import Command, LoopState
 from toolkit.loop.turns import Completed, TurnOutcome, Yielded
 from toolkit.tools.approval import Approval
@@ -27,15 +29,18 @@ from toolkit.tools.workers import when_abandoned
 
 if TYPE_CHECKING:
     from toolkit.loop.listener import EventFeed
-    from toolkit.loop.snapshot import SavedLoop
     from toolkit.loop.streaming import EventChannel, EventStream
 
-__all__ = ["ToolLoopHandle", "tool_loop_resumable"]
+__all__ = ["Decisions", "ToolLoopHandle", "tool_loop_resumable"]
 
 
 # Where something is called on the class itself, a checker takes the class's own variables for their defaults.
 OtherCtx = TypeVar("OtherCtx")
 OtherOut = TypeVar("OtherOut", default=None)
+
+
+Decisions: TypeAlias = Mapping[str, Approval | bool | str]
+"""What was decided on the calls of a snapshot, by call id; it holds for what that snapshot says is pending."""
 
 
 class ToolLoopHandle(Generic[Ctx, Out]):
@@ -72,6 +77,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *,
         ctx: None = None,
         config: None = None,
+        system_prompt: str = "",
+        decisions: Decisions | None = None,
         counts_pauses: bool = False,
     ) -> None: ...
     @overload
@@ -83,6 +90,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *,
         ctx: None = None,
         config: ToolLoopConfig[OtherOut] | None,
+        system_prompt: str = "",
+        decisions: Decisions | None = None,
         counts_pauses: bool = False,
     ) -> None: ...
     @overload
@@ -94,6 +103,8 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *,
         ctx: Ctx,
         config: ToolLoopConfig[Out] | None = None,
+        system_prompt: str = "",
+        decisions: Decisions | None = None,
         counts_pauses: bool = False,
     ) -> None: ...
     def __init__(
@@ -104,12 +115,30 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         *,
         ctx: Any = None,
         config: ToolLoopConfig[Any] | None = None,
+        system_prompt: str = "",
+        decisions: Decisions | None = None,
         counts_pauses: bool = False,
+        **misspelled: object,
     ) -> None:
+        check_keywords(misspelled)
         check_parts(provider, registry, prompt, config)
-        config = config or DEFAULT_CONFIG
-        driver: Driver[Ctx, Out] = Driver(provider, registry, prompt, ctx, config)
-        self._set_up(driver, LoopClock(config.timeout, counts_pauses=counts_pauses))
+        if isinstance(prompt, dict):
+            if system_prompt:
+                raise ConfigurationError("a snapshot has its system prompt already: leave system_prompt out")
+            self._take_up(prompt, provider, registry, ctx, config, counts_pauses=counts_pauses)
+        else:
+            request = check_prompt(prompt, system_prompt)
+            config = config or DEFAULT_CONFIG
+            driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config)
+            self._set_up(driver, LoopClock(config.timeout, counts_pauses=counts_pauses))
+        if decisions:
+            # What was shown to who decided; a tool that has changed since has another binding by now.
+            asked: list[dict[str, str]] = []
+            if isinstance(prompt, dict):
+                asked = prompt["pending_approvals"]
+            bindings = {pending["call_id"]: pending["binding"] for pending in asked}
+            for call_id, approval in decisions.items():
+                self._decide(call_id, approval, bindings.get(call_id, ""))
 
     @classmethod
     def restore(
@@ -142,18 +171,28 @@ class ToolLoopHandle(Generic[Ctx, Out]):
             LoopUsageError: It is no snapshot, of another version, was changed, is not sealed with the key, or a tool of
                 its open calls is gone.
         """
+        handle = object.__new__(cast("type[ToolLoopHandle[OtherCtx, OtherOut]]", cls))
+        check_parts(provider, registry, snapshot, config)
+        handle._take_up(snapshot, provider, registry, ctx, config, counts_pauses=counts_pauses)
+        return handle
+
+    def _take_up(
+        self,
+        snapshot: Snapshot,
+        provider: Provider,
+        registry: ToolRegistry[Ctx],
+        ctx: Ctx,
+        config: ToolLoopConfig[Out] | None,
+        *,
+        counts_pauses: bool,
+    ) -> None:
         from toolkit.loop.snapshot import SavedRequest, load_snapshot  # noqa: PLC0415 - few loops are restored
 
-        saved: SavedLoop = load_snapshot(snapshot, None if config is None else config.signing_key)
-        check_parts(provider, registry, "", config)
+        saved = load_snapshot(snapshot, None if config is None else config.signing_key)
         settings = {field.name: getattr(saved.request, field.name) for field in fields(SavedRequest)}
         request = ChatRequest(messages=(), **settings)
-        handle = object.__new__(cast("type[ToolLoopHandle[OtherCtx, OtherOut]]", cls))
-        driver: Driver[OtherCtx, OtherOut] = Driver(
-            provider, registry, request, ctx, config or DEFAULT_CONFIG, saved=saved
-        )
-        handle._set_up(driver, LoopClock(saved.seconds_left, counts_pauses=counts_pauses))
-        return handle
+        driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config or DEFAULT_CONFIG, saved=saved)
+        self._set_up(driver, LoopClock(saved.seconds_left, counts_pauses=counts_pauses))
 
     def _set_up(self, driver: Driver[Ctx, Out], clock: LoopClock) -> None:
         self._driver = driver
@@ -353,7 +392,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         driver.state.close()
         with anyio.CancelScope(shield=True):
             if is_waiting:
-                await driver.begin(None)
+                await driver.begin(None, waits=False)
             await self._end(None)
 
     @property
@@ -372,6 +411,9 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         Raises:
             LoopUsageError: No decision is awaited on the call, or it was made on something else.
         """
+        self._decide(call_id, approval, binding)
+
+    def _decide(self, call_id: str, approval: Approval | bool | str, binding: str) -> None:
         self._driver.approvals.decide(call_id, approval, binding)
         is_ended = self._state.reason is not None
         self._outcome = Completed(self._driver.result(self._clock.seconds_left)) if is_ended else None
@@ -424,9 +466,10 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         scope = anyio.CancelScope(deadline=deadline)
         try:
             with scope:
-                await driver.begin(feed)
+                is_wanted = self._expect_cancel(scope)
+                await driver.begin(feed, waits=is_wanted)
                 is_late = anyio.current_time() >= deadline
-                if self._expect_cancel(scope) and not is_late:
+                if is_wanted and not is_late:
                     await (driver.run_turns() if to_end else driver.run_turn())
         finally:
             self._clock.pause()

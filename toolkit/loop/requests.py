@@ -24,6 +24,7 @@ from toolkit.chat import (
 from toolkit.errors import BadResponseError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals
+from toolkit.loop.budget import Budget
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, LoopDetected, ProviderRetried, ResponseReceived
 from toolkit.loop.listener import Listener
@@ -52,7 +53,7 @@ class ModelRequests:
         answer_retries: How often the model may be asked again for an answer of a type.
     """
 
-    __slots__ = ("_approvals", "_provider", "_resources", "answer_retries", "request")
+    __slots__ = ("_approvals", "_partial", "_provider", "_resources", "answer_retries", "request")
 
     def __init__(
         self, resources: LoopResources[Any], approvals: Approvals[Any], provider: Provider, request: ChatRequest | None
@@ -62,6 +63,7 @@ class ModelRequests:
         self._provider = provider
         self.answer_retries: int = resources.config.max_output_retries
         self._approvals = approvals
+        self._partial: list[str] = []  # of the answer that is coming, where it is kept
         if request is not None:
             self.request = replace(request, messages=messages)
         elif resources.answer is not None:
@@ -88,25 +90,12 @@ class ModelRequests:
         listener, state = self._resources.listener, self._resources.state
         if listener is not None:
             await listener.emit(IterationStart(iteration=step.iteration, message_count=len(state.messages)))
-        request, attempt = self._request_for(step), 0
-        while self._reserve(request):
-            spent: Usage | None = None
-            try:
-                response = await self._answer_to(request, listener)
-                spent = response.usage
-                break
-            except ProviderError as error:
-                spent = error.usage
-                failure, delay = error, self._retry_delay(error, attempt)
-                if spent is not None:
-                    state.spent(spent)
-            finally:
-                self._settle(request, spent)
-            attempt += 1
-            if listener is not None:
-                await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=failure))
-            await anyio.sleep(delay)
-        else:
+        try:
+            response = await self._try_until_answered(self._request_for(step), listener)
+        finally:
+            if self._partial:
+                self._keep_partial()
+        if response is None:
             return
         detected = self._take_reply(response)
         if listener is not None:
@@ -114,6 +103,37 @@ class ModelRequests:
             await listener.emit(ResponseReceived(iteration=step.iteration, response=state.response or response))
             if detected is not None:
                 await listener.emit(detected)
+
+    async def _try_until_answered(self, request: ChatRequest, listener: Listener | None) -> ChatResponse | None:
+        """Make a request as often as it may be; return None where a limit has ended the loop."""
+        attempt, budget = 0, self._resources.budget
+        while budget is None or self._reserve(budget, request):
+            spent: Usage | None = None
+            try:
+                response = await self._answer_to(request, listener)
+                spent = response.usage
+                self._partial.clear()
+                return response
+            except ProviderError as error:
+                spent = error.usage
+                failure, delay = error, self._retry_delay(error, attempt)
+                if spent is not None:
+                    self._resources.state.spent(spent)
+            finally:
+                if budget is not None:
+                    budget.settle_request(request.max_tokens, spent)
+            attempt += 1
+            self._partial.clear()  # the next one says it again
+            if listener is not None:
+                await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=failure))
+            await anyio.sleep(delay)
+        return None
+
+    def _keep_partial(self) -> None:
+        text = "".join(self._partial)
+        self._partial.clear()
+        if text and not self._resources.state.is_finished:
+            self._resources.state.keep_partial(text)
 
     async def _answer_to(self, request: ChatRequest, listener: Listener | None) -> ChatResponse:
         streams = self._resources.config.stream
@@ -126,6 +146,8 @@ class ModelRequests:
                 if isinstance(event, ResponseDone):
                     response = event.response
                 elif listener is not None:
+                    if isinstance(event, TextDelta) and self._resources.config.keep_partial:
+                        self._partial.append(event.text)
                     await listener.emit(_copy_delta(event))
         finally:
             if response is None:  # else it has come to its end, and to look again takes 8 us
@@ -194,19 +216,12 @@ class ModelRequests:
         self.answer_retries -= 1
         state.answer_judged(UserMessage(problem))
 
-    def _reserve(self, request: ChatRequest) -> bool:
+    def _reserve(self, budget: Budget, request: ChatRequest) -> bool:
         """Take a request out of the budget, or end the loop where nothing is left."""
-        budget = self._resources.budget
-        limit = None if budget is None else budget.reserve_request(request.max_tokens)
-        if limit is None:
-            return True
-        self._resources.state.limit_reached(limit)
-        return False
-
-    def _settle(self, request: ChatRequest, spent: Usage | None) -> None:
-        budget = self._resources.budget
-        if budget is not None:
-            budget.settle_request(request.max_tokens, spent)
+        limit = budget.reserve_request(request.max_tokens)
+        if limit is not None:
+            self._resources.state.limit_reached(limit)
+        return limit is None
 
     def _retry_delay(self, error: ProviderError, attempt: int) -> float:
         """Return the seconds to wait before the request is made again, or raise `error` where it is not."""

@@ -6,9 +6,9 @@ from typing import Any, overload
 
 from toolkit.chat import Provider
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.driver import Prompt
-from toolkit.loop.handle import ToolLoopHandle
+from toolkit.loop.handle import Decisions, ToolLoopHandle
 from toolkit.loop.outcome import Out, ToolLoopResult
+from toolkit.loop.prompt import Prompt
 from toolkit.loop.streaming import EventChannel, EventStream
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
@@ -24,6 +24,8 @@ async def tool_loop(
     *,
     ctx: None = None,
     config: ToolLoopConfig[Out] | None = None,
+    system_prompt: str = "",
+    decisions: Decisions | None = None,
 ) -> ToolLoopResult[Out]: ...
 @overload
 async def tool_loop(
@@ -33,14 +35,11 @@ async def tool_loop(
     *,
     ctx: Ctx,
     config: ToolLoopConfig[Out] | None = None,
+    system_prompt: str = "",
+    decisions: Decisions | None = None,
 ) -> ToolLoopResult[Out]: ...
 async def tool_loop(
-    provider: Provider,
-    registry: ToolRegistry[Any],
-    prompt: Prompt,
-    *,
-    ctx: Any = None,
-    config: ToolLoopConfig[Any] | None = None,
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
 ) -> ToolLoopResult[Any]:
     """Let the model call tools until it answers, and return the answer with all that led to it.
 
@@ -56,15 +55,16 @@ async def tool_loop(
         provider: Talks to the model.
         registry: The tools; it may be changed while the loop runs, and the next turn sees it.
         prompt: A question, a transcript, or a `ChatRequest` with its settings. It is copied, never changed; a
-            transcript with calls that have no result is repaired.
-        ctx: What the tools get as their context; may be left out only where they need none.
-        config: The settings; None takes the defaults.
+            transcript with calls that have no result is repaired. Or a snapshot, with which a saved loop goes on.
+        options: ``ctx``, what the tools get as their context, which may be left out only where they need none;
+            ``config``, the settings; ``system_prompt``, which stands first, in the place of one that the transcript
+            begins with; ``decisions``, with a snapshot: what was decided on calls that await it, by their ids.
 
     Raises:
         ProviderError: The model could not be reached after retries; carries the transcript.
         MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
     """
-    return await ToolLoopHandle(provider, registry, prompt, ctx=ctx, config=config).run()
+    return await ToolLoopHandle(provider, registry, prompt, **options).run()
 
 
 @overload
@@ -75,6 +75,8 @@ def tool_loop_sync(
     *,
     ctx: None = None,
     config: ToolLoopConfig[Out] | None = None,
+    system_prompt: str = "",
+    decisions: Decisions | None = None,
 ) -> ToolLoopResult[Out]: ...
 @overload
 def tool_loop_sync(
@@ -84,14 +86,11 @@ def tool_loop_sync(
     *,
     ctx: Ctx,
     config: ToolLoopConfig[Out] | None = None,
+    system_prompt: str = "",
+    decisions: Decisions | None = None,
 ) -> ToolLoopResult[Out]: ...
 def tool_loop_sync(
-    provider: Provider,
-    registry: ToolRegistry[Any],
-    prompt: Prompt,
-    *,
-    ctx: Any = None,
-    config: ToolLoopConfig[Any] | None = None,
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
 ) -> ToolLoopResult[Any]:
     """Do what `tool_loop` does, for code that is not async; runs an event loop of its own until the end.
 
@@ -100,7 +99,7 @@ def tool_loop_sync(
     Raises:
         LoopUsageError: Called on a thread where an event loop is running: await `tool_loop` there.
     """
-    return ToolLoopHandle(provider, registry, prompt, ctx=ctx, config=config).run_sync()
+    return ToolLoopHandle(provider, registry, prompt, **options).run_sync()
 
 
 @overload
@@ -111,6 +110,8 @@ def tool_loop_stream(
     *,
     ctx: None = None,
     config: ToolLoopConfig[Out] | None = None,
+    system_prompt: str = "",
+    decisions: Decisions | None = None,
 ) -> EventStream[Out]: ...
 @overload
 def tool_loop_stream(
@@ -120,14 +121,11 @@ def tool_loop_stream(
     *,
     ctx: Ctx,
     config: ToolLoopConfig[Out] | None = None,
+    system_prompt: str = "",
+    decisions: Decisions | None = None,
 ) -> EventStream[Out]: ...
 def tool_loop_stream(
-    provider: Provider,
-    registry: ToolRegistry[Any],
-    prompt: Prompt,
-    *,
-    ctx: Any = None,
-    config: ToolLoopConfig[Any] | None = None,
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
 ) -> EventStream[Any]:
     """Run a loop and read its events as they come.
 
@@ -145,7 +143,7 @@ def tool_loop_stream(
     ahead of the reader, but tools that run already. Leaving the block cancels what is running; the transcript is closed
     all the same, and ``events.result`` has it. Arguments are those of `tool_loop`.
     """
-    return ToolLoopHandle(provider, registry, prompt, ctx=ctx, config=config).stream()
+    return ToolLoopHandle(provider, registry, prompt, **options).stream()
 
 
 @overload
@@ -156,6 +154,8 @@ def tool_loop_channel(
     *,
     ctx: None = None,
     config: ToolLoopConfig[Out] | None = None,
+    system_prompt: str = "",
+    decisions: Decisions | None = None,
     buffer_size: int = 32,
 ) -> EventChannel[Out]: ...
 @overload
@@ -166,16 +166,12 @@ def tool_loop_channel(
     *,
     ctx: Ctx,
     config: ToolLoopConfig[Out] | None = None,
+    system_prompt: str = "",
+    decisions: Decisions | None = None,
     buffer_size: int = 32,
 ) -> EventChannel[Out]: ...
 def tool_loop_channel(
-    provider: Provider,
-    registry: ToolRegistry[Any],
-    prompt: Prompt,
-    *,
-    ctx: Any = None,
-    config: ToolLoopConfig[Any] | None = None,
-    buffer_size: int = 32,
+    provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *, buffer_size: int = 32, **options: Any
 ) -> EventChannel[Any]:
     """Run a loop with its events in a bounded queue, and its result apart.
 
@@ -193,8 +189,7 @@ def tool_loop_channel(
         provider: Talks to the model.
         registry: The tools.
         prompt: What the loop starts from.
-        ctx: What the tools get as their context.
-        config: The settings.
         buffer_size: How many events may wait; 0 hands each over.
+        options: As for `tool_loop`.
     """
-    return ToolLoopHandle(provider, registry, prompt, ctx=ctx, config=config).channel(buffer_size)
+    return ToolLoopHandle(provider, registry, prompt, **options).channel(buffer_size)

@@ -396,6 +396,11 @@ class LoopState:
         self._is_compacted = True
         self._phase = "ready"
 
+    def keep_partial(self, text: str) -> None:
+        """Keep what an answer had said when it was cut off for good; it is no answer, and the loop is about to end."""
+        self._require("asking", "keep_partial")
+        self.messages.append(AssistantMessage(text))
+
     def limit_reached(self, limit: UsageLimit) -> None:
         """End the loop because the budget has nothing left for the request that `CallModel` asked for."""
         self._require("asking", "limit_reached")

@@ -1,0 +1,123 @@
+"""What a loop is made of and starts from: checked here, with errors that show what would be right."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import TypeAlias
+
+from toolkit.chat import (
+    ChatRequest,
+    Message,
+    SystemMessage,
+    UserMessage,
+    repair_transcript,
+    validate_transcript,
+)
+from toolkit.errors import ConfigurationError, TranscriptError
+from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.outcome import Snapshot
+from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.settings import check_setting, shown
+
+__all__ = ["Prompt", "check_keywords", "check_parts", "check_prompt", "transcript_of"]
+
+_logger = logging.getLogger("toolkit.loop")
+
+Prompt: TypeAlias = str | Sequence[Message] | ChatRequest | Snapshot
+"""What a loop starts from: a question, a transcript, a request with its settings, or a saved loop."""
+
+
+def check_parts(provider: object, registry: object, prompt: object, config: object) -> None:
+    """Check that what a loop is made of is of the right kind.
+
+    Raises:
+        ConfigurationError: Says which part is not, and what would fit.
+    """
+    is_name = isinstance(provider, (str, type))
+    if is_name or not (hasattr(provider, "generate") and hasattr(provider, "stream")):
+        raise ConfigurationError(
+            "the provider of a loop must be an object with 'generate' and 'stream', such as OpenAIProvider('gpt-5') or "
+            f"provider_for('openai:gpt-5'), not {shown(provider)}"
+        )
+    check_setting("the registry of a loop", registry, ToolRegistry)
+    if not isinstance(prompt, dict):
+        check_setting("what a loop starts from", prompt, str, Sequence, ChatRequest)
+    check_setting("the config of a loop", config, ToolLoopConfig, None)
+    limits = config.usage_limits if isinstance(config, ToolLoopConfig) else None
+    if limits is not None and limits.cost is not None and not getattr(provider, "tells_cost", True):
+        raise ConfigurationError(
+            f"UsageLimits(cost={limits.cost:g}) would limit nothing: {provider!r} never tells what an answer costs; "
+            "limit total_tokens instead"
+        )
+
+
+def check_keywords(misspelled: Iterable[str]) -> None:
+    """Refuse keywords that a loop does not take.
+
+    Raises:
+        ConfigurationError: Says where what was meant goes.
+    """
+    settings = {field.name for field in fields(ToolLoopConfig) if field.init}
+    for name in misspelled:
+        if name in settings:
+            right = f"it is a setting, config=ToolLoopConfig({name}=...)"
+        elif name in _MEANT:
+            right = f"write {_MEANT[name]}"
+        else:
+            right = "it takes ctx, config, system_prompt and decisions"
+        raise ConfigurationError(f"a loop takes no '{name}': {right}")
+
+
+_MEANT = {
+    "system": "system_prompt=...",
+    "system_message": "system_prompt=...",
+    "instructions": "system_prompt=...",
+    "context": "ctx=...",
+    "deps": "ctx=...",
+    "messages": "them in the place of the prompt",
+    "snapshot": "it in the place of the prompt",
+    "tools": "ChatRequest(messages=..., tools=...) in the place of the prompt, or a scope of the registry",
+    "model": "it into the provider, such as OpenAIProvider('gpt-5')",
+    "temperature": "ChatRequest(messages=..., temperature=...) in the place of the prompt",
+    "max_tokens": "ChatRequest(messages=..., max_tokens=...) in the place of the prompt",
+}
+
+
+def check_prompt(
+    prompt: str | Sequence[Message] | ChatRequest, system_prompt: str
+) -> str | Sequence[Message] | ChatRequest:
+    """Return what a loop starts from, with its system prompt first.
+
+    Raises:
+        ConfigurationError: There is nothing to ask.
+    """
+    check_setting("system_prompt", system_prompt, str)
+    messages = prompt.messages if isinstance(prompt, ChatRequest) else prompt
+    if not (messages.strip() if isinstance(messages, str) else messages):
+        raise ConfigurationError(
+            "what a loop starts from is empty, and the model would be asked nothing: give a question, or a transcript "
+            "of at least one message"
+        )
+    if not system_prompt:
+        return prompt
+    transcript = transcript_of(prompt)
+    if isinstance(transcript[0], SystemMessage):
+        del transcript[0]
+    transcript.insert(0, SystemMessage(system_prompt))
+    return replace(prompt, messages=transcript) if isinstance(prompt, ChatRequest) else transcript
+
+
+def transcript_of(prompt: str | Sequence[Message] | ChatRequest) -> list[Message]:
+    """Return a list of the loop's own: the caller's is never changed."""
+    if isinstance(prompt, str):
+        return [UserMessage(prompt)]
+    messages = list(prompt.messages if isinstance(prompt, ChatRequest) else prompt)
+    try:
+        validate_transcript(messages)
+    except TranscriptError as error:
+        repaired = repair_transcript(messages)
+        _logger.warning("the transcript handed in is not valid and was repaired: %s", error)
+        return repaired
+    return messages
