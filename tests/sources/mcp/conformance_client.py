@@ -52,7 +52,8 @@ def main() -> None:
 async def use(scenario: str, url: str) -> None:
     """Connect, list and call."""
     async with mcp_tools(
-        http(url, auth=signer(url) if scenario.startswith("auth/") else None), elicitation=lambda _: True
+        http(url, auth=signer(url) if scenario.startswith("auth/") else None),
+        elicitation=lambda question: question.defaults or True,
     ) as tools:
         registry = ToolRegistry(tools)
         name, arguments = CALLS.get(scenario, (registry.names[0] if registry.names else "", "{}"))

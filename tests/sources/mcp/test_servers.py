@@ -31,7 +31,7 @@ from toolkit import (
     tool_loop,
     tool_loop_sync,
 )
-from toolkit.sources.mcp import Elicitation, McpServer, McpTools, http, mcp_tools, sse, stdio
+from toolkit.sources.mcp import Elicitation, McpServer, McpTools, Sampling, SamplingRequest, http, mcp_tools, sse, stdio
 from toolkit.testing import ScriptedProvider
 
 pytestmark = [
@@ -142,14 +142,23 @@ async def test_a_model_and_a_user_answer_the_server(everything: str) -> None:
         asked.append(question)
         return {"name": "Ada"}
 
+    requests: list[SamplingRequest] = []
+
+    def approve(request: SamplingRequest) -> bool:
+        requests.append(request)
+        return True
+
     server = stdio("node", everything, "stdio")
+    sampling = Sampling(provider=ScriptedProvider(["A model's words."]), approve=approve)
     with anyio.fail_after(30):
-        async with mcp_tools(server, sampling=ScriptedProvider(["A model's words."]), elicitation=answer) as tools:
+        async with mcp_tools(server, sampling=sampling, elicitation=answer) as tools:
             sampled = await call(tools, "trigger-sampling-request", '{"prompt": "Speak."}')
             elicited = await call(tools, "trigger-elicitation-request")
     assert "A model's words." in sampled.text
     assert "Ada" in elicited.text
     assert len(asked) == 1
+    assert len(requests) == 1
+    assert "Speak." in requests[0].messages[-1].text
 
 
 async def test_secrets_that_a_server_is_given_are_struck_out_of_what_it_says(

@@ -6,10 +6,11 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, assert_never, overload
+from typing import Any, Literal, TypeAlias, assert_never, overload
 from urllib.parse import quote
 
 import anyio
@@ -26,8 +27,11 @@ from toolkit.tools.approval import Approval, ApprovalRequest, Approve, Deny
 from toolkit.tools.events import ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.settings import check_setting
 
-__all__ = ["mcp_server", "serve_mcp"]
+__all__ = ["CrashReport", "mcp_server", "serve_mcp"]
+
+_logger = logging.getLogger("toolkit.serving")
 
 _WAITING_REPORTS = 64
 _LONGEST_REPORT = 2_000
@@ -39,16 +43,35 @@ _ANSWER_SCHEMA: dict[str, Any] = {
 }
 
 
+CrashReport: TypeAlias = Literal["reference", "text"]
+"""What clients read of an exception that a tool raised by accident: its type and a reference, or its text."""
+
+
 @overload
 def mcp_server(
-    registry: ToolRegistry[object], ctx: object = None, *, name: str = "toolkit", instructions: str | None = None
+    registry: ToolRegistry[object],
+    ctx: object = None,
+    *,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    crashes: CrashReport = "reference",
 ) -> Server[Any]: ...
 @overload
 def mcp_server(
-    registry: ToolRegistry[Ctx], ctx: Ctx, *, name: str = "toolkit", instructions: str | None = None
+    registry: ToolRegistry[Ctx],
+    ctx: Ctx,
+    *,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    crashes: CrashReport = "reference",
 ) -> Server[Any]: ...
 def mcp_server(
-    registry: ToolRegistry[Any], ctx: Any = None, *, name: str = "toolkit", instructions: str | None = None
+    registry: ToolRegistry[Any],
+    ctx: Any = None,
+    *,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    crashes: CrashReport = "reference",
 ) -> Server[Any]:
     """Return the SDK's server for a registry, for a transport of your own; `serve_mcp` runs one.
 
@@ -61,20 +84,38 @@ def mcp_server(
         ctx: For each call.
         name: What the server calls itself.
         instructions: What clients may tell their models about the server.
+        crashes: What clients read of an exception that is no `ToolError`: ``reference`` gives its type and a reference
+            under which the log has the rest, as its text may hold paths, queries and keys; ``text`` gives all of it.
     """
-    return _Serving(registry, ctx).made(name, instructions)
+    check_setting("crashes", crashes, "reference", "text")
+    return _Serving(registry, ctx, crashes).make_server(name, instructions)
 
 
 @overload
 async def serve_mcp(
-    registry: ToolRegistry[object], ctx: object = None, *, name: str = "toolkit", instructions: str | None = None
+    registry: ToolRegistry[object],
+    ctx: object = None,
+    *,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    crashes: CrashReport = "reference",
 ) -> None: ...
 @overload
 async def serve_mcp(
-    registry: ToolRegistry[Ctx], ctx: Ctx, *, name: str = "toolkit", instructions: str | None = None
+    registry: ToolRegistry[Ctx],
+    ctx: Ctx,
+    *,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    crashes: CrashReport = "reference",
 ) -> None: ...
 async def serve_mcp(
-    registry: ToolRegistry[Any], ctx: Any = None, *, name: str = "toolkit", instructions: str | None = None
+    registry: ToolRegistry[Any],
+    ctx: Any = None,
+    *,
+    name: str = "toolkit",
+    instructions: str | None = None,
+    crashes: CrashReport = "reference",
 ) -> None:
     """Serve a registry on standard input and output until the client closes them.
 
@@ -84,7 +125,7 @@ async def serve_mcp(
 
     Meanwhile whatever is printed goes to standard error. The arguments are those of `mcp_server`.
     """
-    server = mcp_server(registry, ctx, name=name, instructions=instructions)
+    server = mcp_server(registry, ctx, name=name, instructions=instructions, crashes=crashes)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
@@ -103,14 +144,15 @@ class _Server(Server[Any]):
 
 
 class _Serving:
-    def __init__(self, registry: ToolRegistry[Any], ctx: Any) -> None:
+    def __init__(self, registry: ToolRegistry[Any], ctx: Any, crashes: CrashReport) -> None:
         self._registry = registry
+        self._crashes = crashes
         self._ctx = ctx
         self._bus = InMemorySubscriptionBus()
         self._shown = registry.definitions()
         self._key = secrets.token_bytes(32)
 
-    def made(self, name: str, instructions: str | None) -> Server[Any]:
+    def make_server(self, name: str, instructions: str | None) -> Server[Any]:
         return _Server(
             name,
             version="1",
@@ -149,7 +191,11 @@ class _Serving:
                         await self._registry.execute(call, self._ctx, approve=approver.decide, observer=observer)
                     )
         await self._tell_of_changes(context)
-        return approver.question or _answer(given[0], observer.whole or given[0], registration)
+        if approver.question is not None:
+            return approver.question
+        if observer.crash is not None and self._crashes == "reference":
+            return _refer_to_log(observer.crash, call)
+        return _answer(given[0], observer.whole or given[0], registration)
 
     def _seal(self, name: str, arguments: str) -> str:
         """Return what binds a question to the call that it is about."""
@@ -166,17 +212,18 @@ class _Serving:
 
 
 class _Reports:
-    """Takes the events of one call: what it reports, and its whole result."""
+    """Takes the events of one call: what it reports, its whole result, and the exception that it raised by accident."""
 
     def __init__(self, send: MemoryObjectSendStream[str], *, is_wanted: bool) -> None:
         self._send = send
         self._is_wanted = is_wanted
         self.whole: ToolResult | None = None
+        self.crash: BaseException | None = None
 
     async def emit(self, event: ToolEvent) -> None:
         """Deliver an event."""
         if isinstance(event, ToolExecutionEnd):
-            self.whole = event.result
+            self.whole, self.crash = event.result, event.error
         elif self._is_wanted and (text := _report(event)) is not None:
             await self._send.send(text)
 
@@ -244,7 +291,7 @@ class _Approver:
 
 
 def _asked(request: ApprovalRequest) -> tuple[str, dict[str, Any]]:
-    return f"{request.reason} Run it with {json.dumps(request.original.arguments)}?", _ANSWER_SCHEMA
+    return f"{request.reason} Run it with {request.preview}?", _ANSWER_SCHEMA
 
 
 def _decision(answer: wire.ElicitResult) -> Approval:
@@ -298,6 +345,12 @@ def _answer(result: ToolResult, whole: ToolResult, registration: Registration[An
     content = [TextBlock(result.content)] if isinstance(result.content, str) else result.content
     blocks = [_block(block) for block in content]
     return wire.CallToolResult(content=blocks, structured_content=structured, is_error=result.is_error)
+
+
+def _refer_to_log(crash: BaseException, call: ToolCall) -> wire.CallToolResult:
+    reference = secrets.token_hex(4)
+    _logger.error("reference %s: tool %s raised in call %s", reference, call.name, call.id, exc_info=crash)
+    return _failed(f"{type(crash).__name__}: the tool failed. The server's log has the rest, as {reference}.")
 
 
 def _failed(text: str) -> wire.CallToolResult:

@@ -17,14 +17,14 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolkit.errors import ConfigurationError
-from toolkit.serving.mcp.server import mcp_server
+from toolkit.serving.mcp.origins import LOOPBACK, OriginGuard
+from toolkit.serving.mcp.server import CrashReport, mcp_server
 from toolkit.tools.backend import cancellation_mark
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["mcp_app", "serve_mcp_http"]
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _CLOSE_SECONDS = 5.0
 
 
@@ -35,6 +35,7 @@ def mcp_app(
     *,
     name: str = "toolkit",
     instructions: str | None = None,
+    crashes: CrashReport = "reference",
     path: str = "/mcp",
     bearer: str | None = None,
     allowed_hosts: Sequence[str] = (),
@@ -47,6 +48,7 @@ def mcp_app(
     *,
     name: str = "toolkit",
     instructions: str | None = None,
+    crashes: CrashReport = "reference",
     path: str = "/mcp",
     bearer: str | None = None,
     allowed_hosts: Sequence[str] = (),
@@ -58,6 +60,7 @@ def mcp_app(
     *,
     name: str = "toolkit",
     instructions: str | None = None,
+    crashes: CrashReport = "reference",
     path: str = "/mcp",
     bearer: str | None = None,
     allowed_hosts: Sequence[str] = (),
@@ -73,21 +76,21 @@ def mcp_app(
         ctx: As for `mcp_server`.
         name: What the server calls itself.
         instructions: What clients may tell their models about the server.
+        crashes: As for `mcp_server`.
         path: Where it is.
         bearer: The token that each request must have, as ``Authorization: Bearer ...``; None asks for none.
         allowed_hosts: Host names besides loopback under which it is reached, such as ``tools.example.com`` or, for
             any port, ``tools.example.com:*``.
         allowed_origins: Origins besides loopback whose pages may call, such as ``https://app.example.com``.
     """
-    hosts = [f"[{host}]" if ":" in host else host for host in _LOOPBACK]
-    settings = TransportSecuritySettings(
-        allowed_hosts=[*hosts, *(f"{host}:*" for host in hosts), *allowed_hosts],
-        allowed_origins=[f"http://{host}{port}" for host in hosts for port in ("", ":*")] + list(allowed_origins),
-    )
-    server = mcp_server(registry, ctx, name=name, instructions=instructions)
-    app = server.streamable_http_app(streamable_http_path=path, transport_security=settings)
+    guard = OriginGuard(allowed_hosts, allowed_origins)
+    server = mcp_server(registry, ctx, name=name, instructions=instructions, crashes=crashes)
+    # The SDK's own check compares beginnings; what is compared here are whole hosts and ports.
+    unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    app = server.streamable_http_app(streamable_http_path=path, transport_security=unguarded)
     if bearer is not None:
         app.add_middleware(_Bearer, token=bearer)
+    app.add_middleware(_Guarded, guard=guard)
     return app
 
 
@@ -100,6 +103,7 @@ async def serve_mcp_http(
     port: int = 8000,
     name: str = "toolkit",
     instructions: str | None = None,
+    crashes: CrashReport = "reference",
     path: str = "/mcp",
     bearer: str | None = None,
     allowed_hosts: Sequence[str] = (),
@@ -115,6 +119,7 @@ async def serve_mcp_http(
     port: int = 8000,
     name: str = "toolkit",
     instructions: str | None = None,
+    crashes: CrashReport = "reference",
     path: str = "/mcp",
     bearer: str | None = None,
     allowed_hosts: Sequence[str] = (),
@@ -129,6 +134,7 @@ async def serve_mcp_http(
     port: int = 8000,
     name: str = "toolkit",
     instructions: str | None = None,
+    crashes: CrashReport = "reference",
     path: str = "/mcp",
     bearer: str | None = None,
     allowed_hosts: Sequence[str] = (),
@@ -147,6 +153,7 @@ async def serve_mcp_http(
         port: Where to listen; 0 takes one that is free.
         name: As for `mcp_app`, like all that follow.
         instructions: See there.
+        crashes: See there.
         path: See there.
         bearer: See there.
         allowed_hosts: See there.
@@ -159,7 +166,7 @@ async def serve_mcp_http(
     """
     if cancellation_mark() is None:
         raise ConfigurationError("uvicorn runs on asyncio: on trio, give mcp_app(...) to a server such as hypercorn")
-    if host not in _LOOPBACK and not (bearer and allowed_hosts):
+    if host not in LOOPBACK and not (bearer and allowed_hosts):
         raise ConfigurationError(
             f"on {host} everybody in the network could call the tools: give bearer='a token', and allowed_hosts= with "
             "the names under which the server is reached"
@@ -169,6 +176,7 @@ async def serve_mcp_http(
         ctx,
         name=name,
         instructions=instructions,
+        crashes=crashes,
         path=path,
         bearer=bearer,
         allowed_hosts=allowed_hosts,
@@ -213,6 +221,27 @@ def _bound(host: str, port: int) -> socket.socket:
     listening = socket.create_server((host, port), family=family)
     listening.setblocking(False)
     return listening
+
+
+class _Guarded:
+    """Lets pass only requests for a host, and from a page, that are allowed."""
+
+    def __init__(self, app: ASGIApp, guard: OriginGuard) -> None:
+        self._app = app
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            headers = Headers(scope=scope)
+            refusal = None
+            if not self._guard.allows_host(headers.getlist("host")):
+                refusal = PlainTextResponse("Invalid Host header", 421)
+            elif not self._guard.allows_origin(headers.getlist("origin")):
+                refusal = PlainTextResponse("Invalid Origin header", 403)
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class _Bearer:

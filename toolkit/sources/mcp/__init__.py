@@ -1,7 +1,13 @@
 """Tools of MCP servers, on the official SDK: over a session that stays open, on demand, or by a client of your own."""
 
 try:
-    from toolkit.sources.mcp.callbacks import Elicitation, ElicitationCallback
+    from toolkit.sources.mcp.callbacks import (
+        Elicitation,
+        ElicitationCallback,
+        Sampling,
+        SamplingApproval,
+        SamplingRequest,
+    )
     from toolkit.sources.mcp.failures import McpAuthError, McpConnectionError, McpNotFoundError
     from toolkit.sources.mcp.on_demand import MCPToolWrapper
     from toolkit.sources.mcp.servers import HttpServer, McpServer, StdioServer, http, sse, stdio
@@ -26,6 +32,9 @@ __all__ = [
     "McpServer",
     "McpService",
     "McpTools",
+    "Sampling",
+    "SamplingApproval",
+    "SamplingRequest",
     "StdioServer",
     "http",
     "mcp_tools",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import shutil
 import ssl
+import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from toolkit.errors import ConfigurationError
+from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with
 from toolkit.secrets import program_name, secrets_in_arguments, secrets_of, without_credentials, without_secrets
 from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.tools.processes import start_process
@@ -220,13 +222,13 @@ class HttpServer:
         return without_secrets(text.replace(self.url, without_credentials(self.url)), secrets)
 
 
-class _NotingClient(httpx2.AsyncClient):
-    """Tells the call whose request failed how it failed."""
+class _NotingClient(BoundedClient):
+    """Tells the call whose request failed how it failed; what it receives is bounded."""
 
-    async def send(self, request: httpx2.Request, *args: Any, **options: Any) -> httpx2.Response:
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         faults = faults_of_call.get()
         try:
-            response = await super().send(request, *args, **options)
+            response = await super().send(request, stream=stream, **options)
         except Exception as error:
             if faults is not None:
                 faults.append(HttpFault(error=error))
@@ -237,7 +239,42 @@ class _NotingClient(httpx2.AsyncClient):
                 faults.append(HttpFault(status=response.status_code))
             else:
                 faults.clear()
-        return response
+        return _bound_body(response) if stream and response.is_success else response
+
+
+def _bound_body(response: httpx2.Response) -> httpx2.Response:
+    """Return a response whose body is unpacked and bounded as it is read: a reply whole, a stream event by event."""
+    is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+    headers = response.headers.copy()
+    headers.pop("content-encoding", None)
+    return httpx2.Response(
+        response.status_code,
+        headers=headers,
+        stream=_BoundedStream(response, is_of_events=is_stream),
+        request=response.request,
+        extensions=response.extensions,
+    )
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, response: httpx2.Response, *, is_of_events: bool) -> None:
+        self._response = response
+        self._is_of_events = is_of_events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        waiting = 0  # bytes of the event that has not ended
+        most_bytes = sys.maxsize if self._is_of_events else MOST_REPLY_BYTES
+        async with closed_with(self._response, most_bytes=most_bytes) as pieces:
+            async for piece in pieces:
+                if self._is_of_events:
+                    *ended, last = piece.replace(b"\r\n", b"\n").split(b"\n\n")
+                    waiting = len(last) if ended else waiting + len(last)
+                    if waiting > MOST_REPLY_BYTES:
+                        raise ReplyTooLargeError(f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read")
+                yield piece
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
 
 
 def stdio(

@@ -26,6 +26,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
+from toolkit.loop.depth import LoopFrame
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 from toolkit.tools.backend import start_detached
@@ -37,7 +38,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _LOG = logging.getLogger("toolkit.sources.mcp")
-_MAX_PAGES = 1_000
+_MAX_PAGES = 100
+_LIST_PAUSE = 1.0  # between two lists, however often a server says that its tools have changed
 _CLOSE_SECONDS = 5.0
 _END_SECONDS = 1.0
 _PROBE_SECONDS = 5.0
@@ -74,6 +76,7 @@ class McpSession:
     def __init__(self, server: McpServer, settings: SessionSettings) -> None:
         self.server = server
         self._settings = settings
+        self.frames: list[LoopFrame] = []  # of the loops whose calls are under way, the oldest first
         self._client: Client | None = None
         self._home: Home | None = None
         self._bell = anyio.Event()
@@ -83,6 +86,7 @@ class McpSession:
         self._is_opening = False
         self._is_closing = False
         self._is_stale = False
+        self._is_listing = False
         self._is_over = True
         self._under_way = 0
         self._failures = 0
@@ -282,12 +286,13 @@ class McpSession:
 
     async def _attend(self, client: Client) -> None:
         """Stay until the connection is lost or to be closed; list the tools anew when they change."""
+        self._is_listing = False
         async with anyio.create_task_group() as tasks:
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 tasks.start_soon(self._listen, client)
             while self._client is client and not self._is_closing:
-                if self._is_stale:
-                    self._is_stale = False
+                if self._is_stale and not self._is_listing:
+                    self._is_stale, self._is_listing = False, True
                     tasks.start_soon(self._list_again, client)
                 await self._bell.wait()
             tasks.cancel_scope.cancel()
@@ -323,6 +328,9 @@ class McpSession:
         except Exception as error:  # noqa: BLE001 - the tools stay as they were
             reason = to_mcp_error(error, self.server, "list the tools again", seconds=self._settings.connect_timeout)
             _LOG.warning("%s", reason)
+        await anyio.sleep(_LIST_PAUSE)
+        self._is_listing = False
+        self._ring()
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, wire.ToolListChangedNotification):

@@ -11,11 +11,12 @@ from typing import Any, overload
 import mcp.types as wire
 from mcp import Client
 
-from toolkit.chat import ContentBlock, Message, Provider, ToolDefinition
+from toolkit.chat import ContentBlock, Message, ToolDefinition
 from toolkit.errors import ConfigurationError, McpError, SchemaError, ToolFailedError, UnknownToolNameError
+from toolkit.loop.depth import LoopFrame, current_frame
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.sources.mcp.blocks import messages_of, output_of, resource_block
-from toolkit.sources.mcp.callbacks import ElicitationCallback, elicitation_callback, sampling_callback
+from toolkit.sources.mcp.callbacks import ElicitationCallback, Questions, Sampler, Sampling
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings, all_pages
 from toolkit.tools.context import ToolContext
@@ -24,11 +25,13 @@ from toolkit.tools.options import ToolOptions
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.registry import ToolRegistry
 from toolkit.tools.secrecy import redacted
-from toolkit.tools.settings import Duration, to_seconds
+from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 __all__ = ["MCPNativeTool", "McpTools", "ToolFilter", "definition_of", "mcp_tools", "options_of"]
 
 _LOG = logging.getLogger("toolkit.sources.mcp")
+_MOST_TOOLS = 1_000
+_LONGEST_DESCRIPTION = 20_000
 
 ToolFilter = Callable[[wire.Tool], bool]
 """Whether a tool that the server lists is taken."""
@@ -87,10 +90,16 @@ async def call_tool(
         callback = progressed if context.is_observed else None
         return await client.call_tool(name, arguments, progress_callback=callback)
 
+    frame = current_frame.get()
+    if frame is not None:
+        session.frames.append(frame)
     try:
         result = await session.request(f"call '{name}'", call, is_repeatable=is_repeatable)
     except McpError as error:
         raise ToolFailedError(str(error)) from error
+    finally:
+        if frame is not None:
+            session.frames.remove(frame)
     return redacted(output_of(result), session.server.redact)
 
 
@@ -145,12 +154,13 @@ class McpTools(Sequence[MCPNativeTool]):
         self._followers: list[tuple[ToolRegistry[Any], dict[str, MCPNativeTool]]] = []
         self._is_entered = False
         self.refused: Mapping[str, str] = {}
+        sampling, elicitation = settings.sampling, settings.elicitation
         self._session = McpSession(
             server,
             SessionSettings(
                 connect_timeout=settings.connect_timeout,
-                sampling=None if settings.sampling is None else sampling_callback(settings.sampling),
-                elicitation=None if settings.elicitation is None else elicitation_callback(settings.elicitation),
+                sampling=None if sampling is None else Sampler(sampling, server.name, self._find_frame).sample,
+                elicitation=None if elicitation is None else Questions(elicitation, server.name).elicit,
                 on_listed=self._on_listed,
             ),
         )
@@ -198,6 +208,9 @@ class McpTools(Sequence[MCPNativeTool]):
         for tool in registered.values():
             registry.register(tool)
         self._followers.append((registry, registered))
+
+    def _find_frame(self) -> LoopFrame | None:
+        return next(iter(self._session.frames), None)
 
     def _on_listed(self, listed: list[wire.Tool]) -> None:
         if self._tools and listed == self._listed:
@@ -272,7 +285,7 @@ class _Settings:
     filter: ToolFilter | None
     timeout: float | None
     connect_timeout: float
-    sampling: Provider | None
+    sampling: Sampling | None
     elicitation: ElicitationCallback | None
 
 
@@ -285,7 +298,7 @@ def mcp_tools(
     filter: ToolFilter | None = None,  # noqa: A002 - what it is
     timeout: Duration | None = 60.0,
     connect_timeout: Duration = 30.0,
-    sampling: Provider | None = None,
+    sampling: Sampling | None = None,
     elicitation: ElicitationCallback | None = None,
 ) -> McpTools:
     """Give the tools of an MCP server, for the length of an ``async with``.
@@ -313,8 +326,7 @@ def mcp_tools(
         filter: Says of each other tool whether it is taken.
         timeout: Seconds for a call; None leaves it to the loop's `tool_timeout`.
         connect_timeout: Seconds to start, connect, greet and list the tools.
-        sampling: Answers where the server asks for a model's words; None offers none. What the server spends so is
-            not counted in any loop's usage.
+        sampling: What the server may ask of a model, and who sees it first; None offers no model.
         elicitation: Answers where the server asks the user something; None offers no such thing.
 
     Raises:
@@ -322,6 +334,7 @@ def mcp_tools(
         UnknownToolNameError: On entering: the server has no tool of a name in `allowed` or `blocked`.
         ConfigurationError: A setting that can't be.
     """
+    check_setting("sampling", sampling, Sampling, None)
     for names in (allowed, blocked):
         if isinstance(names, str):
             raise ConfigurationError(f"give several names, such as [{names!r}], not one string")
@@ -343,6 +356,8 @@ def mcp_tools(
 def _made(
     session: McpSession, listed: list[wire.Tool], settings: _Settings, *, is_first: bool
 ) -> tuple[tuple[MCPNativeTool, ...], dict[str, str]]:
+    if len(listed) > _MOST_TOOLS:
+        raise McpError(f"MCP server '{session.server.name}' lists more than {_MOST_TOOLS} tools; no model chooses well")
     names = [tool.name for tool in listed]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise McpError(
@@ -358,6 +373,10 @@ def _made(
     tools: list[MCPNativeTool] = []
     refused: dict[str, str] = {}
     for tool, name in zip(chosen, shown, strict=True):
+        if len(tool.description or "") > _LONGEST_DESCRIPTION:
+            refused[tool.name] = f"its description has more than {_LONGEST_DESCRIPTION} characters"
+            _LOG.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, refused[tool.name])
+            continue
         try:
             tools.append(MCPNativeTool(session, tool, name=name, timeout=settings.timeout))
         except SchemaError as error:
