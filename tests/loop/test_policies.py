@@ -329,3 +329,13 @@ def test_a_context_can_carry_the_depth_itself() -> None:
     assert nested_context(Deep(0), LoopFrame(2, 3)) == Deep(2)
     plain = object()
     assert nested_context(plain, LoopFrame(2, 3)) is plain
+
+
+def test_an_answer_that_does_not_tell_its_cost_is_the_last_one_of_a_limited_cost() -> None:
+    outer = Budget(UsageLimits(cost=5))
+    inner = Budget(UsageLimits(requests=9), outer)
+    assert inner.reserve_request(None) is None
+    inner.settle_request(None, Usage())
+    assert inner.reserve_request(None) is None
+    inner.settle_request(None, Usage(input_tokens=1))
+    assert inner.reserve_request(None) == UsageLimit("cost", 5, 0)

@@ -26,7 +26,8 @@ class UsageLimits:
         output_tokens: Tokens written by the model.
         total_tokens: Both.
         tool_calls: Calls that run.
-        cost: In the currency in which the provider reports it; one that never does (`tells_cost` is False) is refused.
+        cost: In the currency in which the provider reports it; one that never does (`tells_cost` is False) is refused,
+            and an answer that does not tell its cost is the last one.
     """
 
     requests: int | None = None
@@ -45,12 +46,13 @@ class UsageLimits:
 class Budget:
     """What has been spent of `limits`; an inner loop's budget spends from the outer one's as well."""
 
-    __slots__ = ("_limits", "_parent", "_reserved_tokens", "requests", "tool_calls", "usage")
+    __slots__ = ("_has_unknown_cost", "_limits", "_parent", "_reserved_tokens", "requests", "tool_calls", "usage")
 
     def __init__(self, limits: UsageLimits, parent: Budget | None = None) -> None:
         self._limits = limits
         self._parent = parent
         self._reserved_tokens = 0
+        self._has_unknown_cost = False
         self.requests: int = 0
         self.tool_calls: int = 0
         self.usage: Usage = Usage()
@@ -67,6 +69,7 @@ class Budget:
         self._reserved_tokens -= max_tokens or 0
         if usage is not None:
             self.usage += usage
+            self._has_unknown_cost |= usage.cost is None and usage.total_tokens > 0
         if self._parent is not None:
             self._parent.settle_request(max_tokens, usage)
 
@@ -99,7 +102,7 @@ class Budget:
         spent = usage.total_tokens + waiting
         if limits.total_tokens is not None and (spent >= limits.total_tokens or spent + tokens > limits.total_tokens):
             return UsageLimit("total_tokens", limits.total_tokens, spent)
-        if limits.cost is not None and (usage.cost or 0) >= limits.cost:
+        if limits.cost is not None and (self._has_unknown_cost or (usage.cost or 0) >= limits.cost):
             return UsageLimit("cost", limits.cost, usage.cost or 0)
         return None if self._parent is None else self._parent._forbids_request(tokens)
 

@@ -72,6 +72,11 @@ class RecordingProvider:
         self._lock = Lock()
         prepare_file(self._path)
 
+    @property
+    def tells_cost(self) -> bool:
+        """Whether answers may say what they cost: where the provider's may."""
+        return bool(getattr(self._provider, "tells_cost", True))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._provider!r}, {str(self._path)!r})"
 

@@ -104,6 +104,11 @@ class FlakyProvider:
         self._broken_off: tuple[ChatRequest, list[StreamEvent]] | None = None
         self.injected: list[Fault | None] = []
 
+    @property
+    def tells_cost(self) -> bool:
+        """Whether answers may say what they cost: where the provider's may."""
+        return bool(getattr(self._provider, "tells_cost", True))
+
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the provider's answer, unless something goes wrong."""
         await anyio.lowlevel.checkpoint()

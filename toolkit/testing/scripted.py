@@ -43,6 +43,14 @@ class ScriptedProvider:
         self.requests: list[ChatRequest] = []
 
     @property
+    def tells_cost(self) -> bool:
+        """Whether answers may say what they cost: where a response of the script does, or a function may."""
+        return any(
+            callable(reply) or (isinstance(reply, ChatResponse) and reply.usage.cost is not None)
+            for reply in self._replies
+        )
+
+    @property
     def unplayed(self) -> int:
         """How many replies nobody has asked for yet."""
         return len(self._replies) - self._position
