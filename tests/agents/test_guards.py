@@ -18,11 +18,13 @@ from toolkit import (
     LoopEvent,
     Modify,
     Permissions,
+    ProviderError,
     ToolCall,
     ToolExecutionUpdate,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
+    ToolRetryConfig,
     allow,
     ask,
     deny,
@@ -341,6 +343,22 @@ async def test_a_callers_approver_may_change_a_call_and_abort_all() -> None:
     assert len(provider.requests) == 1
     assert "enough" in str(result.reason)
     validate_transcript(result.messages)
+
+
+async def test_another_attempt_is_guarded_as_the_first_was() -> None:
+    attempts: list[str] = []
+
+    def fail_once(request: ChatRequest) -> str | ToolCall:
+        attempts.append("asked")
+        if len(attempts) == 1:
+            raise ProviderError("model", "is gone")
+        return ToolCall("c", "bash", "{}") if len(attempts) == 2 else "tried"
+
+    retry = ToolRetryConfig(max_retries=1, initial_backoff=0, retry_if=lambda error: True)
+    provider = ScriptedProvider([fail_once], repeats=True)
+    agent = sub_agent_tool("worker", "Works.", provider, plain(), retry=retry)
+    assert await run_agent(agent, NO_BASH) == "tried"
+    assert (len(attempts), RAN) == (3, [])
 
 
 async def test_outside_of_a_loop_the_registrys_rules_and_approver_are_asked() -> None:

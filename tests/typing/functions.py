@@ -51,6 +51,9 @@ assert_type(add_with_options(1), int)
 assert_type(lines("x"), AsyncIterator[str])
 assert_type(greet(App(), "hi"), str)
 assert_type(add.invoke({"a": 1}), int)
+assert_type(fetch.invoke({"url": "x"}), bytes)
+assert_type(greet.invoke({"greeting": "x"}, App()), str)
+assert_type(remove.invoke({"name": "x"}, App()), None)
 assert_type(add.parse_args('{"a": 1}'), dict[str, Any])
 assert_type(tool_from_function(max, name="largest").options.timeout, float | None)
 
@@ -58,6 +61,12 @@ assert_type(tool_from_function(max, name="largest").options.timeout, float | Non
 async def awaited() -> None:
     assert_type(await fetch("x"), bytes)
     assert_type(await remove(App(), name="x"), None)
+    assert_type(await fetch.ainvoke({"url": "x"}), bytes)
+    assert_type(await add.ainvoke({"a": 1}), int)
+    assert_type(await remove.ainvoke({"name": "x"}, App()), None)
+    assert_type(await greet.ainvoke({"greeting": "x"}, App()), str)
+    assert_type(await Desk.open_up.ainvoke({"key": "x"}), bool)
+    assert_type(await Desk().read.ainvoke({"page": 1}), str)
 
 
 add("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -118,3 +127,41 @@ assert_type(Stair().down(1), str)
 ToolRegistry([add]).configured("add", timeout=5, requires_approval=True)
 ToolRegistry([add]).configured(strict=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 ToolRegistry([add]).configured(run_in_thread=False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+class Desk:
+    @staticmethod
+    @tool
+    def lock(key: str) -> int:
+        return len(key)
+
+    @tool
+    @staticmethod
+    def unlock(key: str) -> int:
+        return len(key)
+
+    @tool
+    @staticmethod
+    async def open_up(key: str) -> bool:
+        return bool(key)
+
+    @tool
+    async def read(self, page: int) -> str:
+        return "x" * page
+
+
+assert_type(Desk.lock("x"), int)
+assert_type(Desk().lock("x"), int)
+assert_type(Desk.lock.invoke({"key": "x"}), int)
+assert_type(Desk.unlock("x"), int)
+assert_type(Desk().unlock("x"), int)
+assert_type(Desk.unlock.invoke({"key": "x"}), int)
+assert_type(Desk().unlock.invoke({"key": "x"}), int)
+assert_type(Desk.open_up.invoke({"key": "x"}), bool)
+assert_type(Desk().read.invoke({"page": 1}), str)
+assert_type(Stair.up(1), str)
+assert_type(Stair.down(1), str)
+assert_type(Stair.up.invoke({"steps": 1}), str)
+assert_type(Stair().up.invoke({"steps": 1}), str)
+assert_type(Stair.down.invoke({"steps": 1}), str)
+assert_type(Stair().down.invoke({"steps": 1}), str)

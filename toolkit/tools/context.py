@@ -196,6 +196,8 @@ class ToolContext(Generic[Ctx_co]):
             sync_workers=self.sync_workers,
             reporter=None if self._reporter is None else self._reporter.another(),
             wait_timeout=self._wait_timeout,
+            policy=self.policy,
+            scope=self.scope,
         )
         context.attempt = attempt
         self._next = context

@@ -18,7 +18,7 @@ from typing_extensions import ParamSpec, TypeVar
 
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolDefinition
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, SchemaError
+from toolkit.errors import ConfigurationError, SchemaError, ToolFailedError
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.tools.backend import is_in_event_loop
 from toolkit.tools.context import ToolContext
@@ -27,6 +27,7 @@ from toolkit.tools.limits import UsageCounter
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptions
 from toolkit.tools.output import ToolOutput, to_output
+from toolkit.tools.run import run_directly
 from toolkit.tools.settings import check_setting
 from toolkit.tools.workers import run_in_worker
 
@@ -36,20 +37,42 @@ P = ParamSpec("P", default=...)
 Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True, default=Any)
 Other_contra = TypeVar("Other_contra", contravariant=True)
+Receiver = TypeVar("Receiver")
+Receiver_contra = TypeVar("Receiver_contra", contravariant=True)
+V = TypeVar("V")
 
 _Arguments: TypeAlias = dict[str, Any]
 _Execute: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Awaitable[ToolOutput]]
 _Call: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Any]
+_Convert: TypeAlias = Callable[[Any], ToolOutput]
 
 _NOT_BOUND: Any = object()
 _THREAD = "a worker thread"
 _MADE_OF_BLOCKS = (list, tuple, Union, UnionType)
 
 
-class _MethodWithContext(Protocol[Other_contra, Q, R_co]):
+class _Method(Protocol[Receiver_contra, Q, R_co]):
+    """How a method without a context is called through its class."""
+
+    def __call__(self, receiver: Receiver_contra, /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
+
+    def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> Awaitable[ToolOutput]: ...
+
+
+class _ClassMethod(Protocol[Receiver_contra, Q, R_co]):
+    """How a class method is called, given its class."""
+
+    def __call__(self, receiver: type[Receiver_contra], /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
+
+    def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> Awaitable[ToolOutput]: ...
+
+
+class _MethodWithContext(Protocol[Receiver_contra, Other_contra, Q, R_co]):
     """How a method with a context is called through its class: mypy solves the types of a call, not of two prefixes."""
 
-    def __call__(self, receiver: Any, context: Other_contra, /, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
+    def __call__(
+        self, receiver: Receiver_contra, context: Other_contra, /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> R_co: ...
 
 
 @dataclass(slots=True)
@@ -59,6 +82,7 @@ class _Finished:
     schema: FunctionSchema
     call: _Call
     execute: _Execute
+    execute_raw: _Execute
 
 
 class FunctionTool(Generic[Ctx_contra, P, R_co]):
@@ -103,6 +127,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         self.inner_registries: tuple[Any, ...] = ()
         self._finished: _Finished | None = None
         self._definition: ToolDefinition | None = None
+        self._direct: Registration[Any] | None = None
         wrapped: Any = function if receiver is _NOT_BOUND else MethodType(function, receiver)
         update_wrapper(cast("Any", self), wrapped)
         if name is not None:
@@ -132,16 +157,27 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         # Only a plain method is told its name; a static or class method hides the tool from the class.
         self._is_method = True
 
+    # The first parameter tells what a tool in a class is taken from: its class, an instance, or neither.
+    @overload
+    def __get__(
+        self: _ClassMethod[Receiver, Q, R_co], instance: None, owner: type[Receiver]
+    ) -> FunctionTool[object, Q, R_co]: ...
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
     def __get__(
-        self: FunctionTool[object, Concatenate[Any, Q], R_co], instance: object, owner: type | None = None
+        self: _ClassMethod[Receiver, Q, R_co], instance: Receiver, owner: type | None = None
     ) -> FunctionTool[object, Q, R_co]: ...
     @overload
     def __get__(
-        self: _MethodWithContext[Other_contra, Q, R_co], instance: object, owner: type | None = None
+        self: _Method[Receiver, Q, R_co], instance: Receiver, owner: type | None = None
+    ) -> FunctionTool[object, Q, R_co]: ...
+    @overload
+    def __get__(
+        self: _MethodWithContext[Receiver, Other_contra, Q, R_co], instance: Receiver, owner: type | None = None
     ) -> FunctionTool[Other_contra, Concatenate[Other_contra, Q], R_co]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> Self: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         function: Any = self.function
         if isinstance(function, staticmethod):
@@ -248,33 +284,77 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         check_setting(f"what {_described(self.function)} is called with", arguments, Mapping, str)
         return self.arguments.parse(dict(arguments))
 
-    def invoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> R_co:
-        """Validate `arguments`, call the function and return what it returns; one call counts towards its limit.
+    @overload
+    def invoke(
+        self: FunctionTool[Other_contra, P, Awaitable[V]],
+        arguments: str | Mapping[str, Any],
+        ctx: Other_contra | None = None,
+    ) -> V: ...
+    @overload
+    def invoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> R_co: ...
+    def invoke(self, arguments: str | Mapping[str, Any], ctx: Any = None) -> Any:
+        """Validate `arguments`, run the function and return what it returns; one call counts towards its limit.
 
-        A coroutine function runs in an event loop of its own: in async code use `ainvoke`.
+        The tool's timeout, retry, lock, concurrency and isolation hold as in a registry. Nobody is asked for approval,
+        no rules and no cache are looked at: it is the application itself that calls. What the function raises is
+        raised. A generator is returned as it is, before it has begun, and nothing holds for it.
+
+        An async function, and one with any of these limits, runs in an event loop of its own: in async code use
+        `ainvoke`.
 
         Raises:
-            ConfigurationError: An event loop is running here already, and a coroutine function needs its own.
+            ConfigurationError: An event loop is running here already, and the tool needs its own.
             InvalidArgumentsError: The arguments don't fit.
+            ToolTimeoutError: It took longer than its `timeout`.
             ToolUsageLimitExceededError: The tool has been used as often as it may be.
         """
-        if self._ready.schema.kind == "coroutine" and is_in_event_loop():
-            raise ConfigurationError(f"{_described(self.function)} is async: in async code, await ainvoke(...)")
+        kind = self._ready.schema.kind
+        if kind == "coroutine" or (kind == "sync" and self._has_limits):
+            if is_in_event_loop():
+                why = "is async" if kind == "coroutine" else "has limits that hold in an event loop"
+                raise ConfigurationError(f"{_described(self.function)} {why}: in async code, await ainvoke(...)")
+
+            async def run() -> Any:
+                return await self._run_directly(arguments, ctx)
+
+            return anyio.run(run)
         value: Any = self._called(arguments, ctx)
         if inspect.isawaitable(value):
 
             async def wait() -> Any:
                 return await value
 
-            return cast("R_co", anyio.run(wait))
-        return cast("R_co", value)
+            return anyio.run(wait)
+        return value
 
-    async def ainvoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> Any:
-        """Do what `invoke` does and await the result; a function that is not async runs in a worker thread."""
-        if self._ready.schema.kind == "sync" and self.options.run_in_thread:
-            return await run_in_worker(partial(self._called, arguments, ctx))
-        value: Any = self._called(arguments, ctx)
-        return await value if inspect.isawaitable(value) else value
+    @overload
+    async def ainvoke(
+        self: FunctionTool[Other_contra, P, Awaitable[V]],
+        arguments: str | Mapping[str, Any],
+        ctx: Other_contra | None = None,
+    ) -> V: ...
+    @overload
+    async def ainvoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> R_co: ...
+    async def ainvoke(self, arguments: str | Mapping[str, Any], ctx: Any = None) -> Any:
+        """Do what `invoke` does, in this event loop; a function that is not async runs in a worker thread."""
+        if self._ready.schema.kind in ("generator", "async_generator"):
+            return self._called(arguments, ctx)
+        return await self._run_directly(arguments, ctx)
+
+    @property
+    def _has_limits(self) -> bool:
+        options = self.options
+        limits = (options.timeout, options.retry, options.lock, options.concurrency, options.isolation)
+        return any(limit is not None for limit in limits)
+
+    async def _run_directly(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
+        parsed = self.parse_args(arguments)
+        if self._direct is None:
+            # Known by the tool itself, as in a registry: both wait for each other.
+            direct = self._direct = Registration[Any](self)
+            direct.execute = self._ready.execute_raw
+        output = await run_directly(self._direct, parsed, ToolContext(ctx, tool_name=self._direct.name))
+        return output.details
 
     def _called(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
         parsed = self.parse_args(arguments)
@@ -322,7 +402,8 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         execute = _compose_execute(call, schema, self.options, function, is_raw=self._schema is not None)
         vars(execute)["needs_context"] = _name_needed_context(schema) if self._takes_context else None
         vars(execute)["may_report"] = bool(takes_envelope) or schema.kind in ("generator", "async_generator")
-        self._finished = _Finished(schema, call, execute)
+        raw = _compose_execute(call, schema, self.options, function, is_raw=self._schema is not None, convert=_hold)
+        self._finished = _Finished(schema, call, execute, raw)
         self._localns = None
         return self._finished
 
@@ -425,31 +506,44 @@ def _state_for(function: Callable[..., Any], schema: FunctionSchema) -> Callable
     return state
 
 
+def _hold(value: Any) -> ToolOutput:
+    """Return an output that holds a value as it is, for the application itself."""
+    if isinstance(value, ToolOutput):
+        return ToolOutput(value.content, details=value, is_error=value.is_error)
+    return ToolOutput("", details=value)
+
+
 def _compose_execute(
-    call: _Call, schema: FunctionSchema, options: ToolOptions, function: Callable[..., Any], *, is_raw: bool
+    call: _Call,
+    schema: FunctionSchema,
+    options: ToolOptions,
+    function: Callable[..., Any],
+    *,
+    is_raw: bool,
+    convert: _Convert = to_output,
 ) -> _Execute:
-    """Return what runs the function to the end, for what kind of function it is."""
+    """Return what runs the function to the end, for what kind of function it is, and makes an output of the value."""
     if options.isolation is not None:
-        return _isolated(function, schema, is_raw=is_raw)
+        return _isolated(function, schema, is_raw=is_raw, convert=convert)
     match schema.kind:
         case "coroutine":
-            return _awaited(call)
+            return _awaited(call, convert)
         case "async_generator":
             return _async_streamed(call)
         case "generator":
-            return _threaded(_drained(call)) if options.run_in_thread else _inline(_drained(call))
+            return (_threaded if options.run_in_thread else _inline)(_drained(call), convert)
         case _:
-            return _threaded(call) if options.run_in_thread else _inline(call)
+            return (_threaded if options.run_in_thread else _inline)(call, convert)
 
 
-def _awaited(call: _Call) -> _Execute:
+def _awaited(call: _Call, convert: _Convert) -> _Execute:
     async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
-        return to_output(await call(arguments, context))
+        return convert(await call(arguments, context))
 
     return execute
 
 
-def _threaded(call: _Call) -> _Execute:
+def _threaded(call: _Call, convert: _Convert) -> _Execute:
     def begin(arguments: _Arguments, context: ToolContext[Any]) -> Any:
         context.begin()
         return call(arguments, context)
@@ -462,15 +556,15 @@ def _threaded(call: _Call) -> _Execute:
             workers=context.sync_workers,
             waiting=partial(context.waiting_for, _THREAD),
         )
-        return to_output(await value if inspect.isawaitable(value) else value)
+        return convert(await value if inspect.isawaitable(value) else value)
 
     return execute
 
 
-def _inline(call: _Call) -> _Execute:
+def _inline(call: _Call, convert: _Convert) -> _Execute:
     async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
         value = call(arguments, context)
-        return to_output(await value if inspect.isawaitable(value) else value)
+        return convert(await value if inspect.isawaitable(value) else value)
 
     return execute
 
@@ -510,11 +604,28 @@ def _async_streamed(call: _Call) -> _Execute:
     return execute
 
 
-def _isolated(function: Callable[..., Any], schema: FunctionSchema, *, is_raw: bool) -> _Execute:
+def _isolated(function: Callable[..., Any], schema: FunctionSchema, *, is_raw: bool, convert: _Convert) -> _Execute:
     from toolkit.tools.isolation import run_isolated  # noqa: PLC0415
 
     async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
         text = schema.arguments.dump_json(arguments, reveal_secrets=True)
-        return await run_isolated(function, text, is_raw=is_raw, waiting=partial(context.waiting_for, "a process"))
+        output = await run_isolated(function, text, is_raw=is_raw, waiting=partial(context.waiting_for, "a process"))
+        return output if convert is to_output else convert(_read_back(output, schema.return_hint))
 
     return execute
+
+
+def _read_back(output: ToolOutput, hint: Any) -> Any:
+    """Return what a function in another process returned, as far as its JSON tells: by the type that it promises."""
+    if output.is_error:
+        raise ToolFailedError(output.text)
+    if hint is str or hint is ToolOutput or not isinstance(output.content, str):
+        return output if hint is ToolOutput else output.content
+    if hint is NoneType or output.is_nothing:
+        return None
+    from pydantic import TypeAdapter  # noqa: PLC0415 - as slow to import as it is rarely needed here
+
+    try:
+        return TypeAdapter(hint or Any).validate_json(output.content)
+    except ValueError:
+        return output.content

@@ -41,7 +41,7 @@ from toolkit.tools.retry import may_run_on, run_with_retry
 from toolkit.tools.settings import shown
 from toolkit.tools.work import Work
 
-__all__ = ["CutCall", "run"]
+__all__ = ["CutCall", "run", "run_directly"]
 
 _logger = logging.getLogger("toolkit.tools")
 
@@ -310,6 +310,30 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
         except Exception:
             _logger.exception("the output of %s could not be cached; it stands", registration.name)
     return output, False
+
+
+async def run_directly(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx]
+) -> ToolOutput:
+    """Run a tool for the application itself: under the tool's own limits, with no cache, and nobody is asked.
+
+    What the tool raises is raised.
+    """
+    options = registration.options
+    registration.counter.require(registration.name)
+    is_over = False
+    try:
+        if options.lock is None and options.concurrency is None:
+            output = await run_with_retry(registration, arguments, context, options.timeout)
+        else:
+            output = await _run_in_gates(registration, arguments, context, options.timeout)
+        is_over = True
+        return output
+    finally:
+        if is_over:
+            context.close()
+        else:
+            context.abandon()
 
 
 async def _run_in_gates(
