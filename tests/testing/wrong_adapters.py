@@ -66,6 +66,11 @@ class AlwaysEndsItsTurn(Wrong):
         return replace(response, stop_reason="end_turn")
 
 
+class LosesWhatWaits(Wrong):
+    def bent(self, response: ChatResponse) -> ChatResponse:
+        return replace(response, unanswered=())
+
+
 class TellsTheEndTwice(Wrong):
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         async for event in self.provider.stream(request):
@@ -203,6 +208,7 @@ def of_servers(wrong: type[Wrong]) -> type[ServerConformance]:
 TestLosesCallIds = of_scripts(LosesCallIds)
 TestSaysNoCost = of_scripts(SaysNoCost)
 TestAlwaysEndsItsTurn = of_scripts(AlwaysEndsItsTurn)
+TestLosesWhatWaits = of_scripts(LosesWhatWaits)
 TestTellsTheEndTwice = of_scripts(TellsTheEndTwice)
 TestTellsArgumentsTwice = of_scripts(TellsArgumentsTwice)
 TestLosesSpaces = of_scripts(LosesSpaces)
