@@ -186,7 +186,7 @@ REFUSALS: list[tuple[Any, Any, str, bool]] = [
     (Path, [], "it must be a path", True),
     (Color, "green", 'it must be one of "red", "blue"', True),
     (Level, 7, "it must be one of 1, 2", True),
-    (Permission, 9, "it must be one of 1, 2", True),
+    (Permission, 9, "it must be an integer from 0 to 3", True),
     (Literal["a", "b"], "c", 'it must be one of "a", "b"', True),
     (Pattern, "(", "valid regular expression", True),
     (complex, "x", "valid complex string", True),

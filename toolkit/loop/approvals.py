@@ -17,7 +17,7 @@ from toolkit.loop.state import AskApproval, EndRun, Postpone, Refuse, RunCall
 from toolkit.tools.authorize import Aborted, Deferred, Verdict, authorize, decided
 from toolkit.tools.events import ToolCallRefused
 from toolkit.tools.handler import Ctx
-from toolkit.tools.prepare import Ready, Refused, canonical_call, error_result, permit, prepare
+from toolkit.tools.prepare import Ready, Refused, canonical_call, error_result, permit, prepare, prepare_all
 from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:
@@ -117,17 +117,23 @@ class Approvals(Generic[Ctx]):
         self.ready: dict[str, Ready[Ctx]] = {}
         self.untold: list[LoopEvent] = []
 
-    def prepare(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+    def prepare(self, calls: Sequence[ToolCall]) -> None:
+        """Prepare calls of a turn that are taken up again."""
+        policy, scope = self._resources.policy, self._resources.offered
+        self._prepared = {call.id: prepare(call, scope, policy) for call in calls}
+
+    async def prepare_turn(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Prepare all calls of the turn, before anybody is asked about any and any runs; return them as they would run.
 
         They are made canonical only for what looks at them.
         """
         resources = self._resources
-        policy, config, scope = resources.policy, resources.config, resources.offered
+        config = resources.config
+        found = await prepare_all(calls, resources.offered, resources.policy)
         prepared: dict[str, Ready[Ctx] | Refused] = {}
         self._prepared = prepared
-        for call in calls:
-            prepared[call.id] = prepare(call, scope, policy)
+        for call, each in zip(calls, found, strict=True):
+            prepared[call.id] = each
         if config.stop_when is None and config.loop_detection is None:
             return calls
         return [canonical_call(each) for each in prepared.values()]

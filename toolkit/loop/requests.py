@@ -97,7 +97,7 @@ class ModelRequests:
                 self._keep_partial()
         if response is None:
             return
-        detected = self._take_reply(response)
+        detected = await self._take_reply(response)
         if listener is not None:
             # As the machine took it: ids of calls may have been mended.
             await listener.emit(ResponseReceived(iteration=step.iteration, response=state.response or response))
@@ -177,10 +177,10 @@ class ModelRequests:
             answer.check_name(self._resources.registry)
             self.request = replace(self.request, tools=(*tools, answer.registration.definition))
 
-    def _take_reply(self, response: ChatResponse) -> LoopDetected | None:
+    async def _take_reply(self, response: ChatResponse) -> LoopDetected | None:
         state, answer = self._resources.state, self._resources.answer
         calls = state.model_replied(response)
-        detected = state.calls_prepared(self._approvals.prepare(calls)) if calls else None
+        detected = state.calls_prepared(await self._approvals.prepare_turn(calls)) if calls else None
         if answer is not None and calls and not state.is_finished:
             self._count_wrong_calls()
         steering = self._resources.config.steering

@@ -38,7 +38,7 @@ from toolkit.tools.handler import Ctx, Tool
 from toolkit.tools.options import ToolOptions
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.policy import ExecutionPolicy
-from toolkit.tools.prepare import Ready, Refused, Scope, error_result, prepare
+from toolkit.tools.prepare import Ready, Refused, Scope, error_result, prepare_all
 from toolkit.tools.registry import Registrable, ToolRegistry, as_tool
 from toolkit.tools.repair import nearest_names, repair_name
 from toolkit.tools.run import run
@@ -257,7 +257,7 @@ class ToolUsage(Generic[Ctx]):
     async def _used(self, call: ToolCall) -> ToolResult:
         registry = self.registry
         scope = Scope(registry.registrations, permissions=registry.permissions, hidden_names=registry.hidden_names)
-        prepared = prepare(call, scope, self._policy)
+        [prepared] = await prepare_all([call], scope, self._policy)
         for repair in prepared.repairs:
             self._emit(repair)
         if isinstance(prepared, Refused):

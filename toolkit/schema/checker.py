@@ -38,11 +38,12 @@ from toolkit.schema.nodes import Node, is_array, is_object
 from toolkit.schema.patterns import Matcher, PatternError, compile_pattern
 from toolkit.schema.problems import Problem
 from toolkit.schema.resources import Place, Resources, applies
-from toolkit.schema.work import ALLOWED_STEPS, TooMuchWorkError
+from toolkit.schema.work import TooMuchWorkError, WorkBudget, open_budget
 
 __all__ = ["Checker"]
 
 _MAX_LINKS = 150
+_STEPS_FOR_PROBLEMS = 50_000
 _MAX_EXPANSION = 20_000
 
 
@@ -85,27 +86,27 @@ class Checker:
             self._waiting.append(found)
         return found
 
-    def is_valid(self, value: object, *, part: CompiledSchema | None = None) -> bool:
+    def is_valid(self, value: object, *, part: CompiledSchema | None = None, budget: WorkBudget | None = None) -> bool:
         """Whether a value is as the schema says.
 
         Raises:
             TooMuchWorkError: It takes more steps than it may.
             RecursionError: It is nested too deeply.
         """
-        return self._run(value, None, part or self._root)
+        return self._run(value, None, part or self._root, budget or open_budget())
 
     def problems(self, value: object) -> list[Problem]:
         """Return what is wrong with a value, as far as that is found in as many steps."""
         found: list[Problem] = []
         with suppress(EnoughProblemsError, TooMuchWorkError):
-            self._run(value, found, self._root)
+            self._run(value, found, self._root, WorkBudget(min(_STEPS_FOR_PROBLEMS, open_budget().left)))
         by_path: dict[tuple[str | int, ...], Problem] = {}
         for problem in found:
             by_path.setdefault(problem.path, problem)
         return list(by_path.values())
 
-    def _run(self, value: object, problems: list[Problem] | None, part: CompiledSchema) -> bool:
-        run = CheckRun(ALLOWED_STEPS.get(), problems)
+    def _run(self, value: object, problems: list[Problem] | None, part: CompiledSchema, budget: WorkBudget) -> bool:
+        run = CheckRun(budget, problems)
         if self.resources.has_dynamic_references:
             run.scope.append(part.base)
         return part.check(value, run, None)

@@ -44,8 +44,8 @@ class CheckRun:
 
     __slots__ = ("budget", "path", "problems", "scope")
 
-    def __init__(self, steps: int, problems: list[Problem] | None = None) -> None:
-        self.budget = WorkBudget(steps)
+    def __init__(self, budget: WorkBudget, problems: list[Problem] | None = None) -> None:
+        self.budget = budget
         self.problems = problems
         self.path: list[str | int] = []
         self.scope: list[str] = []

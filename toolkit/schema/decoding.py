@@ -40,8 +40,11 @@ def find_dropped_nulls(schema: Node, value: Any) -> list[JsonPath]:
         part, node, path = waiting.pop()
         if part is None and path and isinstance(path[-1], str) and "null" not in nodes.types(node):
             found.append(path)
-        members: Any = part.items() if is_object(part) else enumerate(part) if is_array(part) else ()
-        waiting += [(item, nodes.at_key(node, key), (*path, key)) for key, item in members]
+        if is_object(part):
+            waiting += [(item, nodes.at_key(node, key), (*path, key)) for key, item in part.items()]
+        elif is_array(part):
+            inside = zip(part, nodes.at_items(node, len(part)), strict=True)
+            waiting += [(item, member, (*path, index)) for index, (item, member) in enumerate(inside)]
     return sorted(found, key=str)
 
 
@@ -64,8 +67,10 @@ class _Decoder:
             return {key: self.decode(item, self.nodes.at_key(node, key), (*path, key)) for key, item in members.items()}
         if is_array(value):
             items = value
+            inside = self.nodes.at_items(node, len(items))
             return [
-                self.decode(item, self.nodes.at_key(node, index), (*path, index)) for index, item in enumerate(items)
+                self.decode(item, member, (*path, index))
+                for index, (item, member) in enumerate(zip(items, inside, strict=True))
             ]
         return value
 
@@ -73,17 +78,16 @@ class _Decoder:
         types = self.nodes.types(node)
         if "string" in types or len(text) > 1_000_000:
             return text
-        is_strict = self.parser.is_strict_at(path)
         try:
             decoded = decode_json(text)
         except (ValueError, RecursionError):
-            amount = None if is_strict else read_amount(text, node, self.nodes, path)
-            if amount is None:
+            amount = read_amount(text, node, self.nodes, path)
+            if amount is None or self.parser.is_strict_at(path):
                 return text
             self.assumed.append(f"{name_of(path)}: the number {amount} was read from words")
             return amount
         found = types_of(decoded)
-        if not found & types or (is_strict and not found & _STRUCTURED):
+        if not found & types or (not found & _STRUCTURED and self.parser.is_strict_at(path)):
             return text
         self.assumed.append(f"{name_of(path)}: the string was decoded as JSON")
         return decoded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import Any, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote
 
@@ -17,6 +18,8 @@ _ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array
 _TELLING = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 _MAX_DEPTH = 40
 _MAX_CHOICES = 200
+_MOST_KNOWN = 2_000
+_MOST_PLACES = 50  # more than any tuple has
 _MOST_SHOWN = 50
 _MOST_SHOWN_INSIDE = 12
 _LONGEST_SHOWN = 200
@@ -57,7 +60,7 @@ _WORDS = {
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
     """Whether a value is an object in JSON's sense."""
-    return isinstance(value, Mapping)
+    return type(value) is dict or isinstance(value, Mapping)
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
@@ -111,11 +114,14 @@ def types_of(value: object) -> frozenset[str]:
 class Nodes:
     """A schema whose references are followed within it, and never out of it."""
 
-    __slots__ = ("_secret", "root")
+    __slots__ = ("_known_choices", "_known_types", "_secret", "root")
 
     def __init__(self, root: Node) -> None:
         self.root: Node = root
         self._secret: dict[int, bool] | None = None
+        # By the id of a node, with the node itself: an id of what is no more could be taken by another.
+        self._known_choices: dict[int, tuple[Node, list[Node]]] = {}
+        self._known_types: dict[int, tuple[Node, frozenset[str]]] = {}
 
     def resolve(self, node: Any) -> Node:
         """Return what a node refers to, with the words beside the reference on top; any value where that is unknown."""
@@ -154,6 +160,14 @@ class Nodes:
 
     def choices(self, node: Node) -> list[Node]:
         """Return the alternatives of a node, the first of very many, or the node alone."""
+        known = self._known_choices.get(id(node))
+        if known is None:
+            known = (node, self._find_choices(node))
+            if len(self._known_choices) < _MOST_KNOWN:
+                self._known_choices[id(node)] = known
+        return known[1]
+
+    def _find_choices(self, node: Node) -> list[Node]:
         found: list[Node] = []
         waiting: list[tuple[Any, int]] = [(node, 0)]
         while waiting and len(found) < _MAX_CHOICES:
@@ -198,8 +212,14 @@ class Nodes:
 
     def at_key(self, node: Node, key: str | int) -> Node:
         """Return what may stand under a key: one node, of alternatives where there are several; empty where unknown."""
-        found = self.inside(node, key)
+        found = list({id(one): one for one in self.inside(node, key)}.values())
         return found[0] if len(found) == 1 else {"anyOf": found} if found else _ANY
+
+    def at_items(self, node: Node, count: int) -> Iterator[Node]:
+        """Yield what may stand at each index of a list of so many items."""
+        for index in range(min(count, _MOST_PLACES)):
+            yield self.at_key(node, index)
+        yield from repeat(self.at_key(node, _MOST_PLACES), count - _MOST_PLACES)
 
     def at(self, path: Iterable[str | int]) -> Node:
         """Return what may stand at a path."""
@@ -210,6 +230,14 @@ class Nodes:
 
     def types(self, node: Node) -> frozenset[str]:
         """Return the JSON types that a node takes."""
+        known = self._known_types.get(id(node))
+        if known is None:
+            known = (node, self._find_types(node))
+            if len(self._known_types) < _MOST_KNOWN:
+                self._known_types[id(node)] = known
+        return known[1]
+
+    def _find_types(self, node: Node) -> frozenset[str]:
         types: set[str] = set()
         for choice in self.choices(node):
             given = choice.get("type")

@@ -143,7 +143,7 @@ class _Run:
             state = stack.pop()
             if state in seen:
                 continue
-            self._budget.spend(1)
+            self._budget.spend(2)
             seen.add(state)
             at, place, groups = state
             if at == len(steps):

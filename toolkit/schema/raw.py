@@ -23,13 +23,13 @@ from toolkit.schema.arguments import (
 )
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
 from toolkit.schema.problems import Problem, explain
-from toolkit.schema.work import ALLOWED_STEPS, TooMuchWorkError, is_limited
+from toolkit.schema.work import TooMuchWorkError, WorkBudget, is_trial, open_budget
 
 __all__ = ["raw_arguments"]
 
 _MAX_NODES = 50_000
 _MAX_DEPTH = 150
-_STEPS_FOR_EXAMPLES = 50_000
+_STEPS_FOR_EXAMPLES = 20_000
 _MAX_DEFAULTS = 1_000
 
 
@@ -119,15 +119,13 @@ class RawArguments:
         return False
 
     def _accepts(self, value: object, part: Node | None = None) -> bool:
-        token = ALLOWED_STEPS.set(min(ALLOWED_STEPS.get(), _STEPS_FOR_EXAMPLES))
+        budget = WorkBudget(min(open_budget().left, _STEPS_FOR_EXAMPLES))
         try:
             if part is not None:
-                return self._checker.is_valid(value, part=self._checker.part(part))
-            return is_object(value) and self._checker.is_valid(value)
+                return self._checker.is_valid(value, part=self._checker.part(part), budget=budget)
+            return is_object(value) and self._checker.is_valid(value, budget=budget)
         except (TooMuchWorkError, RecursionError):
             return False
-        finally:
-            ALLOWED_STEPS.reset(token)
 
     def _problems(self, value: object) -> Sequence[Problem]:
         if not is_object(value):
@@ -139,8 +137,8 @@ class RawArguments:
         except RecursionError:
             raise InvalidArgumentsError("The arguments are nested too deeply.") from None
         except TooMuchWorkError:
-            if is_limited():
-                raise  # who allows so few steps checks it again elsewhere
+            if is_trial():
+                raise
             raise InvalidArgumentsError(
                 "The arguments were refused: checking them takes too long. Send fewer or simpler values."
             ) from None
@@ -171,7 +169,8 @@ class _Filler:
         if depth > _MAX_DEPTH:
             return value
         if is_array(value):
-            items = [self.fill(item, self._nodes.at_key(node, index), depth + 1) for index, item in enumerate(value)]
+            inside = self._nodes.at_items(node, len(value))
+            items = [self.fill(item, member, depth + 1) for item, member in zip(value, inside, strict=True)]
             return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
         if not is_object(value):
             return value

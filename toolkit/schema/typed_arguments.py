@@ -42,6 +42,7 @@ __all__ = ["TypedArguments"]
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _PREFIXES = ("Value error, ", "Assertion failed, ")
 _ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
+_MENDABLE = frozenset({"enum", "string_type", "json_type"})
 _ALWAYS_TOLD = ("decimal_", "url_", "byte_size")
 # Models and functions on the one hand, dataclasses on the other.
 _KINDS = {
@@ -168,7 +169,7 @@ class TypedArguments:
             reason = problems[0].get("ctx", {}).get("error", "")
             raise malformed(text, reason, self._nodes, self._accepts) from None
         value = _decode(text)
-        if (mended := self._mended(value, problems)) is not None:
+        if (mended := self._mended(value, problems, has_null="null" in text)) is not None:
             try:
                 return self._validate_json(json.dumps(mended))
             except ValidationError as still_wrong:
@@ -216,11 +217,13 @@ class TypedArguments:
             return [_crash(error, (name,))]
         return []
 
-    def _mended(self, value: Any, problems: Sequence[ErrorDetails]) -> Any | None:
+    def _mended(self, value: Any, problems: Sequence[ErrorDetails], *, has_null: bool) -> Any | None:
         """Leave out null for what may be left out; unless strict, take an enum's name, and a number as a model's text.
 
         Returns None where nothing of that helps.
         """
+        if not has_null:
+            problems = [problem for problem in problems if problem["type"] in _MENDABLE]
         paths = [_real_path(problem["loc"], value) for problem in problems]
         mended = None
         for problem, path in zip(problems, paths, strict=True):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import Literal
 
-__all__ = ["ALLOWED_STEPS", "MAX_DEPTH", "TooMuchWorkError", "WorkBudget", "is_limited"]
-
-_MOST_STEPS = 1_000_000
+__all__ = ["MAX_DEPTH", "SHARED_BUDGET", "TooMuchWorkError", "WorkBudget", "is_trial", "open_budget"]
 
 MAX_DEPTH = 100
 """How deeply arguments may be nested: what reads them, here and elsewhere, goes down by recursion."""
-ALLOWED_STEPS: ContextVar[int] = ContextVar("allowed_steps", default=_MOST_STEPS)
-"""How many steps one check may take; whoever sets it to fewer gets `TooMuchWorkError`, and can check it elsewhere."""
+_MOST_STEPS = 500_000
+_STEPS_OF_TRIAL = 20_000
 
 
 class TooMuchWorkError(Exception):
@@ -19,12 +18,18 @@ class TooMuchWorkError(Exception):
 
 
 class WorkBudget:
-    """Steps that may still be taken; a step is about a microsecond."""
+    """Steps that may still be taken; a step is about a microsecond.
 
-    __slots__ = ("left",)
+    Args:
+        steps: How many.
+        is_trial: Whether `TooMuchWorkError` is for whoever gave the budget, to check elsewhere; else it is a refusal.
+    """
 
-    def __init__(self, steps: int) -> None:
+    __slots__ = ("is_trial", "left")
+
+    def __init__(self, steps: int = _MOST_STEPS, *, is_trial: bool = False) -> None:
         self.left = steps
+        self.is_trial = is_trial
 
     def spend(self, steps: int) -> None:
         """Take that many steps.
@@ -37,6 +42,19 @@ class WorkBudget:
             raise TooMuchWorkError
 
 
-def is_limited() -> bool:
-    """Whether somebody allows fewer steps than usual, to take up the check elsewhere."""
-    return ALLOWED_STEPS.get() < _MOST_STEPS
+SHARED_BUDGET: ContextVar[WorkBudget | Literal["trial"] | None] = ContextVar("shared_budget", default=None)
+"""The budget that all checks of one call take their steps from; ``trial`` becomes a small one when it is opened."""
+
+
+def open_budget() -> WorkBudget:
+    """Return the budget that checks take their steps from here, or one for a check by itself."""
+    shared = SHARED_BUDGET.get()
+    if shared == "trial":
+        shared = WorkBudget(_STEPS_OF_TRIAL, is_trial=True)
+        SHARED_BUDGET.set(shared)
+    return shared or WorkBudget()
+
+
+def is_trial() -> bool:
+    """Whether whoever gave the budget checks again elsewhere what takes more."""
+    return open_budget().is_trial

@@ -8,9 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
+from anyio import to_thread
+
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
-from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolNotFoundError
+from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
+from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
 from toolkit.tools.events import ToolCallRepaired
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.output import encodable
@@ -30,6 +33,7 @@ __all__ = [
     "error_result",
     "permit",
     "prepare",
+    "prepare_all",
 ]
 
 
@@ -112,6 +116,7 @@ def canonical_arguments(text: str) -> str:
 
 _logger = logging.getLogger("toolkit.tools")
 
+_LONG_TEXT = 30_000
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -157,23 +162,61 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
         registration = registrations[name]
         call = ToolCall(call.id, name, call.arguments, extra=call.extra)
     try:
-        arguments = registration.parse_json(call.arguments)
+        arguments, more = _read_arguments(call, registration, policy)
     except InvalidArgumentsError as error:
-        allowed = registration.options.argument_repair
-        if not (policy.argument_repair if allowed is None else allowed):
-            return Refused(call, error_result(call, error.message), repairs)
-        try:
-            arguments, more = _mend(call, registration, error)
-        except InvalidArgumentsError as final:
-            return Refused(call, error_result(call, final.message), repairs)
-        repairs += more
-    else:
-        if "null" in call.arguments:
-            repairs += _tell_nulls(call, registration)
+        return Refused(call, error_result(call, error.message), repairs)
+    repairs += more
     ready = Ready(call, registration, arguments, original, scope, repairs=repairs)
     if registration.options.requires_approval is not False:
         ready.asks = _find_approval_need(ready, registration)
     return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
+
+
+def _read_arguments(
+    call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy
+) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
+    """Return the validated arguments and what was mended for that, or raise what the model should be told."""
+    try:
+        arguments = registration.parse_json(call.arguments)
+    except InvalidArgumentsError as error:
+        allowed = registration.options.argument_repair
+        if not (policy.argument_repair if allowed is None else allowed):
+            raise
+        return _mend(call, registration, error)
+    except (ToolkitError, TooMuchWorkError):
+        raise
+    except Exception as error:  # of a parser of the application's own
+        _logger.exception("the arguments of a call of %s could not be read", call.name)
+        raise InvalidArgumentsError(f"The arguments were refused: {type(error).__name__}: {error}") from error
+    return arguments, _tell_nulls(call, registration) if "null" in call.arguments else ()
+
+
+async def prepare_all(
+    calls: Sequence[ToolCall], scope: Scope[Ctx], policy: ExecutionPolicy
+) -> list[Ready[Ctx] | Refused]:
+    """Prepare calls, one after the other: in the event loop where that is quick, else in a thread beside it.
+
+    All that is checked of one call takes its steps from one budget.
+    """
+    prepared: list[Ready[Ctx] | Refused] = []
+    for call in calls:
+        if len(call.arguments) <= _LONG_TEXT:
+            before = SHARED_BUDGET.set("trial")
+            try:
+                prepared.append(prepare(call, scope, policy))
+                continue
+            except TooMuchWorkError:
+                pass
+            finally:
+                SHARED_BUDGET.reset(before)
+        # Not a thread of tools: all of those may be held by what was abandoned.
+        prepared.append(await to_thread.run_sync(_prepare_long, call, scope, policy, abandon_on_cancel=True))
+    return prepared
+
+
+def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
+    SHARED_BUDGET.set(WorkBudget())  # in the thread's copy of the context
+    return prepare(call, scope, policy)
 
 
 def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> str | None:
@@ -196,7 +239,13 @@ def _mend(
     """Read arguments that were refused once, or raise what the model should be told."""
     from toolkit.tools.mending import explain_nulls, mend_arguments  # noqa: PLC0415 - a tenth of the import, rarely needed
 
-    arguments, steps = mend_arguments(call.arguments, registration.arguments, error)
+    try:
+        arguments, steps = mend_arguments(call.arguments, registration.arguments, error)
+    except (ToolkitError, TooMuchWorkError):
+        raise
+    except Exception:
+        _logger.exception("the arguments of a call of %s could not be mended", call.name)
+        raise error from None
     nulls = explain_nulls(steps[-1].after, registration.arguments) if "null" in steps[-1].after else None
     return arguments, _tell_repairs(call, [*steps, nulls] if nulls is not None else steps)
 

@@ -23,7 +23,7 @@ from toolkit.tools.naming import check_name
 from toolkit.tools.options import ChangeableOptionKeywords, made_options
 from toolkit.tools.permissions import Permissions
 from toolkit.tools.policy import ExecutionPolicy, NameRepair
-from toolkit.tools.prepare import Refused, Scope, error_result, prepare
+from toolkit.tools.prepare import Refused, Scope, error_result, prepare_all
 from toolkit.tools.run import run
 from toolkit.tools.settings import FUNCTION, check_setting, shown
 
@@ -303,7 +303,7 @@ class ToolRegistry(Generic[Ctx]):
 
     async def _execute(self, call: ToolCall, ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
         scope = Scope(self.registrations, permissions=self.permissions, hidden_names=self.hidden_names)
-        prepared = prepare(call, scope, policy)
+        [prepared] = await prepare_all([call], scope, policy)
         if isinstance(prepared, Refused):
             return prepared.result
         verdict = await authorize(prepared, policy)
