@@ -19,6 +19,7 @@ from toolkit import (
     tool,
     tool_with_ctx,
 )
+from toolkit.builtin import CacheTools
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, ToolUsageError, ToolUsageLimitExceededError
 from toolkit.parsing import ToolCalling, ToolUsage, ToolUsageEvent, to_structured_tools
 from toolkit.tools.events import ToolCallRefused, ToolCallRepaired, ToolExecutionEnd, ToolExecutionStart, ToolProgress
@@ -300,3 +301,68 @@ def test_structured_tools_are_used_directly() -> None:
     limited.invoke({"name": "Ada"})
     with pytest.raises(ToolUsageLimitExceededError):
         limited.invoke({"name": "Ada"})
+
+
+def test_a_role_and_a_fingerprint_that_are_set_later_reach_the_tool_and_the_events() -> None:
+    seen: list[Any] = []
+    events: list[ToolUsageEvent] = []
+
+    @tool_with_ctx
+    def look(context: ToolContext[None], number: int) -> str:
+        """Look."""
+        seen.append(dict(context.metadata))
+        return "seen"
+
+    usage = ToolUsage([look], agent_role="Clerk", on_event=events.append)
+    usage.use_tool(ToolCalling("look", {"number": 1}))
+    usage.agent_role = "Chief"
+    usage.fingerprint_context = {"user": "ada"}
+    usage.use_tool(ToolCalling("look", {"number": 2}))
+    assert seen == [
+        {"agent_role": "Clerk", "fingerprint_context": {}},
+        {"agent_role": "Chief", "fingerprint_context": {"user": "ada"}},
+    ]
+    assert (events[-1].agent_role, events[-1].fingerprint_context) == ("Chief", {"user": "ada"})
+
+
+@pytest.mark.parametrize("wrong", ["ada", ["ada"], 5, [("user", "ada")]])
+def test_a_fingerprint_of_a_wrong_type_is_named(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="the fingerprint_context of a ToolUsage must be a mapping, not "):
+        ToolUsage([web_search], fingerprint_context=wrong)
+    with pytest.raises(ConfigurationError, match="the agent_role of a ToolUsage must be text"):
+        ToolUsage([web_search], agent_role=[wrong])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_a_poller_may_repeat_its_call() -> None:
+    answers = iter(["pending", "pending", "done"])
+
+    @tool
+    def status() -> str:
+        """Ask how far it is."""
+        return next(answers)
+
+    usage = ToolUsage([status], refuse_repeated_calls=False, remember_format_after_usages=9)
+    assert [usage.use_tool(ToolCalling("status")).text for _ in range(3)] == ["pending", "pending", "done"]
+
+
+def test_the_cache_is_read_under_a_key_without_the_defaults_of_the_call() -> None:
+    cache = MemoryCache()
+
+    @tool
+    def find(query: str, limit: int = 10) -> str:
+        """Find."""
+        return f"{limit} of {query}"
+
+    usage = ToolUsage([find, CacheTools(cache).tool()], cache=cache, remember_format_after_usages=9)
+    assert usage.use_tool(ToolCalling("find", {"query": "llamas"})).text == "10 of llamas"
+    for arguments in ('{"query":"llamas"}', '{"limit": 10, "query": "llamas"}'):
+        result = usage.use_tool(ToolCalling("hit_cache", {"key": f"tool:find|input:{arguments}"}))
+        assert (result.text, result.is_error) == ("10 of llamas", False)
+    assert usage.use_tool(ToolCalling("hit_cache", {"key": 'tool:find|input:{"query":"alpacas"}'})).is_error
+
+
+def test_similar_names_are_selected_above_the_ratio_of_the_document_alone() -> None:
+    usage = ToolUsage([web_search])
+    assert usage.select_tool("web_serch") is usage.registry.get("web_search")
+    with pytest.raises(ToolUsageError, match="web_search"):
+        usage.select_tool("search_the_net")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,6 +11,8 @@ from toolkit.errors import ConfigurationError
 __all__ = ["ParsingLimits"]
 
 _LARGE_MODELS = frozenset({"gpt-4", "gpt-4o", "o1-preview", "o1-mini", "o1", "o3", "o3-mini"})
+# What stands behind a model's name: the day of its release, or that it is the latest one.
+_VERSION = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,12 @@ class ParsingLimits:
     def for_model(
         cls, model: str, max_parsing_attempts: int | None = None, remember_format_after_usages: int | None = None
     ) -> Self:
-        """Return what is given, and where it is None what suits the model: 2 and 4 for large ones, else 3 and 3."""
-        attempts, usages = (2, 4) if model in _LARGE_MODELS else (3, 3)
+        """Return what is given, and where it is None what suits the model: 2 and 4 for large ones, else 3 and 3.
+
+        A provider before the name of a model, and a version behind it, make no other model of it.
+        """
+        names = [_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
+        attempts, usages = (3, 3) if _LARGE_MODELS.isdisjoint(names) else (2, 4)
         return cls(
             attempts if max_parsing_attempts is None else max_parsing_attempts,
             usages if remember_format_after_usages is None else remember_format_after_usages,

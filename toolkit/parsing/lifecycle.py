@@ -42,6 +42,7 @@ from toolkit.tools.prepare import Ready, Refused, Scope, error_result, prepare_a
 from toolkit.tools.registry import Registrable, ToolRegistry, as_tool
 from toolkit.tools.repair import nearest_names, repair_name
 from toolkit.tools.run import run
+from toolkit.tools.settings import check_setting
 from toolkit.tools.workers import when_abandoned
 
 __all__ = ["ToolCalling", "ToolUsage", "ToolUsageEvent", "to_structured_tools"]
@@ -115,14 +116,17 @@ class ToolUsage(Generic[Ctx]):
             is never among the arguments.
         on_event: Told what happens, on the thread that uses the tool; what it raises is logged and changes nothing.
         verbose: Whether each start, end and refusal is printed; secret arguments are shown as digests.
+        refuse_repeated_calls: Whether the same call as the last one that succeeded is refused; False for agents that
+            ask again until something has changed.
 
     Attributes:
         registry: The tools.
         parsing_failures: How many replies in a row could not be read.
         usages: How many calls have been answered, whatever the answer.
+        refuses_repeated_calls: Whether the same call as the last one that succeeded is refused.
 
     Raises:
-        ConfigurationError: There is no such format, or a limit is less than 1.
+        ConfigurationError: There is no such format, a limit is less than 1, or a setting is of a wrong type.
     """
 
     def __init__(
@@ -140,11 +144,11 @@ class ToolUsage(Generic[Ctx]):
         fingerprint_context: Mapping[str, Any] | None = None,
         on_event: Callable[[ToolUsageEvent], None] | None = None,
         verbose: bool = False,
+        refuse_repeated_calls: bool = True,
     ) -> None:
         self.registry: ToolRegistry[Ctx] = tools if isinstance(tools, ToolRegistry) else ToolRegistry[Ctx](tools)
-        self.agent_role = agent_role
-        self.fingerprint_context: Mapping[str, Any] = dict(fingerprint_context or {})
         self.verbose = verbose
+        self.refuses_repeated_calls = refuse_repeated_calls
         self.parsing_failures: int = 0
         self.usages: int = 0
         self._ctx = ctx
@@ -159,8 +163,37 @@ class ToolUsage(Generic[Ctx]):
             cache=cache,
             approve=approve,
             observer=_Emitter(self._emit),
-            metadata={"agent_role": agent_role, "fingerprint_context": self.fingerprint_context},
         )
+        self._agent_role = ""
+        self._fingerprint_context: Mapping[str, Any] = {}
+        self.agent_role = agent_role
+        self.fingerprint_context = {} if fingerprint_context is None else fingerprint_context
+
+    @property
+    def agent_role(self) -> str:
+        """The agent, for events and `ToolContext.metadata` of the calls that follow."""
+        return self._agent_role
+
+    @agent_role.setter
+    def agent_role(self, role: str) -> None:
+        check_setting("the agent_role of a ToolUsage", role, str)
+        self._agent_role = role
+        self._set_metadata()
+
+    @property
+    def fingerprint_context(self) -> Mapping[str, Any]:
+        """Who stands behind the agent, for events and `ToolContext.metadata` of the calls that follow."""
+        return self._fingerprint_context
+
+    @fingerprint_context.setter
+    def fingerprint_context(self, context: Mapping[str, Any]) -> None:
+        check_setting("the fingerprint_context of a ToolUsage", context, Mapping)
+        self._fingerprint_context = dict(context)
+        self._set_metadata()
+
+    def _set_metadata(self) -> None:
+        metadata = {"agent_role": self._agent_role, "fingerprint_context": self._fingerprint_context}
+        self._policy = replace(self._policy, metadata=metadata)
 
     @property
     def max_parsing_attempts(self) -> int:
@@ -262,8 +295,7 @@ class ToolUsage(Generic[Ctx]):
             self._emit(repair)
         if isinstance(prepared, Refused):
             return self._refused(prepared.result)
-        key = _key(prepared)
-        if key == self._last:
+        if self.refuses_repeated_calls and _key(prepared) == self._last:
             return self._refused(
                 error_result(
                     prepared.call,
