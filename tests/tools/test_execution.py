@@ -434,7 +434,7 @@ async def test_a_cache_gives_equal_calls_once_and_keeps_no_error_and_no_nothing(
             raise ValueError
         return None if key == "none" else [key]
 
-    @tool(should_cache=lambda arguments, output: "keep" in output.text, max_usage_count=3)
+    @tool(should_cache=lambda arguments, output: "keep" in output.text, max_usage_count=3, usage_scope="process")
     async def picky(key: str) -> str:
         runs.append(key)
         return key

@@ -11,7 +11,8 @@ from toolkit.builtin.plain_commands import PlainCommandPattern, runs_only
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.sandbox import Bubblewrap
 from toolkit.builtin.search import search_tool
-from toolkit.builtin.stored_results import CacheTools, read_result_tool
+from toolkit.builtin.stored_results import CacheTools
+from toolkit.tools.read_back import read_result_tool
 
 __all__ = [
     "BashOptions",

@@ -174,7 +174,8 @@ class ToolLoopConfig(Generic[Out]):
         cache: Where outputs of tools are kept and read again; None keeps none.
         max_output_chars: The longest text of a result that the model reads; None cuts nothing.
         keep_output: Which part of a longer text that is: its start, its end, or some of both.
-        result_store: Where the whole of a longer text is kept, so that `read_result` can give it.
+        result_store: Where the whole of a longer text is kept, so that the model can read the rest by the tool
+            ``read_result``, which is offered from the first cut on; None keeps it for the run, False keeps nothing.
         name_repair: Which names that are not there are taken for one that is. True takes the one tool whose name has
             the same letters: case and separators may differ, quotes or a namespace may stand round or before it.
             ``similar`` takes also the single most similar name, other letters or not; False takes none. A name that
@@ -225,7 +226,7 @@ class ToolLoopConfig(Generic[Out]):
     cache: Cache | None = None
     max_output_chars: int | None = 32_000
     keep_output: Literal["head", "tail", "both"] = "both"
-    result_store: ResultStore | None = None
+    result_store: ResultStore | Literal[False] | None = None
     name_repair: NameRepair = True
     argument_repair: bool = True
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
@@ -248,6 +249,8 @@ class ToolLoopConfig(Generic[Out]):
 
     def __post_init__(self) -> None:
         check_settings(self, _KINDS, _LEAST)
+        if cast("object", self.result_store) is True:
+            raise ConfigurationError("result_store must be a ResultStore, None, or False to keep nothing, not True")
         if self.signing_key is not None and not self.signing_key:
             raise ConfigurationError("signing_key is empty: give a secret, such as 32 random bytes, or None")
         if self.max_iterations == 0 and self.on_max_iterations == "stop":
@@ -269,7 +272,6 @@ class ToolLoopConfig(Generic[Out]):
             wait_timeout=self.wait_timeout,
             max_output_chars=self.max_output_chars,
             keep_output=self.keep_output,
-            results=self.result_store,
             name_repair=self.name_repair,
             argument_repair=self.argument_repair,
             cache=self.cache,
@@ -309,7 +311,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "on_tool_exception": ("tell", "raise"),
     "max_output_chars": (int, None),
     "keep_output": ("head", "tail", "both"),
-    "result_store": (ResultStore, None),
+    "result_store": (ResultStore, bool, None),
     "name_repair": (bool, "similar"),
     "argument_repair": (bool,),
     "metadata": (Mapping,),

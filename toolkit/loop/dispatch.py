@@ -62,4 +62,12 @@ async def _run_call(ready: Ready[Ctx], resources: LoopResources[Ctx]) -> None:
     state, frame = resources.state, resources.frame
     current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
     state.tool_started(ready.call.id)
-    await run(ready, resources.ctx, resources.policy, depth=frame.depth, keep=state.tool_returned, cut=state.tool_cut)
+    await run(
+        ready,
+        resources.ctx,
+        resources.policy,
+        depth=frame.depth,
+        keep=state.tool_returned,
+        cut=state.tool_cut,
+        memory=resources.memory,
+    )

@@ -110,6 +110,7 @@ class Driver(Generic[Ctx, Out]):
         if saved is not None:
             self._approvals.take_up(saved)
             self._requests.take_up(saved)
+            self._resources.resume(saved.uses, saved.cut_texts)
 
     async def begin(self, feed: EventFeed | None, *, waits: bool) -> None:
         """Take a place under the loops round this one, and tell observers that the run begins or goes on.
@@ -299,6 +300,8 @@ class Driver(Generic[Ctx, Out]):
             budget=self._resources.budget,
             answer_retries=self._requests.answer_retries,
             signing_key=self._resources.config.signing_key,
+            uses=self._resources.count_uses(),
+            cut_texts=self._resources.memory.count,
         )
 
     async def _compact(self, step: Compact) -> None:

@@ -163,6 +163,8 @@ class ModelRequests:
             return replace(self.request, tools=(), tool_choice="auto")
         resources = self._resources
         tools = resources.registry.definitions() if resources.fixed_tools is None else resources.fixed_tools
+        if resources.memory.count:
+            tools = resources.list_tools()
         if resources.shown_tools is not tools:
             resources.shown_tools = tools
             self.request = replace(self.request, tools=tools)
@@ -175,7 +177,13 @@ class ModelRequests:
             self.request = replace(self.request, response_format=answer.format)
         else:
             answer.check_name(self._resources.registry)
-            self.request = replace(self.request, tools=(*tools, answer.registration.definition))
+            own = (
+                self._resources.registry.definitions()
+                if self._resources.fixed_tools is None
+                else self._resources.fixed_tools
+            )
+            added = tools[len(own) :]  # which stays the last: what was shown before is the same up to there
+            self.request = replace(self.request, tools=(*own, answer.registration.definition, *added))
 
     async def _take_reply(self, response: ChatResponse) -> LoopDetected | None:
         state, answer = self._resources.state, self._resources.answer

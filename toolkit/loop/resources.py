@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from toolkit.chat import ToolDefinition
@@ -14,10 +14,13 @@ from toolkit.loop.budget import Budget
 from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
 from toolkit.loop.depth import LoopFrame
 from toolkit.loop.state import LoopState
-from toolkit.tools.handler import Ctx
+from toolkit.tools.handler import Ctx, Registration
+from toolkit.tools.naming import is_legal_name
 from toolkit.tools.policy import Caller, ExecutionPolicy
 from toolkit.tools.prepare import Scope
 from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.results import ResultStore
+from toolkit.tools.run_memory import READER, RunMemory
 
 if TYPE_CHECKING:
     from toolkit.loop.listener import Listener
@@ -71,6 +74,57 @@ class LoopResources(Generic[Ctx]):
     fixed_tools: Sequence[ToolDefinition] | None
     shown_tools: Sequence[ToolDefinition] | None = None
     listener: Listener | None = None
+    memory: RunMemory = field(init=False)
+    _reader: Registration[object] | None = field(default=None, init=False)
+    _with_reader: tuple[object, tuple[ToolDefinition, ...]] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.memory = RunMemory(self.policy.loop_id, self.config.result_store, self._find_reader)
+
+    def count_uses(self) -> dict[str, int]:
+        """Return how often this run has used each tool that has a limit."""
+        registrations = self.registry.registrations.items()
+        uses = {name: each.counter.used_in(self.memory) for name, each in registrations}
+        return {name: used for name, used in uses.items() if used}
+
+    def resume(self, uses: Mapping[str, int], cut_texts: int) -> None:
+        """Go on with what a saved run had used and cut."""
+        self.memory.resume(cut_texts)
+        for name, used in uses.items():
+            if name in self.registry:
+                self.registry.registrations[name].counter.restore(self.memory, used)
+
+    def list_tools(self) -> Sequence[ToolDefinition]:
+        """Return what the next request offers once a text was cut, the answer's tool apart.
+
+        The tool that reads it is the last one, unless the registry has one; the same object until anything changes.
+        """
+        from toolkit.tools.read_back import read_result_tool  # noqa: PLC0415 - it loads what few runs need
+
+        tools = self.registry.definitions() if self.fixed_tools is None else self.fixed_tools
+        if not tools:
+            return tools
+        name = self._find_reader()
+        if name in self.registry:
+            return tools
+        if self._with_reader is None or self._with_reader[0] is not tools:
+            if self._reader is None or self._reader.name != name:
+                reader = read_result_tool(ResultStore())
+                self._reader = Registration(reader, replace(reader.definition, name=name))
+            self._with_reader = (tools, (*tools, self._reader.definition))
+        return self._with_reader[1]
+
+    def _find_reader(self) -> str:
+        """Return the name of the tool that reads what was cut: the registry's, else one of this scope's prefix."""
+        from toolkit.tools.read_back import is_reader  # noqa: PLC0415 - as in `list_tools`
+
+        for name, registration in self.registry.registrations.items():
+            if is_reader(registration.options):
+                return name
+        for name in (f"{self.registry.prefix}{READER}", READER, f"{READER}_of_run"):
+            if name not in self.registry and name != ANSWER_TOOL and is_legal_name(name):
+                return name
+        return READER
 
     def listen(self, listener: Listener | None) -> None:
         """Tell all events to `listener` from now on."""
@@ -84,10 +138,14 @@ class LoopResources(Generic[Ctx]):
         registry, shown = self.registry, self.shown_tools
         registrations, hidden = registry.registrations, registry.hidden_names
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
+        if self.memory.count:
+            current = self.list_tools()
         if self.fixed_tools is not None or shown is not current:
             names = {definition.name for definition in (current if shown is None else shown)}
             hidden = {*hidden, *registrations} - names
             registrations = {name: registrations[name] for name in registrations if name in names}
+        if self._reader is not None and shown is not None and shown[-1:] == (self._reader.definition,):
+            registrations = {**registrations, self._reader.name: self._reader}
         if self.answer is not None and self.config.asks_by_tool:
             registrations = {**registrations, ANSWER_TOOL: self.answer.registration}
         return Scope(registrations, permissions=registry.permissions, hidden_names=hidden)

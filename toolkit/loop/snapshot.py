@@ -60,6 +60,8 @@ class SavedLoop:
         requests: Requests booked against the usage limits.
         tool_calls: Tool calls booked against the usage limits.
         answer_retries: How often the model may be asked again for an answer of a type.
+        uses: How often each tool that has a limit was used, by name.
+        cut_texts: The number in the id of the newest text that was cut and kept.
     """
 
     loop_id: str
@@ -72,6 +74,8 @@ class SavedLoop:
     requests: int
     tool_calls: int
     answer_retries: int
+    uses: dict[str, int]
+    cut_texts: int
 
 
 @cache
@@ -92,6 +96,8 @@ def save_loop(
     budget: Budget | None,
     answer_retries: int,
     signing_key: str | bytes | None,
+    uses: dict[str, int],
+    cut_texts: int,
 ) -> Snapshot:
     """Return a loop as a snapshot.
 
@@ -105,6 +111,8 @@ def save_loop(
         budget: What was spent of its limits.
         answer_retries: As in `SavedLoop`.
         signing_key: What it is sealed with; None gives it a checksum, which keeps from mistakes alone.
+        uses: As in `SavedLoop`.
+        cut_texts: As in `SavedLoop`.
 
     Raises:
         LoopUsageError: A turn is under way, or something in it is no JSON.
@@ -132,6 +140,8 @@ def save_loop(
         requests=0 if budget is None else budget.requests,
         tool_calls=0 if budget is None else budget.tool_calls,
         answer_retries=answer_retries,
+        uses=uses,
+        cut_texts=cut_texts,
     )
     return dump_snapshot(saved, [asdict(approval) for approval in approvals.list_pending()], signing_key)
 

@@ -18,6 +18,7 @@ from toolkit.tools.reporting import Reporter
 if TYPE_CHECKING:
     from toolkit.tools.policy import ExecutionPolicy
     from toolkit.tools.prepare import Scope
+    from toolkit.tools.run_memory import RunMemory
 
 __all__ = ["Ctx_co", "ToolContext"]
 
@@ -41,6 +42,7 @@ class ToolContext(Generic[Ctx_co]):
         policy: Who is asked about calls, for a tool that makes calls itself; None outside of a loop or a registry.
         scope: The tools and rules among which the call was found; None likewise.
         waits_for: What the call waits for before its body begins; None once that has begun.
+        memory: What the run keeps between its calls; None outside of a run.
         is_left_running: Whether the call was given up while a worker thread was at work on it.
     """
 
@@ -57,6 +59,7 @@ class ToolContext(Generic[Ctx_co]):
         "call_id",
         "depth",
         "is_left_running",
+        "memory",
         "metadata",
         "policy",
         "scope",
@@ -76,6 +79,7 @@ class ToolContext(Generic[Ctx_co]):
         sync_workers: int = 40,
         reporter: Reporter | None = None,
         wait_timeout: float | None = None,
+        memory: RunMemory | None = None,
         policy: ExecutionPolicy | None = None,
         scope: Scope[Any] | None = None,
     ) -> None:
@@ -90,6 +94,7 @@ class ToolContext(Generic[Ctx_co]):
         self.sync_workers: int = sync_workers
         self.waits_for: str | None = "its turn"
         self.is_left_running: bool = False
+        self.memory: RunMemory | None = memory
         self._reporter = reporter
         self._next: ToolContext[Ctx_co] | None = None
         self._is_cancelled = False
@@ -196,6 +201,7 @@ class ToolContext(Generic[Ctx_co]):
             sync_workers=self.sync_workers,
             reporter=None if self._reporter is None else self._reporter.another(),
             wait_timeout=self._wait_timeout,
+            memory=self.memory,
             policy=self.policy,
             scope=self.scope,
         )

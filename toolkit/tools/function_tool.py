@@ -116,7 +116,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     ) -> None:
         self.function = function
         self.options = options
-        self.counter: UsageCounter = counter or UsageCounter(options.max_usage_count)
+        self.counter: UsageCounter = counter or UsageCounter(options.max_usage_count, options.usage_scope)
         self._takes_context = context
         self._name = name
         self._description = description
@@ -260,12 +260,12 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def current_usage_count(self) -> int:
-        """How many calls have run, or been let run."""
+        """How many calls have run, or been let run, in all runs and outside of them."""
         return self.counter.current
 
     @property
     def has_reached_max_usage_count(self) -> bool:
-        """Whether no call is left."""
+        """Whether no call is left outside of a run."""
         return self.counter.is_exhausted
 
     def reset_usage_count(self) -> None:

@@ -93,7 +93,7 @@ class Registration(Generic[Ctx_contra]):
         # Whether a run may make reports: what delivers them beside it costs more than most runs.
         self.may_report: bool = getattr(self.execute, "may_report", True)
         counter: UsageCounter | None = getattr(tool, "counter", None)
-        self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count)
+        self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count, self.options.usage_scope)
         # The names that it has had in what this is a scope of, each with the rules that held there.
         self.former_names: tuple[tuple[str, object], ...] = ()
         self.cache_identity: str | None = None
@@ -135,8 +135,9 @@ class Registration(Generic[Ctx_contra]):
 
     def configured(self, options: ToolOptions) -> Registration[Ctx_contra]:
         """Return the same tool, run in another way; with another usage limit it has a counter of its own."""
-        is_same_limit = options.max_usage_count == self.options.max_usage_count
-        counter = self.counter if is_same_limit else UsageCounter(options.max_usage_count)
+        new, old = options, self.options
+        is_same_limit = (new.max_usage_count, new.usage_scope) == (old.max_usage_count, old.usage_scope)
+        counter = self.counter if is_same_limit else UsageCounter(new.max_usage_count, new.usage_scope)
         return self._changed(self.definition, options, counter)
 
     def _changed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from threading import Lock
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 from toolkit.errors import ConfigurationError, ToolUsageLimitExceededError
 
@@ -16,40 +17,60 @@ class UsageCounter:
 
     Args:
         maximum: How many uses there are; None sets no limit.
+        scope: Whether that is how many each ``run`` has, and what is called outside of any, or the whole ``process``.
 
     Raises:
         ConfigurationError: `maximum` is negative.
     """
 
-    __slots__ = ("_current", "_lock", "maximum")
+    __slots__ = ("_current", "_lock", "_of_runs", "_outside", "maximum", "scope")
 
-    def __init__(self, maximum: int | None = None) -> None:
+    def __init__(self, maximum: int | None = None, scope: Literal["run", "process"] = "run") -> None:
         if maximum is not None and maximum < 0:
             raise ConfigurationError(f"a tool can't be used {maximum} times: give a number from 0 on, or None")
         self.maximum: int | None = maximum
-        self._current = 0
+        self.scope: Literal["run", "process"] = scope
+        self._current = self._outside = 0
+        self._of_runs: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._lock = Lock()
 
     @property
     def current(self) -> int:
-        """How many uses were claimed; never more than `maximum`."""
+        """How many uses were claimed in all, in every run and outside of runs."""
         return self._current
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether none is left."""
-        return self.maximum is not None and self._current >= self.maximum
+        """Whether none is left outside of runs."""
+        return self._is_exhausted(self._current if self.scope == "process" else self._outside)
 
-    def claim(self) -> bool:
-        """Take one use, if one is left; checking and taking are one step."""
+    def _is_exhausted(self, used: int) -> bool:
+        return self.maximum is not None and used >= self.maximum
+
+    def used_in(self, run: object) -> int:
+        """Return how many uses a run has claimed."""
+        return self._of_runs.get(run, 0)
+
+    def restore(self, run: object, used: int) -> None:
+        """Have a run that was saved go on with what it had claimed."""
         with self._lock:
-            if self.is_exhausted:
+            self._of_runs[run] = used
+
+    def claim(self, run: object = None) -> bool:
+        """Take one use, if one is left for this run, or outside of runs; checking and taking are one step."""
+        with self._lock:
+            used = self._outside if run is None else self._of_runs.get(run, 0)
+            if self._is_exhausted(self._current if self.scope == "process" else used):
                 return False
             self._current += 1
+            if run is None:
+                self._outside += 1
+            else:
+                self._of_runs[run] = used + 1
             return True
 
     def require(self, tool: str) -> None:
-        """Take one use.
+        """Take one use outside of runs.
 
         Raises:
             ToolUsageLimitExceededError: None is left.
@@ -58,25 +79,33 @@ class UsageCounter:
             raise ToolUsageLimitExceededError(tool, self.maximum or 0)
 
     def reset(self) -> None:
-        """Forget all uses."""
+        """Forget all uses, those of the runs that go on too."""
         with self._lock:
-            self._current = 0
+            self._current = self._outside = 0
+            self._of_runs.clear()
 
 
 def limit_text(
-    text: str, max_chars: int, keep: Literal["head", "tail", "both"] = "both", *, reference: str | None = None
+    text: str,
+    max_chars: int,
+    keep: Literal["head", "tail", "both"] = "both",
+    *,
+    reference: str | None = None,
+    reader: str = "read_result",
 ) -> str:
     """Return `text` with what is too much cut out, and a notice in its place that says how much that is.
 
     At most `max_chars` characters of the text stay, a few fewer where a cut would split what a reader sees as one
-    character. The notice comes on top: the result is never longer than ``max_chars + 160 + len(reference)``. A text
+    character. The notice comes on top: the result is never longer than
+    ``max_chars + 160 + len(reference) + len(reader)``. A text
     of at most `max_chars` characters comes back as the same object.
 
     Args:
         text: The whole text.
         max_chars: In characters (Unicode code points), from 1 on.
         keep: The start, the end, or as much of both.
-        reference: The id under which `read_result` gives the whole text; None where it is not kept.
+        reference: The id under which `reader` gives the whole text; None where it is not kept.
+        reader: The name of the tool that does.
 
     Raises:
         ConfigurationError: `max_chars` is below 1.
@@ -88,7 +117,7 @@ def limit_text(
     head_chars = {"head": max_chars, "tail": 0, "both": (max_chars + 1) // 2}[keep]
     start = _boundary_before(text, head_chars)
     end = _boundary_after(text, len(text) - max_chars + head_chars)
-    way = f"call read_result with id '{reference}' to read them" if reference else "ask for a smaller part to see them"
+    way = f"call {reader} with id '{reference}' to read them" if reference else "ask for a smaller part to see them"
     notice = f"[... {end - start} of {len(text)} characters are left out here; {way} ...]"
     return "\n".join(part for part in (text[:start], notice, text[end:]) if part)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from toolkit.errors import ConfigurationError
 from toolkit.tools.settings import check_setting
 
-__all__ = ["check_name", "legal_names"]
+__all__ = ["check_name", "is_legal_name", "legal_names"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
@@ -52,3 +52,8 @@ def _hashed(plain: str, name: str) -> str:
 
     digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
     return f"{plain[: _LONGEST - _HASH - 1]}_{digest}"
+
+
+def is_legal_name(name: str) -> bool:
+    """Return whether providers accept a name."""
+    return _NAME.fullmatch(name) is not None

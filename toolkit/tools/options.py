@@ -119,6 +119,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     idempotent: bool
     result_as_answer: bool
     max_usage_count: int | None
+    usage_scope: Literal["run", "process"]
     max_output_chars: int | None
     keep_output: Literal["head", "tail", "both"] | None
     cache: bool | None
@@ -163,6 +164,8 @@ class ToolOptions:
         idempotent: Whether running it twice does no harm, so that a lost answer may be asked for again.
         result_as_answer: Whether the loop ends with its output as the answer.
         max_usage_count: How many calls may run; None sets no limit.
+        usage_scope: Whether each ``run`` of a loop has that many calls, or the tool has, as long as the ``process``
+            lives. Outside of a run the application's own calls are counted together.
         max_output_chars: The longest text that the model reads; None takes the loop's setting.
         keep_output: Which part of a longer text the model reads; None takes the loop's setting.
         env_vars: What it reads from the environment; checked at registration.
@@ -191,6 +194,7 @@ class ToolOptions:
     idempotent: bool = False
     result_as_answer: bool = False
     max_usage_count: int | None = None
+    usage_scope: Literal["run", "process"] = "run"
     max_output_chars: int | None = None
     keep_output: Literal["head", "tail", "both"] | None = None
     env_vars: tuple[EnvVar, ...] = ()
@@ -228,6 +232,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "idempotent": (bool,),
     "result_as_answer": (bool,),
     "max_usage_count": (int, None),
+    "usage_scope": ("run", "process"),
     "max_output_chars": (int, None),
     "keep_output": ("head", "tail", "both", None),
     "env_vars": (Iterable,),

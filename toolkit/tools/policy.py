@@ -10,7 +10,6 @@ from toolkit.dataclass import dataclass
 from toolkit.tools.approval import ApprovalHook
 from toolkit.tools.caching import Cache
 from toolkit.tools.events import Observer
-from toolkit.tools.results import ResultStore
 
 if TYPE_CHECKING:
     from toolkit.tools.prepare import Scope
@@ -54,7 +53,6 @@ class ExecutionPolicy:
             with other letters.
         argument_repair: Whether malformed arguments are mended.
         keep_output: Which part of a longer text that is.
-        results: Where the whole of a longer text is kept, for `read_result`.
         cache: Where outputs are kept; None keeps none.
         caches_by_default: Whether tools are cached that don't say so.
         before: Asked before each call.
@@ -78,7 +76,6 @@ class ExecutionPolicy:
     name_repair: NameRepair = True
     argument_repair: bool = True
     keep_output: Literal["head", "tail", "both"] = "both"
-    results: ResultStore | None = None
     cache: Cache | None = None
     caches_by_default: bool = False
     before: BeforeToolExecution | None = None

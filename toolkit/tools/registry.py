@@ -84,6 +84,7 @@ class ToolRegistry(Generic[Ctx]):
         self._renewals = Registration.renewals
         # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
         self.hidden_names: frozenset[str] = frozenset()
+        self.prefix: str = ""
         self.permissions = permissions
         check_setting("the permissions of a registry", permissions, Permissions, None)
         if tools is not None and not isinstance(cast("object", tools), Iterable):
@@ -353,7 +354,9 @@ class ToolRegistry(Generic[Ctx]):
         Raises:
             ConfigurationError: A name becomes too long or is not allowed.
         """
-        return self.renamed({name: f"{namespace}{separator}{name}" for name in self._registrations})
+        scope = self.renamed({name: f"{namespace}{separator}{name}" for name in self._registrations})
+        scope.prefix = f"{namespace}{separator}{self.prefix}"
+        return scope
 
     def renamed(self, names: Mapping[str, str]) -> Self:
         """Return a registry in which each old name of `names` is replaced by its new one; the others stay.
@@ -416,6 +419,7 @@ class ToolRegistry(Generic[Ctx]):
         ]
         joined = self._scope([*mine.values(), *new])
         joined.hidden_names |= other.hidden_names
+        joined.prefix = self.prefix if self.prefix == other.prefix else ""
         if other.permissions is not None and other.permissions is not self.permissions:
             if self.permissions is not None:
                 raise ConfigurationError("both registries have permissions: set those of the union yourself")
@@ -430,12 +434,14 @@ class ToolRegistry(Generic[Ctx]):
         other = cast("ToolRegistry[Other]", type(self)())
         other.permissions = self.permissions
         other.hidden_names = self.hidden_names
+        other.prefix = self.prefix
         other._registrations.update(self._registrations)
         return other
 
     def _scope(self, registrations: Iterable[Registration[Ctx]]) -> Self:
         scope = type(self)(permissions=self.permissions)
         scope.hidden_names = self.hidden_names | self._registrations.keys()
+        scope.prefix = self.prefix
         for registration in registrations:
             if registration.name in scope._registrations:
                 raise DuplicateToolError(registration.name)

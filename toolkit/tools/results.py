@@ -13,8 +13,9 @@ __all__ = ["ResultStore"]
 class ResultStore:
     """Keeps the texts that were too long for a model, in this process; safe between threads.
 
-    Give it to `ToolLoopConfig.result_store`, and the tool `toolkit.builtin.read_result_tool` of the same store to the
-    registry. What was stored first gives way when there is too much.
+    Each run of a loop makes one of its own when it needs it. Give one to `ToolLoopConfig.result_store` to set its size,
+    or to have several runs share that; a run reads only what it has cut itself. What was stored first gives way when
+    there is too much.
 
     Args:
         max_chars: How many characters it holds in all; a longer text than that is not kept.
@@ -33,15 +34,16 @@ class ResultStore:
     def __len__(self) -> int:
         return len(self._texts)
 
-    def put(self, text: str, *, owner: str = "") -> str | None:
+    def put(self, text: str, *, owner: str = "", after: int = 0) -> str | None:
         """Keep a text and return its id, ``result_1`` for the first; None where it is too long to be kept.
 
-        Only who names the same `owner`, such as the id of a run, is given it.
+        Only who names the same `owner`, such as the id of a run, is given it. Its number is above `after`: what a run
+        that was saved has in its transcript means nothing else.
         """
         if len(text) > self.max_chars:
             return None
         with self._lock:
-            self._count += 1
+            self._count = max(self._count, after) + 1
             name = f"result_{self._count}"
             self._texts[name] = owner, text
             self._chars += len(text)

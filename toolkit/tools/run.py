@@ -38,6 +38,7 @@ from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.prepare import Ready, copy_arguments
 from toolkit.tools.reporting import Reporter
 from toolkit.tools.retry import may_run_on, run_with_retry
+from toolkit.tools.run_memory import RunMemory
 from toolkit.tools.settings import shown
 from toolkit.tools.work import Work
 
@@ -68,6 +69,7 @@ async def run(
     depth: int = 0,
     keep: Callable[[str, ToolResult], None] | None = None,
     cut: Callable[[str, CutCall], None] | None = None,
+    memory: RunMemory | None = None,
 ) -> ToolResult:
     """Run a call that may run, and give its result; all that a tool raises becomes an error result.
 
@@ -78,6 +80,7 @@ async def run(
         depth: For `ToolContext.depth`.
         keep: Given the call's id and its result the moment that is there: telling of it waits for others, and a
             cancellation that comes meanwhile must not undo what has been done.
+        memory: What the run keeps between its calls; None outside of a run.
         cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
     """
     call, registration, observer = ready.call, ready.registration, policy.observer
@@ -90,6 +93,7 @@ async def run(
         sync_workers=policy.sync_workers,
         reporter=None if observer is None else _reporter_for(ready, observer),
         wait_timeout=policy.wait_timeout,
+        memory=memory,
         policy=policy,
         scope=ready.scope,
     )
@@ -122,7 +126,7 @@ async def run(
             if cut is not None:
                 cut(call.id, CutCall(context.waits_for, may_run_on=may_run_on(registration, context)))
     context.close()
-    unsaid, whole, limited = _results(ready, output, policy)
+    unsaid, whole, limited = _results(ready, output, policy, memory)
     if keep is not None:
         keep(call.id, limited)
     if observer is not None or policy.after is not None or policy.caller is not None:
@@ -151,7 +155,7 @@ async def _read_cancellation(
 
 
 def _results(
-    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy
+    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, memory: RunMemory | None
 ) -> tuple[tuple[str, ...], ToolResult, ToolResult]:
     """Return what of a result JSON could not carry, the whole of it, and as far as the model may read it."""
     call, registration = ready.call, ready.registration
@@ -167,7 +171,7 @@ def _results(
         details=output.details,
         time=time.time(),
     )
-    return output.unsaid, result, _limited(result, registration, policy)
+    return output.unsaid, result, _limited(result, registration, policy, memory)
 
 
 def _checked_output(call: ToolCall, output: Any) -> ToolOutput:
@@ -254,14 +258,16 @@ async def _tell_end(
         guard = None if guard.caller is None else guard.caller.policy
 
 
-def _limited(result: ToolResult, registration: Registration[Any], policy: ExecutionPolicy) -> ToolResult:
+def _limited(
+    result: ToolResult, registration: Registration[Any], policy: ExecutionPolicy, memory: RunMemory | None
+) -> ToolResult:
     """Return the result with its text cut to what the model may read."""
     most = registration.max_output_chars or policy.max_output_chars
     if most is None or (len(result.content) <= most and isinstance(result.content, str)):
         return result
     keep = registration.options.keep_output or policy.keep_output
     if isinstance(result.content, str):
-        return replace(result, content=_cut(result.content, most, keep, policy))
+        return replace(result, content=_cut(result.content, most, keep, memory))
     if len(result.text) <= most:
         return result
     blocks: list[ContentBlock] = []
@@ -270,15 +276,17 @@ def _limited(result: ToolResult, registration: Registration[Any], policy: Execut
             # What is left goes to the texts in their order; the last ones may keep a single character.
             left = max(1, most)
             most -= len(block.text)
-            blocks.append(TextBlock(_cut(block.text, left, keep, policy)) if len(block.text) > left else block)
+            blocks.append(TextBlock(_cut(block.text, left, keep, memory)) if len(block.text) > left else block)
         else:
             blocks.append(block)
     return replace(result, content=tuple(blocks))
 
 
-def _cut(text: str, most: int, keep: Literal["head", "tail", "both"], policy: ExecutionPolicy) -> str:
-    reference = None if policy.results is None else policy.results.put(text, owner=policy.loop_id)
-    return limit_text(text, most, keep, reference=reference)
+def _cut(text: str, most: int, keep: Literal["head", "tail", "both"], memory: RunMemory | None) -> str:
+    reference = None if memory is None else memory.put(text)
+    if memory is None or reference is None:
+        return limit_text(text, most, keep)
+    return limit_text(text, most, keep, reference=reference, reader=memory.reader)
 
 
 # what only some tools ask for
@@ -294,7 +302,7 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
         kept = None if key is None else await _read_cache(policy.cache, key)
         if kept is not None:
             return kept, True
-    if not registration.counter.claim():
+    if not registration.counter.claim(context.memory):
         raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
     timeout = options.timeout or policy.tool_timeout
     if options.lock is None and options.concurrency is None:
