@@ -52,9 +52,9 @@ def _waits(item: Mapping[str, Any]) -> bool:
     if kind in SAID or kind in SETTLED:
         return False
     if kind == "tool_search_call":
-        return item.get("execution", "client" if item.get("call_id") else "server") == "client"
+        return as_text(item.get("execution", "client" if item.get("call_id") else "server")) == "client"
     if kind == "shell_call":
-        return as_mapping(item.get("environment")).get("type") != "container_reference"
+        return as_text(as_mapping(item.get("environment")).get("type")) != "container_reference"
     if kind in WAITING or kind.endswith("_request"):
         return True
     return bool(item.get("call_id")) and not kind.endswith(("_output", "_response"))
