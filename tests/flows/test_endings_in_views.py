@@ -179,7 +179,7 @@ async def test_each_ending_is_told_once_in_each_view(view: Callable[[Handle], Aw
     assert isinstance(told[0], RunStart)
     assert [event for event in told if isinstance(event, Done | Failed | RunStart)] == [told[0], told[-1]]
     assert isinstance(told[-1], Done)
-    assert told[-1].result is handle.result
+    assert told[-1].result == handle.result
     assert reason is None or handle.result.reason == reason
     check_transcript(handle.messages, [] if ending == "no approval yet" else told)
     validate_transcript(handle.result.messages)

@@ -17,11 +17,14 @@ from toolkit import (
     ApprovalRequested,
     Approve,
     AssistantMessage,
+    Continue,
     Defer,
     Deny,
+    Done,
     LoopEvent,
     Modify,
     Permissions,
+    StopContext,
     ToolCall,
     ToolCallRefused,
     ToolContext,
@@ -221,6 +224,30 @@ async def test_an_update_that_is_changed_leaves_the_output_as_it_is() -> None:
         ScriptedProvider([ToolCall("1", "report", "{}"), "ok"]), ToolRegistry([report]), "go", config=config
     )
     assert results(result.messages)[0].text == "half"
+
+
+async def test_the_end_and_the_details_that_are_told_are_copies() -> None:
+    @tool
+    async def give() -> ToolOutput:
+        return ToolOutput("given", details={"kept": [1]})
+
+    def spoil_end(event: LoopEvent) -> None:
+        if isinstance(event, Done):
+            event.result.messages.clear()
+        if isinstance(event, ToolExecutionEnd):
+            spoil(event.result.details)
+
+    def spoil_results(context: StopContext) -> Continue:
+        for each in context.last_tool_results:
+            spoil(each.details)
+        return Continue()
+
+    config = ToolLoopConfig(on_event=spoil_end, stop_when=spoil_results)
+    result = await tool_loop(
+        ScriptedProvider([ToolCall("1", "give", "{}"), "ok"]), ToolRegistry([give]), "go", config=config
+    )
+    assert len(result.messages) == 4
+    assert results(result.messages)[0].details == {"kept": [1]}
 
 
 # people

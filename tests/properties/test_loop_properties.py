@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -30,6 +31,7 @@ from toolkit import (
     ToolContext,
     ToolError,
     ToolExecutionEnd,
+    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
@@ -184,6 +186,20 @@ CUTS = st.one_of(
 EXECUTIONS = st.sampled_from([Parallel(), Parallel(2), Sequential(), Batched(1), Batched(2)])
 
 
+def spoil(event: object) -> None:
+    """Change what can be changed in what an observer, a hook or an approver is given: it is theirs, and not the run's."""
+    for name in ("arguments", "details"):
+        given = getattr(event, name, None)
+        if isinstance(given, dict):
+            cast("dict[str, object]", given).update(spoilt=True, checkpoints=10**9)
+    if isinstance(event, ToolExecutionUpdate):
+        event.output.content = "spoilt"
+
+
+def spoil_arguments(name: str, call_id: str, arguments: Mapping[str, Any]) -> None:
+    cast("dict[str, Any]", arguments).clear()
+
+
 class Scenario:
     """One run, cancelled or not, with all that it told."""
 
@@ -195,6 +211,7 @@ class Scenario:
 
     async def on_event(self, event: LoopEvent) -> None:
         self.events(event)
+        spoil(event)
         cut, count = self._cut, len(self.events.events)
         if isinstance(event, ToolExecutionEnd) and not self.scope.cancel_called:
             self.finished[event.call_id] = event.result.text
@@ -220,6 +237,7 @@ class Scenario:
 
 def decide(request: ApprovalRequest) -> Approve | Deny | Modify:
     """Decide by the call's id, the same each time."""
+    spoil(request)
     match sum(request.call_id.encode()) % 4:
         case 0:
             return Deny("not this one")
@@ -247,6 +265,7 @@ def check(
             on_event=scenario[0].on_event,
             metadata={"backend": backend},
             on_tool_call=decide if is_guarded else None,
+            before_tool_execution=spoil_arguments if is_guarded else None,
             timeout=cut.after / 2000 if cut is not None and cut.kind == "timeout" else None,
         )
         await scenario[0].run(script, config)
@@ -273,6 +292,7 @@ def check(
         assert not answers[call_id].startswith("Not started"), f"{call_id} ran and is said not to have started"
     for call_id, text in scenario[0].finished.items():
         assert len(text) > 1000 or answers[call_id] == text, f"the result of {call_id} was replaced"
+    assert not any("spoilt" in text for text in answers.values())
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

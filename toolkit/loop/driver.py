@@ -38,6 +38,7 @@ from toolkit.loop.state import AskApproval, CallModel, Compact, Finished, LoopSt
 from toolkit.loop.stopping import Stop
 from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.tools.handler import Ctx
+from toolkit.tools.output import copy_result
 from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.registry import ToolRegistry
 from toolkit.tools.settings import check_setting
@@ -221,6 +222,9 @@ class Driver(Generic[Ctx, Out]):
         listener, untold = self._resources.listener, self._approvals.untold
         if listener is not None and self._is_telling:
             self._is_telling = False
+            if isinstance(end, Done):  # whose list of messages is the caller's, and not the observers'
+                messages = [copy_result(each) if isinstance(each, ToolResult) else each for each in end.result.messages]
+                end = replace(end, result=replace(end.result, messages=messages))
             await listener.emit_last([*untold, *self._closing_events(), end])
         untold.clear()
 

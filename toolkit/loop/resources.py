@@ -142,7 +142,7 @@ class LoopResources(Generic[Ctx]):
             current = self.list_tools()
         if self.fixed_tools is not None or shown is not current:
             names = {definition.name for definition in (current if shown is None else shown)}
-            hidden = {*hidden, *registrations} - names
+            hidden = frozenset({*hidden, *registrations} - names)
             registrations = {name: registrations[name] for name in registrations if name in names}
         if self._reader is not None and shown is not None and shown[-1:] == (self._reader.definition,):
             registrations = {**registrations, self._reader.name: self._reader}

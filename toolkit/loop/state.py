@@ -69,6 +69,7 @@ from toolkit.loop.outcome import (
     UsageLimit,
 )
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, StopWhen
+from toolkit.tools.output import copy_result
 from toolkit.tools.run import CutCall
 from toolkit.tools.settings import check_setting
 
@@ -516,7 +517,7 @@ class LoopState:
             response=response,
             usage=self.usage,
             tool_calls_executed=self._tool_calls_executed,
-            last_tool_results=tuple(self._results),
+            last_tool_results=tuple(map(copy_result, self._results)),
         )
 
     def _detect(self, calls: Sequence[ToolCall]) -> LoopDetected | None:

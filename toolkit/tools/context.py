@@ -12,7 +12,7 @@ import anyio
 from typing_extensions import TypeVar
 
 from toolkit.errors import ToolTimeoutError
-from toolkit.tools.output import to_output
+from toolkit.tools.output import ToolOutput, copy_details, to_output
 from toolkit.tools.reporting import Reporter
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class ToolContext(Generic[Ctx_co]):
         """
         if self._reporter is not None and self.is_observed:
             # Who takes it may change what it is given, and the tool goes on with its own.
-            self._reporter.report_update(replace(to_output(output)))
+            self._reporter.report_update(_copy_output(to_output(output)))
 
     def report_progress(self, text: str) -> None:
         """Say how far the work is, as a `ToolProgress`; waits like `report_update`."""
@@ -142,7 +142,7 @@ class ToolContext(Generic[Ctx_co]):
         For an async tool that passes on the events of something else, such as a loop of its own.
         """
         if self._reporter is not None and self.is_observed:
-            await self._reporter.deliver_update(replace(to_output(output)))
+            await self._reporter.deliver_update(_copy_output(to_output(output)))
 
     async def deliver_progress(self, text: str, *, details: object = None) -> None:
         """Do what `report_progress` does and wait until the report is taken."""
@@ -226,3 +226,7 @@ class ToolContext(Generic[Ctx_co]):
             self._reporter.close()
         if self._next is not None:
             self._next.close()
+
+
+def _copy_output(output: ToolOutput) -> ToolOutput:
+    return replace(output, details=copy_details(output.details))

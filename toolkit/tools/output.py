@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import to_json
 
-from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, text_of
+from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolResult, text_of
 from toolkit.dataclass import dataclass
 from toolkit.errors import ToolError, ToolkitError
 from toolkit.tools.plain_values import encodable, read_plain, serializer_of
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ToolOutput",
+    "copy_details",
+    "copy_result",
     "describe_error",
     "dump_output",
     "encodable",
@@ -149,6 +151,23 @@ def load_output(text: str) -> ToolOutput:
     """Return the output that `dump_output` wrote."""
     output: ToolOutput = serializer_of(ToolOutput).validate_json(text)
     return output
+
+
+def copy_details(details: Any) -> Any:
+    """Return plain data for somebody who may change it; other objects are the application's own, and the same."""
+    if type(details) not in (dict, list, set):
+        return details
+    import copy  # noqa: PLC0415 - few outputs have details
+
+    try:
+        return copy.deepcopy(details)
+    except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied
+        return details
+
+
+def copy_result(result: ToolResult) -> ToolResult:
+    """Return a result for somebody who may change its details."""
+    return result if result.details is None else replace(result, details=copy_details(result.details))
 
 
 def describe_error(error: BaseException) -> str:

@@ -33,7 +33,7 @@ from toolkit.tools.events import Observer, ToolExecutionEnd, ToolExecutionStart
 from toolkit.tools.gates import enter_gate, lock_key
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
-from toolkit.tools.output import ToolOutput, describe_error, dump_output, load_output, to_output
+from toolkit.tools.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
 from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.prepare import Ready, copy_arguments
 from toolkit.tools.reporting import Reporter
@@ -241,7 +241,7 @@ async def _tell_end(
                 tool_name=call.name,
                 label=options.label,
                 tags=options.tags,
-                result=result,
+                result=copy_result(result),
                 duration=time.perf_counter() - began,
                 is_cached=is_cached,
                 error=crash,
