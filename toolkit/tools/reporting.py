@@ -143,7 +143,17 @@ class Reporter:
             finally:
                 ended.set()
 
-        if not self._wake(partial(self._start, deliver)):
+        def start() -> None:
+            try:
+                if not self._is_over:
+                    self._start(deliver)
+                    return
+            except RuntimeError:
+                _logger.debug("the event loop ends, and takes no report of %s anymore", self._tool_name)
+            begun.set()
+            ended.set()
+
+        if not self._wake(start):
             return
         if not begun.wait(_CHECK_SECONDS):
             return  # what holds the loop up may be a function that waits for this very thread
