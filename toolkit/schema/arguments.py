@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
@@ -165,8 +166,8 @@ def _whole(number: str) -> int:
 def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(members)
     if len(value) < len(members):
-        seen: set[str] = set()
-        repeated = next(name for name, _ in members if name in seen or seen.add(name))
+        times = Counter(name for name, _ in members)
+        repeated = next(name for name, _ in members if times[name] > 1)
         raise ValueError(f"the name {json.dumps(repeated[:80])} stands twice in one object")
     return value
 

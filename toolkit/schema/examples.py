@@ -142,7 +142,7 @@ class _Maker:
             fitting = find_fitting_text(pattern, least=int(least))
             if fitting is not None:
                 return fitting
-        text = self._one_of(known or _TEXTS)
+        text: str = self._one_of(known or _TEXTS)
         return text.ljust(int(least), ".")[: int(most)] if known is None else text
 
     def _one_of(self, values: Any) -> Any:

@@ -9,6 +9,7 @@ import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Literal
 
 from toolkit.dataclass import dataclass
@@ -262,7 +263,7 @@ def _example(
 
     # What was sent under a wrong name is kept, unless it would not do there either.
     for keeps in (True, False) if meant else (True,):
-        found = _find_example(lambda attempt, keeps=keeps: mend(attempt, keeps=keeps), accepts)
+        found = _find_example(partial(mend, keeps=keeps), accepts)
         if found is not None:
             return found
     return None

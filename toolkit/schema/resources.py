@@ -253,7 +253,7 @@ def with_plain_references(resources: Resources, root: Node, *, without_default: 
             modern.pop("default", None)
         return {name: plain(item) for name, item in modern.items()}
 
-    return plain(root)
+    return {**plain(root)}
 
 
 def _modern(node: Node, resources: Resources, pointers: Mapping[int, str]) -> dict[str, Any]:

@@ -276,11 +276,12 @@ def _crash(error: Exception, path: JsonPath) -> Problem:
 def _with_nothing_required(schema: Any) -> core_schema.CoreSchema:
     """Return the schema of all arguments as one of any of them."""
     if schema["type"] == "definitions":
-        return cast("Any", {**schema, "schema": _with_nothing_required(schema["schema"])})
+        inner = _with_nothing_required(schema["schema"])
+        return cast("core_schema.CoreSchema", {**schema, "schema": inner})
     if schema["type"] != "typed-dict":
         return cast("core_schema.CoreSchema", schema)
     fields = {name: {**field, "required": False} for name, field in schema["fields"].items()}
-    return cast("Any", {**schema, "fields": fields})
+    return cast("core_schema.CoreSchema", {**schema, "fields": fields})
 
 
 def _real_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool = False) -> JsonPath:

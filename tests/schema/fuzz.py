@@ -1,0 +1,112 @@
+"""Coverage-guided fuzzing of schemas and arguments: ``python tests/schema/fuzz.py TARGET FOLDER [options]``.
+
+Targets are ``schema`` (the first line is a schema, the rest arguments) and ``arguments`` (of a few functions); the
+folder keeps the inputs that led somewhere new; the options are libFuzzer's, such as ``-max_total_time=60``.
+"""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SEEDS = (
+    b'{"properties": {"a": {"type": "string", "pattern": "^(?=a)(a|aa)+$"}}}\n{"a": "aaa"}',
+    b'{"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"anyOf": [{"minItems": 2}, {}]}}}\n{"a": []}',
+    b'{"required": ["a"], "additionalProperties": {"oneOf": [{"$ref": "#"}, {"multipleOf": 0.1}]}}\n{"a": {"b": 1e9}}',
+    b'{"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"a": ["b"]}}\n{"a": null}',
+    b'{"count": "3", "names": ["a", null], "point": {"x": 1, "y": "2"}}',
+)
+
+
+def check_schema(data: bytes) -> None:
+    """Make a tool of a schema, and call it."""
+    # Not at the top: what is imported before the fuzzer is ready is not followed by it.
+    from toolkit.errors import InvalidArgumentsError, SchemaError
+    from toolkit.schema import raw_arguments
+
+    line, _, rest = data.decode("utf-8", "surrogateescape").partition("\n")
+    try:
+        schema: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(schema, dict):
+        return
+    try:
+        parser = raw_arguments(schema, subject="fuzzed", formats=True)  # pyright: ignore[reportUnknownArgumentType]
+    except SchemaError:
+        return
+    try:
+        arguments = parser.parse_json(rest)
+    except InvalidArgumentsError:
+        return
+    assert parser.parse_json(parser.dump_json(arguments)) is not None
+
+
+def check_arguments(data: bytes) -> None:
+    """Give arguments to functions."""
+    from toolkit.errors import InvalidArgumentsError
+
+    text = data.decode("utf-8", "surrogateescape")
+    for parser in _parsers():
+        try:
+            arguments = parser.parse_json(text)
+        except InvalidArgumentsError:
+            continue
+        parser.dump_json(arguments)
+
+
+_KNOWN: list[Any] = []
+
+
+def _parsers() -> list[Any]:
+    if not _KNOWN:
+        from datetime import date
+        from decimal import Decimal
+
+        from pydantic import Json, SecretStr
+
+        from toolkit.schema import function_schema
+
+        def few(
+            count: int = 1, names: list[str | None] | None = None, point: dict[str, float] | None = None
+        ) -> None: ...
+
+        def many(
+            day: date | None = None,
+            price: Decimal = Decimal(0),
+            key: SecretStr | None = None,
+            data: Any = None,
+            raw: Json[Any] | None = None,
+        ) -> None: ...
+
+        def all_of(**rest: int | str | list[bool]) -> None: ...
+
+        _KNOWN.extend(
+            function_schema(
+                function, localns={"date": date, "Decimal": Decimal, "SecretStr": SecretStr, "Json": Json}
+            ).arguments
+            for function in (few, many, all_of)
+        )
+    return _KNOWN
+
+
+TARGETS = {"schema": check_schema, "arguments": check_arguments}
+
+
+def main() -> None:
+    target, folder = sys.argv[1:3]
+    sys.path.insert(0, str(ROOT))
+    atheris: Any = import_module("atheris")
+    with atheris.instrument_imports(include=["toolkit.schema"]):
+        import_module("toolkit.schema.checker")
+        import_module("toolkit.schema.typed_arguments")
+    for number, seed in enumerate(SEEDS):
+        (Path(folder) / str(number)).write_bytes(seed)
+    atheris.Setup([sys.argv[0], folder, *sys.argv[3:]], TARGETS[target])
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
