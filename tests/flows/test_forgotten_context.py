@@ -88,7 +88,8 @@ def agent(*tools: Any) -> Any:
 
 def coworkers(*tools: Any) -> list[Any]:
     registry: Any = ToolRegistry(tools)
-    return cast("Any", coworker_tools([SubAgent(name="clerk", provider=ScriptedProvider([]), registry=registry)]))
+    agents = [SubAgent(name="clerk", provider=ScriptedProvider([]), registry=registry)]
+    return list(coworker_tools(agents))
 
 
 NEEDY: dict[str, list[Any]] = {

@@ -25,3 +25,10 @@ def test_the_readme_starts_with_the_two_commands() -> None:
     assert len(commands) == 2
     assert commands[0].strip().endswith("python -m toolkit demo")
     assert commands[1].strip().endswith("poe check")
+
+
+def test_the_recipe_for_saved_loops_hands_each_out_once() -> None:
+    text = (README.parent / "docs" / "snapshots.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1
+    exec(compile(blocks[0], "snapshots.md", "exec"), {"__name__": "recipe"})

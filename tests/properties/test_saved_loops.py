@@ -126,6 +126,10 @@ def outcome(result: ToolLoopResult[Any]) -> tuple[Any, ...]:
     )
 
 
+def put_off(request: ApprovalRequest) -> Defer:
+    return Defer()
+
+
 async def saved_everywhere(
     script: list[AssistantMessage], config: ToolLoopConfig[Any], decisions: Iterator[Any]
 ) -> ToolLoopResult[Any]:
@@ -171,7 +175,7 @@ def test_a_loop_saved_at_every_boundary_is_the_loop_that_was_not(
         ran = list(RUNS)
 
         RUNS.clear()
-        later = replace(config, on_tool_call=(lambda request: Defer()) if defers else None)
+        later = replace(config, on_tool_call=put_off if defers else None)
         result = await saved_everywhere(script, later, iter(decisions * 9))
         assert not isinstance(result.reason, AwaitingApproval)
         assert outcome(result) == outcome(expected)
