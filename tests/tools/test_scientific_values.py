@@ -58,7 +58,7 @@ CASES = [
     Case("a text", np.str_("a"), "a"),
     Case("no number", np.float64("nan"), None, NO_NUMBERS),
     Case("a date", np.datetime64("2026-01-02"), "2026-01-02"),
-    Case("no date", np.datetime64("NaT"), None),
+    Case("no date", np.datetime64("NaT", "D"), None),
     Case("a matrix", np.arange(4).reshape(2, 2), [[0, 1], [2, 3]]),
     Case("an array without a dimension", np.array(3), 3),
     Case("an array of objects", np.array([1, None, {"a": np.int8(1)}], dtype=object), [1, None, {"a": 1}]),

@@ -39,7 +39,9 @@ from toolkit.schema.signature import NOTHING, Parameter, Signature
 __all__ = ["Fields", "collect_fields"]
 
 _QUALIFIERS = (Required, NotRequired, ReadOnly)
-_PYDANTIC_ERRORS = (PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError)
+_UNCOMPILABLE = (
+    PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError, NameError, TypeError, RecursionError
+)  # fmt: skip
 _JSON_TYPES = (str, int, float, bool, list, dict)
 _UNSAYABLE = "JSON can't carry its type"
 
@@ -243,7 +245,7 @@ class Fields:
             try:
                 adapter = _adapt(hints, self._extra, dict(config), self._signature.namespace)
                 generated = generate_schema(adapter.core_schema)
-            except (*_PYDANTIC_ERRORS, NameError, TypeError) as error:
+            except _UNCOMPILABLE as error:
                 blamed = self._blame(error, hints)
                 if not (self._narrow([blamed.parameter], hints) or self._leave_out(blamed, hints)):
                     raise blamed from error
@@ -289,7 +291,7 @@ class Fields:
     def _can_say(self, hint: Any) -> bool:
         try:
             generate_schema(_adapt({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema)
-        except (*_PYDANTIC_ERRORS, NameError, TypeError):
+        except _UNCOMPILABLE:
             return False
         return True
 
@@ -384,7 +386,7 @@ class Fields:
                 continue
             try:
                 generate_schema(_adapt({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema)
-            except (*_PYDANTIC_ERRORS, NameError, TypeError) as found:
+            except _UNCOMPILABLE as found:
                 parameter = name or next(
                     p.name for p in self._signature.parameters if p.kind is inspect.Parameter.VAR_KEYWORD
                 )

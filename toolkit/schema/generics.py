@@ -19,7 +19,7 @@ def rebuild_hint(hint: Any, change: Callable[[Any], Any]) -> Any:
     """Return the hint with each of its parts changed; the hint itself where none is."""
     origin: Any = get_origin(hint)
     parts = get_args(hint)
-    if origin is None or origin is Literal or not parts:
+    if origin in (None, Literal, Callable) or not parts:  # no JSON says what a function takes
         return hint
     if origin is Annotated:
         changed = change(parts[0])
@@ -90,7 +90,7 @@ def _collect_arguments(alias: Any, known: Mapping[Any, Any], found: dict[type, d
 def inherited_docstring(owner: type, name: str) -> str | None:
     """Return what the nearest class that documents a method says of it; None where none does."""
     for cls in owner.__mro__[:-1]:  # the last one is `object`
-        text = getattr(vars(cls).get(name), "__doc__", None)
+        text = getattr(vars(cls)[name], "__doc__", None) if name in vars(cls) else None
         if text:
             return cast("str", text)
     return None
