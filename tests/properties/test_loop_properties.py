@@ -187,7 +187,7 @@ EXECUTIONS = st.sampled_from([Parallel(), Parallel(2), Sequential(), Batched(1),
 
 
 def spoil(event: object) -> None:
-    """Change what can be changed in what an observer, a hook or an approver is given: it is theirs, and not the run's."""
+    """Change what can be changed in what an observer, a hook or an approver is given: it is theirs to spoil."""
     for name in ("arguments", "details"):
         given = getattr(event, name, None)
         if isinstance(given, dict):
