@@ -96,6 +96,13 @@ def test_longer_secrets_are_struck_out_before_those_that_they_hold_and_short_one
     assert without_secrets("abcdef, abcd, abc", ["abcd", "abcdef", "abc", ""]) == "***, ***, abc"
 
 
+def test_a_short_secret_is_struck_out_where_it_stands_alone() -> None:
+    assert (
+        without_secrets("pin 4711, order 47110, 'east', least", ["4711", "east"])
+        == "pin ***, order 47110, '***', least"
+    )
+
+
 _WRITTEN: dict[str, Callable[[str], str]] = {
     "as it is": str,
     "in other case": str.upper,

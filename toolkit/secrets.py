@@ -66,6 +66,7 @@ _KEYS = re.compile(
     re.IGNORECASE,
 )
 _SHORTEST = 4
+_SHORTEST_WITHIN = 6  # what is shorter is only struck out where it stands alone
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
 _FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of what some schemes authorize by
 _PROGRAM = re.compile(r"[\w@./][\w@./-]*")
@@ -177,8 +178,9 @@ def _parts_of(value: str) -> Iterator[str]:
 def _pattern_of(secrets: frozenset[str]) -> re.Pattern[str]:
     """Return what finds any form of these secrets, the longest first."""
     forms = {form for secret in secrets for form in _forms_of(secret)}
-    exact = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
-    return re.compile(exact, re.IGNORECASE)
+    exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]
+    words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if _SHORTEST <= len(form) < _SHORTEST_WITHIN]
+    return re.compile("|".join([*exact, *words]), re.IGNORECASE)
 
 
 def _forms_of(secret: str) -> Iterator[str]:

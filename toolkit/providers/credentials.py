@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import httpx2
 
 from toolkit.errors import ConfigurationError, ProviderAuthError
+from toolkit.providers.failures import NO_KEY
 from toolkit.secrets import without_credentials
 from toolkit.tools.settings import check_setting
 
@@ -40,7 +41,7 @@ def key_for(url: str, *, name: str, variables: Sequence[str], hosts: Sequence[st
         ProviderAuthError: There is none, or it is for another host.
     """
     if is_loopback(url):
-        return "none"
+        return NO_KEY
     found = next((variable for variable in variables if os.environ.get(variable)), None)
     if found is None:
         raise ProviderAuthError(

@@ -27,7 +27,10 @@ from toolkit.http_replies import ReplyTooLargeError
 from toolkit.providers.json_values import as_items, as_text
 from toolkit.secrets import without_secrets
 
-__all__ = ["Failures", "request_id_of", "retry_after_of"]
+__all__ = ["NO_KEY", "Failures", "request_id_of", "retry_after_of"]
+
+NO_KEY = "none"
+"""The key for a server that wants none, which SDKs can't go without."""
 
 _CONTEXT_CODES = {
     "context_length_exceeded", "exceed_context_size_error", "string_above_max_length", "request_too_large",
@@ -52,7 +55,6 @@ _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached"}
 _CUT_OFF = {"ReadError", "WriteError", "RemoteProtocolError"}
 _REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-goog-request-id")
 _LONGEST_MESSAGE = 500
-_SHORTEST_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +228,7 @@ class Failures:
         return _short(self._without_secrets(text))
 
     def _without_secrets(self, text: str) -> str:
-        return without_secrets(text, self.secrets, shortest=_SHORTEST_SECRET)
+        return without_secrets(text, [secret for secret in self.secrets if secret != NO_KEY])
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
