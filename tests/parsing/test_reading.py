@@ -265,6 +265,12 @@ HOSTILE = [
     Hostile("<parameter=a>1</parameter>", start="<function=add>", end="</function>"),
     Hostile('{"name": "add", "arguments": {}}, ', start="[", end="]"),
     Hostile("x", start="Action: add\nAction Input: "),
+    *[
+        Hostile(unit)
+        for unit in ("<think", "</think>", "<|channel|>", "a:\n", "<page>\n", "<invoke name=", "\nI will:\n- ")
+    ],
+    Hostile('\n{"name": "add", "arguments": {"a": ]}'),
+    Hostile('\n{"name": "add", "arguments": {"a": "'),
 ]
 MORE_HOSTILE = [
     Hostile("[],", start='<tool_call>{"name": "add", "arguments": {"a": [', end="[]]}}</tool_call>"),

@@ -145,6 +145,7 @@ class ReplyReader:
         self._count = 0
         self._left = MOST_CALLS
         self._passages = 0
+        self._misses = 0
         self._running = self._read()
 
     def feed(self, text: str) -> list[ReplyPart]:
@@ -166,7 +167,7 @@ class ReplyReader:
         source = self._source
         is_start = True  # of the reply, or of what follows a call: a call may stand there
         while True:
-            if self._passages > _MOST_PASSAGES:
+            if self._passages > _MOST_PASSAGES or self._misses > _MOST_MISSES:
                 is_start, self._opening = False, _NEVER
             if is_start:
                 yield from source.spaces()
@@ -184,6 +185,7 @@ class ReplyReader:
                 # The next opening is behind the first character at the earliest.
                 character = yield from source.peek(1)
                 source.skip(len(character))
+                self._misses += 1
         if self._space and not self._last_is_call:
             self._parts.append(self._space)
 
@@ -392,6 +394,7 @@ _LONGEST_FENCE, _LONGEST_LANGUAGE = 20, 20
 _LONGEST_BEFORE = 300
 # What no reply of a model has: from there on its text is not looked into, so that it takes no time.
 _MOST_PASSAGES = 5_000
+_MOST_MISSES = 10_000
 _NEVER = re.compile(r"(?!)")
 
 _JSON = JsonForm()

@@ -118,7 +118,8 @@ def _past_token(source: Source, wanted: str) -> Waiting[None]:
 
 
 _CHANNEL, _START, _MESSAGE, _CALL = "<|channel|>", "<|start|>assistant", "<|message|>", "<|call|>"
-_LONGEST_HEADER = 300
+_LONGEST_HEADER = 100
+_IN_HEADER = re.compile(r"[\w .=-]")
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?(?P<name>[\w.-]{1,64})")
 
 
@@ -135,11 +136,11 @@ class HarmonyForm:
         if not header and not (yield from source.accepts(_START)):
             return None
         while not (yield from source.accepts(_MESSAGE)):
-            character = yield from source.peek(1)
-            if not character or character == "\n" or len(header) > _LONGEST_HEADER:
+            words = yield from source.word(_IN_HEADER, _LONGEST_HEADER)
+            mark = yield from _header_token(source, header)
+            if not words and not mark:
                 return None
-            header += character
-            source.skip(1)
+            header += words + mark
         recipient = _RECIPIENT.search(header)
         if recipient is None:
             return source.rest() if f"{_CHANNEL}final" in header else source.past("<|end|>")
@@ -151,6 +152,14 @@ class HarmonyForm:
             yield from source.past(_CALL)
             raise
         return [ToolCall("", recipient["name"], arguments)]
+
+
+def _header_token(source: Source, header: str) -> Waiting[str]:
+    """Go past a token that may stand in a header once, and is not in it yet."""
+    for token in (_CHANNEL, "<|constrain|>"):
+        if token not in header and (yield from source.accepts(token)):
+            return token
+    return ""
 
 
 def _arguments(source: Source) -> Waiting[str]:

@@ -204,6 +204,7 @@ _OWN_TAG_NAMES = (
 )
 _OWN_TAGS = frozenset(_OWN_TAG_NAMES.split())
 _LONGEST_LINE = 300
+_MOST_COLONS = 5_000
 
 
 class Speech:
@@ -216,7 +217,9 @@ class Speech:
 
     def __init__(self) -> None:
         self._rest = ""
-        self._line = ""
+        self._line: list[str] = []
+        self._begins_line = True  # whether nothing but spaces and marks stands on the line so far
+        self._colons = 0
         self._closers: list[str] = []
         self._tags: list[str] = []
         self._is_in_quotes = False
@@ -250,11 +253,17 @@ class Speech:
     def skip(self, text: str) -> None:
         """Take text whose marks mean nothing: code, data, a call."""
         self._rest = ""
-        self._line = text.rpartition("\n")[2][-_LONGEST_LINE:] if "\n" in text else (self._line + text)[-_LONGEST_LINE:]
+        if "\n" in text:
+            self._line.clear()
+            self._begins_line = True
+        self._extend(text.rpartition("\n")[2])
 
     def _extend(self, text: str) -> None:
         if text:
-            self._line = (self._line + text)[-_LONGEST_LINE:]
+            self._line.append(text)
+            self._begins_line = self._begins_line and not text.strip(_DECORATION + ">|-")
+            if len(self._line) > _LONGEST_LINE:
+                self._line = ["".join(self._line)[-_LONGEST_LINE:]]
 
     def _take(self, event: re.Match[str]) -> None:
         mark = event[0]
@@ -271,28 +280,27 @@ class Speech:
             self._closers.pop()
         elif mark in _PAIRS:
             self._closers.append(_PAIRS[mark])
-        self._line = (self._line + mark)[-_LONGEST_LINE:]
+        self._extend(mark)
 
     def _take_tag(self, event: re.Match[str]) -> None:
         name = event["name"].casefold()
         if event["close"]:
             if name in self._tags:
                 del self._tags[self._tags.index(name) :]
-        elif (
-            not event["empty"] and name not in _OWN_TAGS and not self._line.rstrip().strip(_DECORATION + ">|-").strip()
-        ):
+        elif not event["empty"] and name not in _OWN_TAGS and self._begins_line:
             self._tags.append(name)
 
     def _end_line(self) -> None:
-        line = self._line.strip(_DECORATION)
-        self._line = ""
+        line = "".join(self._line)[-_LONGEST_LINE:].strip(_DECORATION)
+        self._line.clear()
+        self._begins_line = True
         self._is_in_code = False
         if not line:
             self._is_in_quotes = False
-            return
-        sentence = _last_sentence(line)
-        if sentence[-1:] in tuple(_COLONS):
+        elif line[-1] in _COLONS and not self.is_citing:
+            self._colons += 1
+            sentence = _last_sentence(line)
             is_announced = _ANNOUNCING.search(sentence) is not None
-            is_reported = _is_reported(sentence, is_announced=is_announced)
-            self.is_citing = self.is_citing or is_reported
-            self.is_reporting = self.is_reporting or is_reported or not is_announced
+            # No reply has so many: to look into each of them would take long.
+            self.is_citing = _is_reported(sentence, is_announced=is_announced) or self._colons > _MOST_COLONS
+            self.is_reporting = self.is_reporting or self.is_citing or not is_announced
