@@ -125,7 +125,7 @@ def check(run: Run) -> None:
     ends = [event for event in told if isinstance(event, Done | Failed | RunStart)]
     assert ends == [told[0], told[-1]]
     assert isinstance(told[-1], Done)
-    assert told[-1].result is run.handle.result
+    assert told[-1].result == run.handle.result
     if run.handle.result.reason == Cancelled("cut"):
         assert run.cut.kind.startswith("cancel")
     answers = {message.call_id: message.text for message in messages if isinstance(message, ToolResult)}
