@@ -19,6 +19,7 @@ from toolkit import (
     ToolLoopHandle,
     ToolRegistry,
     TypedAnswer,
+    UserMessage,
     tool,
     tool_loop,
     validate_transcript,
@@ -206,5 +207,5 @@ async def test_a_tool_of_the_same_name_is_refused() -> None:
 
 async def test_the_callers_own_response_format_stays_without_an_output_type() -> None:
     provider = ScriptedProvider(["x"])
-    await tool_loop(provider, TOOLS, ChatRequest(messages=[], temperature=0.1))
+    await tool_loop(provider, TOOLS, ChatRequest(messages=[UserMessage("?")], temperature=0.1))
     assert provider.requests[0].response_format is None
