@@ -23,7 +23,7 @@ _EXAMPLE = (
 _ABOUT = r"\b(?:format(?:ted)?|syntax|template|schema|documentation|notation|tags?|tokens?)\b"
 # Words by which a model tells what somebody else says, or what stands somewhere.
 _REPORTING = (
-    r"\b(?:says?|said|states?|stated|reads?\s*[:\n]|wrote|writes|written|contain(?:s|ed|ing)?|quot(?:e|es|ed|ing)|cop(?:y|ied)|pasted"
+    r"\b(?:contents?\s+of|says?|said|states?|stated|reads?\s*[:\n]|wrote|writes|written|contain(?:s|ed|ing)?|quot(?:e|es|ed|ing)|cop(?:y|ied)|pasted"
     r"|found\s+(?:this|that|it|these|the\s+following|in|on|at)|saw|receive[ds]?|got\s+(?:this|that|these|the\s+following|back)"
     r"|according|told|tells|mentions?|mentioned|replied|answered|claims?"
     r"|steht|stand|sagte?|schreibt|schrieb|geschrieben|lautet|heißt|enthält|zitat\w*|zitier\w*|gefunden|folgende\w*"
@@ -59,7 +59,7 @@ _ANNOUNCING = re.compile(
     r"|[我私]|제가"
     r"|\A\W*(?:sure|ok(?:ay)?|certainly|of\s+course|now|next|first|second|third|then|finally|thought|trying|making"
     r"|calling|using|running|invoking|executing|checking|searching|looking|fetching|getting|requesting|retrieving)\b"
-    r"|\A\W*(?:my|the|next)?\s*(?:plan|steps?|approach|todo)\b[\W\d]*\Z"
+    r"|\A\W*(?:my|the|next)?\s*(?:plan|steps?|approach|to\s?do|analysis|reasoning)\b[\W\d]*\Z"
     r"|\A\W*(?:the\s+)?(?:(?:tool|function)[\s_-]*)?(?:calls?|use|request|invocation|action|tool|function|assistant)\b"
     r"[\W\d]*\Z"
     r"|\bhere(?:['\u2019]s|\s+is|\s+are)\b.*\b(?:calls?|request|invocation|plan)\b",
@@ -75,6 +75,7 @@ _SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?]\s|[\u3002\uff01\uff1f](?!\Z
 _QUOTED = re.compile(r"(?:\A|[\s(\[{:=,>])[`\"'\u201c\u201e\u2018\u201a\u00ab\u00bb\u300c\u300e\u2039]{1,3}\Z")
 _ENDING = ".!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964"
 _COLONS = ":\uff1a"
+_UNFINISHED = _COLONS + ",;\uff0c\uff1b\u3001\u2014\u2013-="
 _DECORATION = " \t\r*_"
 _ITEM = re.compile(r"[ \t]*(?:[-*+\u2022]|\d{1,3}[.)])[ \t]+\Z")
 _ASIDE = re.compile(r"[ \t]*[>|\u2502]|.*\|[ \t]*\Z")
@@ -120,7 +121,7 @@ class Surroundings:
         if not introduction:
             return False
         is_announced = _ANNOUNCING.search(introduction) is not None
-        if introduction[-1] in _COLONS or not (self.is_line_start or introduction[-1] in _ENDING):
+        if introduction[-1] in _UNFINISHED or not (self.is_line_start or introduction[-1] in _ENDING):
             return not is_announced or _is_told(introduction) or bool(_SHOWN.search(introduction))
         return _is_reported(introduction, is_announced=is_announced) or bool(
             _SPOKEN_OF.search(introduction) and introduction[-1] not in _ENDING and not is_announced
