@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 __all__ = ["backoff_pause"]
 
 
@@ -19,7 +21,7 @@ def backoff_pause(retry: int, *, initial: float, longest: float, multiplier: flo
         return 0.0
     try:
         # As floats: the power of two whole numbers has no end, and that of floats says so.
-        pause = min(initial * float(multiplier) ** float(retry), longest)
+        pause = min(initial * math.pow(multiplier, retry), longest)
     except OverflowError:
         pause = longest
     return pause * factor

@@ -23,7 +23,7 @@ from toolkit import (
     tool_loop_stream,
 )
 from toolkit.builtin import read_result_tool
-from toolkit.testing import ScriptedProvider
+from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
@@ -132,7 +132,7 @@ async def test_it_reads_only_what_its_own_run_has_cut(registers: bool) -> None:
     config = ToolLoopConfig(max_output_chars=100, result_store=store)
     await tool_loop(ScriptedProvider([call("read_book"), "ok"]), ToolRegistry(tools), "go", config=config)
     assert len(store) == 1
-    script = [call("read_book"), read(), read(result="result_2", call_id="s"), "ok"]
+    script: list[ScriptedReply] = [call("read_book"), read(), read(result="result_2", call_id="s"), "ok"]
     result = await tool_loop(ScriptedProvider(script), ToolRegistry(tools), "go", config=config)
     cut, other, own = texts(result.messages)
     assert "result_2" in cut

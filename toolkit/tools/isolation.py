@@ -21,7 +21,7 @@ import secrets
 import struct
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -194,7 +194,8 @@ def _raised(kind: str, text: str, args: list[Any], *, is_deliberate: bool) -> Ex
 
 def _named_error(kind: str, text: str) -> IsolatedError:
     name = kind if kind.isidentifier() and len(kind) <= _LONGEST_NAME else IsolatedError.__name__
-    return type(name, (IsolatedError,), {})(text)
+    made: type[IsolatedError] = type(name, (IsolatedError,), {})
+    return made(text)
 
 
 _TOOL_ERRORS: dict[str, Callable[[str], Exception]] = {
@@ -388,6 +389,8 @@ def _called(request: Mapping[str, Any], begin: Callable[[], object]) -> Any:
     if request["main"] is not None:
         _load_main(*request["main"])
     function, schema = _prepared(request["module"], request["name"], is_raw=request["is_raw"])
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
     if schema is None:
         args, kwargs = (json.loads(request["arguments"]),), {}
     else:

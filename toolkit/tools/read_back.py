@@ -35,6 +35,7 @@ def read_result_tool(store: ResultStore) -> FunctionTool[object, ..., Any]:
 
     def read_result(
         context: ToolContext[object],
+        /,
         id: Annotated[str, Field(description="The id that stands in the notice of the cut output.")],  # noqa: A002
         start: Annotated[int, Field(ge=0, description="The first character to read, from 0.")] = 0,
         length: Annotated[int, Field(ge=1, le=_PAGE, description="How many characters to read.")] = _PAGE,
