@@ -444,7 +444,7 @@ async def test_a_tools_events_carry_its_label_tags_and_arguments_as_json() -> No
 
 async def test_a_refusal_is_told_when_it_happens() -> None:
     told: list[LoopEvent] = []
-    repeated = [say("a", "1"), say("a", "2"), "ok"]
+    repeated: list[ScriptedReply] = [say("a", "1"), say("a", "2"), "ok"]
     detection = LoopDetectionConfig(threshold=2, action="skip")
     config = ToolLoopConfig(on_event=told.append, loop_detection=detection)
     await ToolLoopHandle(ScriptedProvider(repeated), TOOLS, "go", config=config).run()

@@ -34,6 +34,11 @@ pytestmark = pytest.mark.anyio
 Report = Callable[[], None]
 
 
+def report_all(context: ToolContext[object], count: int) -> None:
+    for number in range(count):
+        context.report_progress(str(number))
+
+
 @tool_with_ctx
 def in_worker(context: ToolContext[object], count: int) -> str:
     """Report from the worker thread itself."""
@@ -45,7 +50,7 @@ def in_worker(context: ToolContext[object], count: int) -> str:
 @tool_with_ctx
 def in_own_thread(context: ToolContext[object], count: int) -> str:
     """Report from a thread that the tool starts, and waits for."""
-    thread = threading.Thread(target=lambda: [context.report_progress(str(number)) for number in range(count)])
+    thread = threading.Thread(target=report_all, args=(context, count))
     thread.start()
     thread.join()
     return "done"
@@ -54,7 +59,7 @@ def in_own_thread(context: ToolContext[object], count: int) -> str:
 @tool_with_ctx
 async def in_pool_of_async_tool(context: ToolContext[object], count: int) -> str:
     """Report from a thread of anyio's."""
-    await anyio.to_thread.run_sync(lambda: [context.report_progress(str(number)) for number in range(count)])
+    await anyio.to_thread.run_sync(report_all, context, count)
     return "done"
 
 

@@ -31,7 +31,7 @@ from toolkit import (
     tool_loop_channel,
     tool_with_ctx,
 )
-from toolkit.testing import ScriptedProvider, check_transcript
+from toolkit.testing import ScriptedProvider, ScriptedReply, check_transcript
 
 pytestmark = pytest.mark.anyio
 
@@ -253,7 +253,7 @@ async def test_a_variable_that_a_tool_sets_stays_inside_its_call() -> None:
         seen.append(setting.get())
         return "set"
 
-    replies = [ToolCall("1", "change", "{}"), ToolCall("2", "change", "{}"), "ok"]
+    replies: list[ScriptedReply] = [ToolCall("1", "change", "{}"), ToolCall("2", "change", "{}"), "ok"]
     handle = ToolLoopHandle(ScriptedProvider(replies), ToolRegistry([change]), "go")
     setting.set("outside")
     await handle.run()

@@ -283,17 +283,16 @@ class Listener:
 
     async def _deliver(self, event: LoopEvent, *, is_offered: bool) -> None:
         """Call the hooks, and pass the event on to the reader unless one of them suppresses it."""
-        is_update = isinstance(event, ToolExecutionUpdate)
         is_shown = True
         try:
-            if is_update:
+            if isinstance(event, ToolExecutionUpdate):
                 is_shown = await self._allows(event)
             if is_shown and self._hook is not None:
                 await self._call(self._hook, event)
         finally:
             if is_shown and self._feed is not None:
                 self._feed.put(event, is_offered=is_offered)
-        if is_update and is_shown and self._after_update is not None:
+        if isinstance(event, ToolExecutionUpdate) and is_shown and self._after_update is not None:
             await self._call(self._after_update, event.tool_name, event.call_id, event.output.text)
 
     async def _allows(self, event: ToolExecutionUpdate) -> bool:
