@@ -381,9 +381,9 @@ def values_of(schema: Any, root: dict[str, Any], depth: int = 0) -> st.SearchStr
             low = schema.get("minimum", schema.get("exclusiveMinimum", -(10**6)))
             high = schema.get("maximum", schema.get("exclusiveMaximum", 10**6))
             open_ends = {schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")}
-            found: st.SearchStrategy[Any] = st.integers(low, high) if kind == "integer" else st.floats(low, high)
+            numbers: st.SearchStrategy[Any] = st.integers(low, high) if kind == "integer" else st.floats(low, high)
             factor = schema.get("multipleOf", 1 if kind == "integer" else 0)
-            return found.map(lambda n: n - n % factor if factor else n).filter(
+            return numbers.map(lambda n: n - n % factor if factor else n).filter(
                 lambda n: n not in open_ends and n >= low
             )
         case None:

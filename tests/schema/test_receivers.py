@@ -66,7 +66,7 @@ class Named(Repo[str, M]):
 
 
 class Items(Named[Item]):
-    @tool  # type: ignore[override]
+    @tool
     def put(  # pyright: ignore[reportIncompatibleVariableOverride]  # a tool knows its receiver
         self, key: str, item: Item, more: list[Item] | None = None
     ) -> Item:

@@ -26,9 +26,13 @@ class Address:
     made: int = attrs.field(init=False, default=3)
 
 
+def stripped(text: str) -> str:
+    return text.strip()
+
+
 @attrs.frozen
 class Person:
-    name: str = attrs.field(converter=str.strip)
+    name: str = attrs.field(converter=stripped)
     _home: Address
     friends: list[Person] = attrs.Factory(list["Person"])
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from toolkit.errors import ConfigurationError
 from toolkit.tools.handler import Ctx
@@ -18,34 +18,35 @@ OneOrMore: TypeAlias = ToolRegistry[Ctx] | Registrable[Ctx] | Iterable[Registrab
 """A registry, a tool or function, or several of them."""
 
 
-def read_tools(tools: object, kind: type[Theirs], name: str) -> list[Theirs]:
+def read_tools(tools: Any, kind: type[Theirs], name: str) -> list[Theirs]:
     """Return a framework's tools, given one of them or several.
 
     Raises:
         ConfigurationError: It is neither, or one of several is none; names what it is.
     """
-    if isinstance(tools, kind):
-        return [tools]
-    if not isinstance(tools, Iterable) or isinstance(tools, (str, bytes, Mapping, ToolRegistry)):
-        raise ConfigurationError(f"{name} or a list of them is needed here, not {shown(cast('object', tools))}")
-    found = list(cast("Iterable[Theirs]", tools))
+    given: object = tools
+    if isinstance(given, kind):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping, ToolRegistry)):
+        raise ConfigurationError(f"{name} or a list of them is needed here, not {shown(tools)}")
+    found: list[Theirs] = list(tools)
     for tool in found:
         check_setting(name, tool, kind)
     return found
 
 
-def read_registry(tools: object) -> ToolRegistry[Any]:
+def read_registry(tools: Any) -> ToolRegistry[Any]:
     """Return the registry that is given, or one of the tools or functions that are: one or several.
 
     Raises:
         ConfigurationError: It is none of these; names what it is.
     """
-    if isinstance(tools, ToolRegistry):
-        return cast("ToolRegistry[Any]", tools)
-    if isinstance(tools, Callable) or hasattr(tools, "definition"):
-        return ToolRegistry[Any]([cast("Any", tools)])
-    if not isinstance(tools, Iterable) or isinstance(tools, (str, bytes, Mapping)):
-        raise ConfigurationError(
-            f"a ToolRegistry, a tool or a list of tools is needed here, not {shown(cast('object', tools))}"
-        )
-    return ToolRegistry[Any](cast("Iterable[Any]", tools))
+    given: object = tools
+    if isinstance(given, ToolRegistry):
+        registry: ToolRegistry[Any] = tools
+        return registry
+    if callable(given) or hasattr(given, "definition"):
+        return ToolRegistry[Any]([tools])
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
+        raise ConfigurationError(f"a ToolRegistry, a tool or a list of tools is needed here, not {shown(tools)}")
+    return ToolRegistry[Any](tools)

@@ -40,7 +40,7 @@ def from_langchain(tools: BaseTool | Iterable[BaseTool]) -> list[FunctionTool[ob
     What a tool reports as an error is an error result; its artifact is in the `details`. One that is only sync runs in
     a worker thread; LangChain's own async code needs asyncio.
     """
-    found = read_tools(tools, BaseTool, "a tool of LangChain")
+    found = read_tools(tools, BaseTool, "a tool of LangChain")  # type: ignore[type-abstract]  # only looked at
     names = legal_names([tool.name for tool in found])
     return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
 

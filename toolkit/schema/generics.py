@@ -71,12 +71,11 @@ def _collect_arguments(alias: Any, known: Mapping[Any, Any], found: dict[type, d
     """Note for a class and its bases what their type parameters are, given what those of the class below are."""
     generic: dict[str, Any] = getattr(alias, "__pydantic_generic_metadata__", None) or {}
     cls: Any = get_origin(alias) or generic.get("origin") or alias
-    given = get_args(alias) or generic.get("args", ())
+    given: tuple[Any, ...] = get_args(alias) or generic.get("args") or ()
     if not isinstance(cls, type) or cls in found:
         return
-    parameters = getattr(cls, "__pydantic_generic_metadata__", {}).get("parameters") or getattr(
-        cls, "__parameters__", ()
-    )
+    of_model: dict[str, Any] = getattr(cls, "__pydantic_generic_metadata__", {})
+    parameters: Any = of_model.get("parameters", ()) or getattr(cls, "__parameters__", ())
     arguments = {
         parameter: specialize_hint(argument, cls, known) for parameter, argument in zip(parameters, given, strict=False)
     }

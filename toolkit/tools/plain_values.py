@@ -110,8 +110,9 @@ class _Reader:
         if isinstance(value, (bytes, bytearray, memoryview)):
             self.notes[_BASE64] = None
             return b64encode(bytes(cast("bytes", value))).decode()
-        if isinstance(value, Mapping):
-            return self.read_members(cast("Mapping[Any, Any]", value), path)
+        if isinstance(cast("object", value), Mapping):
+            members: Any = value
+            return self.read_members(members, path)
         if isinstance(value, (set, frozenset, AbstractSet)) and not isinstance(value, MappingView):
             return sorted(self.read_items(cast("Iterable[Any]", value), path), key=_sort_key)
         if isinstance(value, (Sequence, MappingView, Iterator)):
@@ -190,7 +191,7 @@ def _key_of(key: Any) -> str:
     if type(key) is str:
         return encodable(key)
     try:
-        return next(iter(to_jsonable_python({key: None})))
+        return str(next(iter(to_jsonable_python({key: None}))))
     except Exception:  # noqa: BLE001 - Pydantic knows no rule for it
         plain = key.item() if hasattr(key, "item") else key
         return _shown(plain)
