@@ -44,7 +44,7 @@ from toolkit import (
     tool_with_ctx,
     validate_transcript,
 )
-from toolkit.loop.handle import Failed
+from toolkit.loop.events import Failed
 from toolkit.testing import EventCollector, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -84,15 +84,18 @@ def spoil(value: Any) -> None:
             members.clear()
             members["amount"] = 1_000_000
         case list():
-            items = cast("list[Any]", value)
-            for item in items:
-                spoil(item)
-            items[:] = ["mallory"]
+            _spoil_list(cast("Any", value))
         case Payee():
             spoil(value.tags)
             value.name = "mallory"
         case _:
             pass
+
+
+def _spoil_list(items: list[Any]) -> None:
+    for item in items:
+        spoil(item)
+    items[:] = ["mallory"]
 
 
 def spoil_request(request: ApprovalRequest) -> bool:

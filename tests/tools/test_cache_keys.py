@@ -4,6 +4,7 @@ import gc
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +269,11 @@ def told_apart() -> dict[str, Callable[[], list[Tool[object]]]]:
         "methods of tools_of": lambda text: tools_of(Account(text))[0],
         "by hand": Handmade,
     }
-    return {name: lambda make=make: [make("ada"), make("bob")] for name, make in makers.items()}
+    return {name: partial(_make_two, make) for name, make in makers.items()}
+
+
+def _make_two(make: Callable[[str], Tool[object]]) -> list[Tool[object]]:
+    return [make("ada"), make("bob")]
 
 
 @pytest.mark.parametrize("kind", told_apart())

@@ -263,7 +263,7 @@ def _copy_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
         return {name: _copy_json(item) for name, item in members.items()}
-    return [_copy_json(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+    return [_copy_json(item) for item in _items(value)] if isinstance(value, list) else value
 
 
 def _items(value: Any) -> list[object]:
