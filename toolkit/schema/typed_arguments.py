@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast
 
-from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
+from pydantic import ValidationError
 from pydantic_core import (
     ErrorDetails,
-    PydanticSerializationError,
     SchemaValidator,
     core_schema,
     from_json,
@@ -32,6 +28,7 @@ from toolkit.schema.arguments import (
     may_be_deep,
     may_repeat_a_name,
 )
+from toolkit.schema.canonical import canonical_json, without_addresses
 from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
 from toolkit.schema.problems import WRONG_NAME, Problem, explain, value_at
@@ -39,7 +36,6 @@ from toolkit.schema.strictness import is_strict_at
 
 __all__ = ["TypedArguments"]
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _PREFIXES = ("Value error, ", "Assertion failed, ")
 _ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
 _MENDABLE = frozenset({"enum", "string_type", "json_type"})
@@ -270,7 +266,7 @@ def _decode(text: str) -> Any:
 
 def _crash(error: Exception, path: JsonPath) -> Problem:
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return Problem(path=path, kind="wrong", reason=_ADDRESS.sub("", words))
+    return Problem(path=path, kind="wrong", reason=without_addresses(words))
 
 
 def _with_nothing_required(schema: Any) -> core_schema.CoreSchema:
@@ -413,48 +409,5 @@ def _offered(value: Any, node: Any, nodes: Nodes) -> Any:
     return {key: _offered(item, inside[key], nodes) for key, item in kept.items()}
 
 
-def canonical_json(value: Any, *, reveal_secrets: bool = False) -> str:
-    """Return compact ASCII JSON with sorted keys and sorted sets; total, and free of memory addresses."""
-    return json.dumps(_canonical(value, reveal_secrets), sort_keys=True, separators=(",", ":"))
-
-
 def _as_it_is(value: Any) -> Any:
     return value
-
-
-def _canonical(value: Any, reveal: bool) -> Any:
-    match value:
-        case enum.Enum():
-            is_plain = isinstance(value.value, (str, int, float, bool))
-            return _canonical(value.value, reveal) if is_plain else value.name
-        case None | bool() | int() | float() | str():
-            return value
-        case Mapping():
-            members = cast("Mapping[Any, Any]", cast("object", value))
-            return {_key(_canonical(key, reveal)): _canonical(item, reveal) for key, item in members.items()}
-        case set() | frozenset():
-            return sorted((_canonical(item, reveal) for item in cast("set[Any]", value)), key=_text)
-        case list() | tuple():
-            return [_canonical(item, reveal) for item in cast("Sequence[Any]", value)]
-        case SecretStr() | SecretBytes() | Secret():
-            secret = _canonical(cast("Any", value).get_secret_value(), reveal)
-            return secret if reveal else "secret:" + hashlib.sha256(_text(secret).encode()).hexdigest()
-        case bytes() | bytearray():
-            return bytes(value).decode("utf-8", "surrogateescape")
-        case BaseModel():
-            return _canonical(value.model_dump(warnings=False, round_trip=True), reveal)
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {item.name: _canonical(getattr(value, item.name), reveal) for item in dataclasses.fields(value)}
-        case _:
-            try:
-                return to_jsonable_python(value)
-            except (PydanticSerializationError, ValueError, RecursionError):
-                return _ADDRESS.sub("", repr(value))
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
-
-
-def _key(value: Any) -> str:
-    return value if isinstance(value, str) else _text(value)

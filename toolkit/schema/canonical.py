@@ -1,0 +1,66 @@
+"""The one JSON text of any value: the same in each process, whatever the values are."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+__all__ = ["canonical_json", "without_addresses"]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without addresses in memory, which Python shows of objects that have no text of their own."""
+    return _ADDRESS.sub("", text)
+
+
+def canonical_json(value: Any, *, reveal_secrets: bool = False) -> str:
+    """Return compact ASCII JSON with sorted keys and sorted sets; total, and free of memory addresses."""
+    return json.dumps(_canonical(value, reveal_secrets), sort_keys=True, separators=(",", ":"))
+
+
+def _canonical(value: Any, reveal: bool) -> Any:
+    match value:
+        case enum.Enum():
+            is_plain = isinstance(value.value, (str, int, float, bool))
+            return _canonical(value.value, reveal) if is_plain else value.name
+        case None | bool() | int() | float() | str():
+            return value
+        case Mapping():
+            members = cast("Mapping[Any, Any]", cast("object", value))
+            return {_key(_canonical(key, reveal)): _canonical(item, reveal) for key, item in members.items()}
+        case set() | frozenset():
+            return sorted((_canonical(item, reveal) for item in cast("set[Any]", value)), key=_text)
+        case list() | tuple():
+            return [_canonical(item, reveal) for item in cast("Sequence[Any]", value)]
+        case SecretStr() | SecretBytes() | Secret():
+            secret = _canonical(cast("Any", value).get_secret_value(), reveal)
+            return secret if reveal else "secret:" + hashlib.sha256(_text(secret).encode()).hexdigest()
+        case bytes() | bytearray():
+            return bytes(value).decode("utf-8", "surrogateescape")
+        case BaseModel():
+            return _canonical(value.model_dump(warnings=False, round_trip=True), reveal)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {item.name: _canonical(getattr(value, item.name), reveal) for item in dataclasses.fields(value)}
+        case _:
+            try:
+                return to_jsonable_python(value)
+            except (PydanticSerializationError, ValueError, RecursionError):
+                return without_addresses(repr(value))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _key(value: Any) -> str:
+    return value if isinstance(value, str) else _text(value)
