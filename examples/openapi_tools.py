@@ -50,7 +50,13 @@ def answer(request: httpx2.Request) -> httpx2.Response:
 
 async def main() -> None:
     """Let a model list the pets."""
-    async with openapi_tools(PETS, auth=Bearer("the-token"), transport=httpx2.MockTransport(answer)) as tools:
+    # The token goes to hosts that are named here, and not to any that the document may name.
+    async with openapi_tools(
+        PETS,
+        auth=Bearer("the-token"),
+        allow_hosts=["pets.example.com"],
+        transport=httpx2.MockTransport(answer),
+    ) as tools:
         registry = ToolRegistry(tools)
         print(list(registry.names))
         reads = registry.tagged("read")

@@ -27,14 +27,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from toolkit.errors import ConfigurationError
+from toolkit.bounded_yaml import load_yaml
+from toolkit.errors import ConfigurationError, DuplicateToolError, InvalidArgumentsError
+from toolkit.schema import function_schema
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["ToolConfig", "load_tools"]
 
+_MOST_BYTES = 1_000_000
+_MOST_PARTS = 10_000
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -83,7 +87,12 @@ class LoadedTools:
                     plugin_tools(plugin.path, plugin.args, env=plugin.env, cwd=folder, **options)
                 )
                 more = ToolRegistry(tools)
-                registry |= more if plugin.prefix is None else more.prefixed(plugin.prefix)
+                try:
+                    registry |= more if plugin.prefix is None else more.prefixed(plugin.prefix)
+                except DuplicateToolError as error:
+                    raise ConfigurationError(
+                        f"the plugin {plugin.path}: {error}; give it a 'prefix:' of its own in the file"
+                    ) from error
             self._plugins = opened.pop_all()
         return registry
 
@@ -106,20 +115,28 @@ def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None
         environment: Where variables are looked up; None means this process's.
 
     Raises:
-        ConfigurationError: The file can't be read, says what can't be, or needs a variable that is not set.
+        ConfigurationError: The file can't be read, says what can't be, or needs a variable that is not set; or, on
+            entering, two tools have one name: a ``prefix:`` helps.
         PluginError: On entering: a plugin can't be started.
-        DuplicateToolError: On entering: two tools have one name; a ``prefix`` helps.
     """
     file = Path(path)
     section = _read(file)
     environment = os.environ if environment is None else environment
-    try:
-        config = ToolConfig.model_validate(_expanded(section, environment, f"{file}: tools"))
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        place = ".".join(["tools", *map(str, problem["loc"])])
-        raise ConfigurationError(f"{file}: {place}: {problem['msg']}") from error
+    config = _validate(_expanded(section, environment, f"{file}: tools"), file)
     return LoadedTools(config, file.absolute().parent)
+
+
+def _validate(section: Any, file: Path) -> ToolConfig:
+    """Check a section in the words in which the arguments of tools are checked."""
+
+    def read(tools: ToolConfig) -> None: ...
+
+    try:
+        config: ToolConfig = function_schema(read).arguments.parse({"tools": section})["tools"]
+    except InvalidArgumentsError as error:
+        _, *problems, _ = error.message.split("\n")  # without what is said to a model alone
+        raise ConfigurationError("\n".join([f"{file} can't be used:", *problems])) from error
+    return config
 
 
 def _read(file: Path) -> Any:
@@ -130,8 +147,10 @@ def _read(file: Path) -> Any:
             "load_tools needs PyYAML: `pip install 'toolkit-sdk[config]'`", name=error.name
         ) from error
     try:
-        content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ConfigurationError(f"{file} can't be read: it has more than {_MOST_BYTES:,} bytes")
+        content: Any = load_yaml(file.read_text(encoding="utf-8"), most_parts=_MOST_PARTS)
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{file} can't be read: {error}") from error
     if not is_object(content) or "tools" not in content:
         raise ConfigurationError(f"{file}: the key 'tools' is missing")

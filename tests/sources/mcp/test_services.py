@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,3 +76,33 @@ async def test_a_name_that_is_taken_registers_nothing() -> None:
 async def test_a_service_that_lists_a_name_twice_is_refused() -> None:
     with pytest.raises(McpError, match="'same'"):
         await register_mcp_service(ToolRegistry(), Service(["same", "same"]))
+
+
+WITHOUT_SDK = """
+import sys
+for name in ("mcp", "httpx2"):
+    sys.modules[name] = None
+import anyio
+from toolkit import ToolCall, ToolDefinition, ToolRegistry
+from toolkit.sources.mcp import McpService, register_mcp_service
+
+class Service:
+    async def list_tools(self):
+        return [ToolDefinition(name="add", description="Add.", parameters={"type": "object"})]
+
+    async def call_tool(self, name, arguments):
+        return f"{name} {arguments}"
+
+registry = ToolRegistry([])
+anyio.run(register_mcp_service, registry, Service())
+print(anyio.run(registry.execute, ToolCall("1", "add", "{}")).text)
+try:
+    from toolkit.sources.mcp import mcp_tools
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_a_service_needs_nothing_of_the_sdk() -> None:
+    run = subprocess.run([sys.executable, "-c", WITHOUT_SDK], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["add {}", "mcp is not installed: `pip install 'toolkit-sdk[mcp]'`"]

@@ -112,6 +112,7 @@ async def test_calls_at_once_whose_token_is_refused_ask_for_one_other_and_tell_w
         document({"/": {"get": operation()}}),
         auth=auth,
         headers={"X-Key": SECRET},
+        allow_hosts=["pets.test"],
         transport=httpx2.MockTransport(answer),
     ) as tools:
         with anyio.fail_after(20):
@@ -182,7 +183,8 @@ async def test_an_operation_takes_the_credentials_that_it_asks_for(case: Needs) 
         return httpx2.Response(204)
 
     source = document({"/": {"get": described}}, components={"securitySchemes": SCHEMES}, security=[{"key": []}])
-    async with openapi_tools(source, auth=case.given, transport=httpx2.MockTransport(answer)) as tools:
+    transport = httpx2.MockTransport(answer)
+    async with openapi_tools(source, auth=case.given, allow_hosts=["pets.test"], transport=transport) as tools:
         await tools[0].ainvoke({})
     assert {name: value for name, value in seen[0].items() if name in ("authorization", "x-key")} == case.sent
 
@@ -238,7 +240,11 @@ async def test_a_secret_at_the_edge_of_what_is_cut_is_not_shown_in_part() -> Non
     source = document({"/": {"get": operation()}})
     for limit in range(85, 130):
         async with openapi_tools(
-            source, auth=Bearer(SECRET), max_response_bytes=limit, transport=httpx2.MockTransport(answer)
+            source,
+            auth=Bearer(SECRET),
+            allow_hosts=["pets.test"],
+            max_response_bytes=limit,
+            transport=httpx2.MockTransport(answer),
         ) as tools:
             text = (await tools[0].ainvoke({})).text
         assert SECRET[:4] not in text

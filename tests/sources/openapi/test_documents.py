@@ -398,9 +398,9 @@ async def test_yaml_that_multiplies_without_end_is_refused(tmp_path: Path) -> No
     bomb = f"x-bomb:\n  l0: &l0 {{type: string}}\n{levels}\n" + yaml.safe_dump(PETS)
     file = tmp_path / "bomb.yaml"
     file.write_text(bomb.replace("operationId: listPets", "requestBody: {content: {application/json: {schema: *l11}}}"))
-    with pytest.raises(OpenApiError, match="a schema has more than 50,000 parts"):
-        await load(file)
-    assert await names_of(bomb) == ["listPets"]
+    for source in (file, bomb):
+        with pytest.raises(OpenApiError, match="its aliases stand for more than 20,000,000 values"):
+            await load(source)
 
 
 async def test_what_is_nested_without_end_is_refused() -> None:

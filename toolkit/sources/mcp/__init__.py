@@ -1,6 +1,16 @@
-"""Tools of MCP servers, on the official SDK: over a session that stays open, on demand, or by a client of your own."""
+"""Tools of MCP servers, on the official SDK: over a session that stays open, on demand, or by a client of your own.
 
-try:
+The SDK is imported when something of it is asked for: `McpService` and what registers one need none of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from toolkit.sources.mcp.services import McpService, register_mcp_service, register_mcp_tools_by_name
+
+if TYPE_CHECKING:
     from toolkit.sources.mcp.callbacks import (
         Elicitation,
         ElicitationCallback,
@@ -11,14 +21,7 @@ try:
     from toolkit.sources.mcp.failures import McpAuthError, McpConnectionError, McpNotFoundError
     from toolkit.sources.mcp.on_demand import MCPToolWrapper
     from toolkit.sources.mcp.servers import HttpServer, McpServer, StdioServer, http, sse, stdio
-    from toolkit.sources.mcp.services import McpService, register_mcp_service, register_mcp_tools_by_name
     from toolkit.sources.mcp.tools import MCPNativeTool, McpTools, mcp_tools
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.startswith("toolkit"):
-        raise
-    raise ModuleNotFoundError(
-        f"{error.name} is not installed: `pip install 'toolkit-sdk[mcp]'`", name=error.name
-    ) from error
 
 __all__ = [
     "Elicitation",
@@ -43,3 +46,20 @@ __all__ = [
     "sse",
     "stdio",
 ]
+
+_MODULES = ("tools", "callbacks", "failures", "on_demand", "servers")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    try:
+        modules = [import_module(f"{__name__}.{module}") for module in _MODULES]
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("toolkit"):
+            raise
+        package = error.name.partition(".")[0]
+        raise ModuleNotFoundError(
+            f"{package} is not installed: `pip install 'toolkit-sdk[mcp]'`", name=package
+        ) from error
+    return next(getattr(module, name) for module in modules if hasattr(module, name))

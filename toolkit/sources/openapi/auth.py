@@ -10,7 +10,7 @@ import base64
 import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, cast
@@ -22,10 +22,11 @@ from anyio.lowlevel import RunVar
 from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
+from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of, read_bounded
 from toolkit.schema.nodes import is_object
 from toolkit.secrets import without_credentials, without_secrets
 from toolkit.sources.openapi.document import Document
-from toolkit.sources.openapi.urls import is_url
+from toolkit.sources.openapi.urls import Origin, is_url
 
 __all__ = ["ApiKey", "Auth", "Basic", "Bearer", "OAuth2ClientCredentials", "Secrets", "Signature", "Signer", "signers"]
 
@@ -33,6 +34,7 @@ _SENDABLE = re.compile(r"[\x21-\x7e]+([ \t]+[\x21-\x7e]+)*")
 _EARLIER = 30.0
 _LIFETIME = 300.0
 _SHORTEST = 4
+_MOST_TOKEN_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +227,16 @@ class Signer:
         self._secrets.add(encoded)
         try:
             # Not made by the client: what that sends with each call is not for who gives tokens.
-            signed = {"authorization": f"Basic {encoded}", "accept": "application/json"}
-            response = await client.send(httpx2.Request("POST", self._token_url, data=form, headers=signed))
-        except httpx2.HTTPError as error:
+            signed = {
+                "authorization": f"Basic {encoded}",
+                "accept": "application/json",
+                "accept-encoding": ACCEPTED_ENCODINGS,
+            }
+            request = httpx2.Request("POST", self._token_url, data=form, headers=signed)
+            response = await client.send(request, stream=True)
+            answer = _object_in(await read_bounded(response, most_bytes=_MOST_TOKEN_BYTES))
+        except (httpx2.HTTPError, ValueError) as error:
             raise ToolFailedError(f"No access token could be had from {where}: {type(error).__name__}.") from error
-        answer = _object_in(response.content)
         token = answer.get("access_token")
         if response.is_error or not isinstance(token, str) or not _SENDABLE.fullmatch(token):
             reason = answer.get("error_description") or answer.get("error") or response.reason_phrase
@@ -243,13 +250,13 @@ class Signer:
 
 
 def signers(
-    auth: Auth | Mapping[str, Auth | str] | None, document: Document, secrets: Secrets
+    auth: Auth | Mapping[str, Auth | str] | None, document: Document, secrets: Secrets, trusted: Collection[Origin]
 ) -> dict[str, Signer] | Signer | None:
     """Return what signs: one for all requests, or one for each security scheme.
 
     Raises:
         OpenApiError: A scheme that the document doesn't have, or that can't be met as asked.
-        ConfigurationError: `auth` is nothing that is known here.
+        ConfigurationError: `auth` is nothing that is known here, or its secret would go where only the document says.
     """
     if auth is None:
         return None
@@ -265,9 +272,9 @@ def signers(
                 raise OpenApiError(f"{document.name}: it has no security scheme '{name}'; {hint}")
             scheme = schemes.at(name).about(f"{document.name}: security scheme '{name}'").resolved()
             meant = _meant(one, scheme.value, scheme.subject) if isinstance(one, str) else one
-            made[name] = _signer(meant, [scheme.value], document, secrets)
+            made[name] = _signer(meant, [scheme.value], document, secrets, trusted)
         return made
-    return _signer(auth, list(schemes.value.values()) if is_object(schemes.value) else [], document, secrets)
+    return _signer(auth, list(schemes.value.values()) if is_object(schemes.value) else [], document, secrets, trusted)
 
 
 def _meant(secret: str, scheme: Any, subject: str) -> Auth:
@@ -286,10 +293,17 @@ def _meant(secret: str, scheme: Any, subject: str) -> Auth:
             raise OpenApiError(f"{subject} is of the type {found!r}, unknown here: pass a callable that gives headers")
 
 
-def _signer(auth: object, schemes: list[Any], document: Document, secrets: Secrets) -> Signer:
+def _signer(
+    auth: object, schemes: list[Any], document: Document, secrets: Secrets, trusted: Collection[Origin]
+) -> Signer:
     url = ""
     if isinstance(auth, OAuth2ClientCredentials):
         url = auth.token_url or _token_url(schemes, document)
+        if auth.token_url is None and origin_of(url) not in trusted:
+            raise ConfigurationError(
+                f"the client's secret would go to {without_credentials(url)}, which only the document names: pass "
+                "token_url= to OAuth2ClientCredentials, or name the host in allow_hosts="
+            )
     elif not isinstance(auth, (Bearer, ApiKey, Basic)) and not callable(auth):
         raise ConfigurationError(
             f"auth must be Bearer, ApiKey, Basic, OAuth2ClientCredentials, a callable that gives headers, or these by "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
@@ -12,19 +12,20 @@ import httpx2
 from anyio.lowlevel import current_token
 
 from toolkit.errors import ToolFailedError, ToolTimeoutError
+from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of
 from toolkit.secrets import without_credentials
 from toolkit.sources.openapi.auth import Secrets, Signature, Signer
 from toolkit.sources.openapi.operation import Endpoint
 from toolkit.sources.openapi.response import Limits, output_of
 from toolkit.sources.openapi.serialization import Wire, wire_of
-from toolkit.sources.openapi.urls import DiscreetUrl, origin_of
+from toolkit.sources.openapi.urls import DiscreetUrl, Origin
 from toolkit.tools.output import ToolOutput
 
 __all__ = ["Caller"]
 
 _MAX_REDIRECTS = 5
 _UNAUTHORIZED = 401
-_ACCEPT = {"accept": "application/json, */*;q=0.8"}
+_ACCEPT = {"accept": "application/json, */*;q=0.8", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
 class Caller:
@@ -36,6 +37,7 @@ class Caller:
         headers: Sent with each request.
         timeout: Seconds for a call.
         limits: How much of a response is taken.
+        trusted: The origins that the application has named: nothing that proves who calls goes elsewhere.
         transport: What sends, on whichever event loop a call is; None is the network.
     """
 
@@ -47,8 +49,10 @@ class Caller:
         headers: Mapping[str, str],
         timeout: float,
         limits: Limits,
+        trusted: Collection[Origin],
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
+        self._trusted = trusted
         self._sign = sign
         self._secrets = secrets
         self._headers = headers
@@ -126,7 +130,8 @@ class Caller:
         self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: Wire, url: str, signers: Sequence[Signer]
     ) -> httpx2.Response:
         request = _request(client, endpoint.operation.method, url, wire)
-        signatures = [await signer.sign(request, client) for signer in signers]
+        is_here = origin_of(url) in self._trusted
+        signatures = [await signer.sign(request, client) for signer in signers] if is_here else []
         _apply(request, wire, signatures)
         response = await client.send(request, stream=True)
         for _ in range(_MAX_REDIRECTS):
@@ -134,9 +139,11 @@ class Caller:
             if following is None or not endpoint.operation.is_read:
                 break
             await response.aclose()
-            if origin_of(str(following.url)) == origin_of(url):
+            # Once a request has been sent elsewhere, the other host chooses where it goes: nothing is signed again.
+            is_here = is_here and origin_of(str(following.url)) == origin_of(url)
+            if is_here:
                 _apply(following, wire, signatures)
-            else:  # where nothing is told that was meant for this server
+            else:
                 following = httpx2.Request(following.method, following.url, headers=_ACCEPT)
             response = await client.send(following, stream=True)
         return response

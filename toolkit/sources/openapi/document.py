@@ -22,15 +22,19 @@ import yaml
 from referencing.exceptions import NoSuchResource, Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from toolkit.bounded_yaml import YamlTooLargeError, load_yaml
 from toolkit.errors import OpenApiError
+from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.secrets import without_credentials
-from toolkit.sources.openapi.urls import DiscreetUrl, is_url, origin_of
+from toolkit.sources.openapi.urls import DiscreetUrl, is_url
 
 __all__ = ["Document", "Part", "read_document"]
 
 _MAX_BYTES = 200_000_000
+_MOST_PARTS = 20_000_000
 _MAX_REFERENCES = 50
+_MAX_REDIRECTS = 10
 _VERSIONS = re.compile(r"3\.[01](\.|$)")
 
 
@@ -207,7 +211,7 @@ def _opened(uri: str, base: str, timeout: float) -> Any:
             raise OpenApiError(f"{path} is not in the document's folder, {folder}: put what it means there")
         return _parsed(_text_of(path), str(path))
     if is_url(base) and is_url(uri) and origin_of(base) == origin_of(uri):
-        text, _ = _fetched(uri, timeout)
+        text, _ = _fetched(uri, timeout, origin=origin_of(base))
         return _parsed(text, shown)
     if not base:
         raise OpenApiError("the document was given as text, so it can refer to itself alone: pass its path or URL")
@@ -227,29 +231,44 @@ def _text_of(path: Path) -> str:
         raise OpenApiError(f"{path}: it can't be read: {error.strerror or error}") from error
 
 
-def _fetched(url: str, timeout: float) -> tuple[str, str]:
-    """Return the text at a URL, and the URL that it came from in the end."""
+def _fetched(url: str, timeout: float, *, origin: tuple[str, str, int | None] | None = None) -> tuple[str, str]:
+    """Return the text at a URL, and the URL that it came from in the end.
+
+    Args:
+        url: Where it is.
+        timeout: Seconds.
+        origin: Where redirects may lead; None lets them lead anywhere.
+    """
     name = without_credentials(url)
-    content = bytearray()
     try:
-        request = httpx2.Request("GET", url)
-        request.url = DiscreetUrl(url)
-        with (
-            httpx2.Client(timeout=timeout, follow_redirects=True) as client,
-            closing(client.send(request, stream=True)) as response,
-        ):
-            for piece in response.iter_bytes():
-                content += piece
-                if len(content) > _MAX_BYTES:
-                    raise OpenApiError(f"{name}: the document is larger than {_MAX_BYTES:,} bytes")
+        with httpx2.Client(timeout=timeout, headers={"accept-encoding": ACCEPTED_ENCODINGS}) as client:
+            for _ in range(_MAX_REDIRECTS):
+                request = httpx2.Request("GET", url)
+                request.url = DiscreetUrl(url)
+                with closing(client.send(request, stream=True)) as response:
+                    following = response.next_request
+                    if following is None:
+                        return _content_of(response, name), url
+                    url = str(following.url)
+                    if origin is not None and origin_of(url) != origin:
+                        raise OpenApiError(f"{name}: it leads to {without_credentials(url)}, which is never fetched")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise OpenApiError(f"{name}: it can't be fetched: {type(error).__name__}") from error
+    raise OpenApiError(f"{name}: it can't be fetched: too many redirects")
+
+
+def _content_of(response: httpx2.Response, name: str) -> str:
     if response.is_error:
         raise OpenApiError(
             f"{name}: it can't be fetched: {response.status_code} {response.reason_phrase}; check the URL, or fetch "
             "the document yourself and pass its text"
         )
-    return content.decode("utf-8-sig", "replace"), str(response.url)
+    content = bytearray()
+    for piece in response.iter_bytes():
+        content += piece
+        if len(content) > _MAX_BYTES:
+            raise OpenApiError(f"{name}: the document is larger than {_MAX_BYTES:,} bytes")
+    return content.decode("utf-8-sig", "replace")
 
 
 def _mapping(source: Mapping[str, Any]) -> Any:
@@ -263,7 +282,7 @@ def _parsed(text: str, name: str) -> Any:
     try:
         if text.lstrip()[:1] in ("{", "["):
             return json.loads(text)
-        return _plain(yaml.load(text, _Loader))  # noqa: S506 - a SafeLoader, with fewer surprises
+        return _plain(load_yaml(text, _Loader, most_parts=_MOST_PARTS))
     except RecursionError as error:
         raise OpenApiError(f"{name}: it is nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -274,6 +293,8 @@ def _parsed(text: str, name: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f", at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise OpenApiError(f"{name}: this is neither JSON nor YAML{where}: {error.problem or error.context}") from error
+    except YamlTooLargeError as error:
+        raise OpenApiError(f"{name}: it can't be read: {error}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise OpenApiError(f"{name}: this is neither JSON nor YAML: {error}") from error
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 import httpx2
 
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
+from toolkit.errors import ToolFailedError
+from toolkit.http_replies import closed_with
 from toolkit.sources.openapi.auth import Secrets
 from toolkit.tools.output import ToolOutput
 
@@ -20,7 +22,6 @@ _TOLD = re.compile(
     r"link|location|retry-after|deprecation|sunset"
     r"|(x-)?(total|page|per-page|next|prev|pagination|offset|limit|cursor|continuation)(-.*)?|x-ratelimit-(remaining|reset)"
 )
-_MOST_PIECES = 100  # of up to 1 MiB each
 _TEXT_ENDS = ("json", "xml", "yaml", "x-www-form-urlencoded", "graphql", "javascript", "csv", "jsonl", "toml")
 _FILENAME = re.compile(r"""filename\*?=(?:UTF-8'[^']*')?"?([^";]+)""", re.IGNORECASE)
 
@@ -47,6 +48,7 @@ async def output_of(
 
     Raises:
         httpx2.HTTPError: The body does not arrive.
+        ToolFailedError: It is packed in a way that was not asked for, or not as it says.
     """
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_text = not media_type or media_type.startswith("text/") or media_type.endswith(_TEXT_ENDS)
@@ -73,19 +75,17 @@ async def output_of(
 
 async def _first_bytes(response: httpx2.Response, limit: int) -> tuple[bytes, bool]:
     """Return a body up to a limit, and whether that is all of it."""
+    if response.is_stream_consumed:  # by a transport that reads what it gives
+        return response.content[:limit], len(response.content) <= limit
     data = bytearray()
-    pieces = response.aiter_bytes()
-    async for piece in pieces:
-        data += piece
-        if len(data) > limit:
-            await response.aclose()
-            # Generators of the HTTP client are still suspended inside one another, and nothing but an error from the
-            # closed connection ends them all, once what was received is unpacked; trio warns of those that are left to
-            # the garbage collector.
-            with suppress(Exception):
-                for _ in range(_MOST_PIECES):
-                    await anext(pieces)
-            return bytes(data[:limit]), False
+    try:
+        async with closed_with(response, most_bytes=sys.maxsize) as pieces:
+            async for piece in pieces:
+                data += piece
+                if len(data) > limit:
+                    return bytes(data[:limit]), False
+    except ValueError as error:
+        raise ToolFailedError(f"The server answered {response.status_code}, but {error}.") from error
     return bytes(data), True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,8 @@ import anyio.to_thread
 import httpx2
 
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
-from toolkit.secrets import secrets_of_headers
+from toolkit.http_replies import origin_of
+from toolkit.secrets import secrets_of_headers, without_credentials
 from toolkit.sources.openapi.auth import Auth, Secrets, signers
 from toolkit.sources.openapi.client import Caller
 from toolkit.sources.openapi.document import Document, read_document
@@ -24,7 +25,7 @@ from toolkit.sources.openapi.operation import Endpoint, Operation, endpoint_of, 
 from toolkit.sources.openapi.response import Limits
 from toolkit.sources.openapi.schema import Schemas
 from toolkit.sources.openapi.selection import Filter, check_filter
-from toolkit.sources.openapi.urls import is_url
+from toolkit.sources.openapi.urls import Origin, allowed_origins, is_url
 from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.output import ToolOutput
@@ -53,6 +54,7 @@ async def openapi_tools(
     prefix: str | None = None,
     server_variables: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
+    allow_hosts: Collection[str] = (),
     timeout: Duration = 30.0,
     max_response_bytes: int = 65_536,
     max_file_bytes: int = 10_485_760,
@@ -83,13 +85,16 @@ async def openapi_tools(
             refers to beside it is read too: from its folder, or from its server.
         filter: Which operations; None takes all. `Only` or a function of an `Operation`.
         auth: Who calls. One for every call; or by the names of the document's security schemes, where a bare string is
-            the token or key and each operation takes what it asks for. It goes to the servers that the document names:
-            pass `base_url` for a document that you don't trust with it. None signs nothing.
+            the token or key and each operation takes what it asks for. It goes to hosts that you have named alone: that
+            of `base_url`, that of the URL in `source`, and those of `allow_hosts`. None signs nothing.
         base_url: Instead of the document's servers. None takes an operation's own server, else that of its path,
             else the document's first.
         prefix: Put before each name, as ``{prefix}__{name}``.
         server_variables: What to put into a server's URL; what is not said takes the document's default.
-        headers: Sent with each call; not where a redirect leads elsewhere, and not to who gives tokens.
+        headers: Sent with each call to hosts that you have named, as for `auth`; not where a redirect leads elsewhere,
+            and not to who gives tokens.
+        allow_hosts: More hosts that may be told who calls, such as ``api.example.com``, or ``http://10.0.0.1:8080`` for
+            one without HTTPS.
         timeout: Seconds for a call, redirects and body too.
         max_response_bytes: Longer text is cut there.
         max_file_bytes: An image, sound or file that is larger is not handed to the model.
@@ -100,7 +105,8 @@ async def openapi_tools(
 
     Raises:
         OpenApiError: The document can't be had or can't be used; names the place and what would be right.
-        ConfigurationError: A setting that can't be.
+        ConfigurationError: A setting that can't be; or `auth` or `headers` would go to a host that only the document
+            names.
     """
     seconds = to_seconds(timeout, "timeout") or 0.0
     if base_url is not None:
@@ -116,8 +122,14 @@ async def openapi_tools(
         return document, _endpoints(document, filter, base_url, server_variables or {}, skip_broken=skip_broken)
 
     document, endpoints = await anyio.to_thread.run_sync(prepare, abandon_on_cancel=True)
+    named = [url for url in (base_url, source) if isinstance(url, str) and is_url(url)]
+    trusted = allowed_origins(allow_hosts) | set(map(origin_of, named))
+    sign = signers(auth, document, secrets, trusted)
+    if auth is not None or headers:
+        _check_origins(endpoints, trusted, document.name)
     caller = Caller(
-        sign=signers(auth, document, secrets),
+        trusted=trusted,
+        sign=sign,
         secrets=secrets,
         headers=headers or {},
         timeout=seconds,
@@ -233,6 +245,18 @@ def _check_base_url(url: str) -> None:
         raise ConfigurationError("base_url must not hold a user or password: pass auth=Basic(username, password)")
     if parts.query or parts.fragment:
         raise ConfigurationError("base_url must not have a query or fragment: pass auth=ApiKey(..., location='query')")
+
+
+def _check_origins(endpoints: list[Endpoint], trusted: Collection[Origin], name: str) -> None:
+    """Refuse to tell who calls to a host that nobody but the document has named."""
+    for endpoint in endpoints:
+        if origin_of(endpoint.base_url) not in trusted:
+            host = urlsplit(endpoint.base_url).netloc
+            raise ConfigurationError(
+                f"{name}: {endpoint.operation.method} {endpoint.operation.path} goes to "
+                f"{without_credentials(endpoint.base_url)}, which only the document names, and auth= or headers= would "
+                f"go there with it: pass allow_hosts=[{host!r}] if you trust it, or base_url="
+            )
 
 
 class _Broken:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 import httpx2
 
+from toolkit.errors import ConfigurationError
+from toolkit.http_replies import origin_of
 from toolkit.secrets import without_credentials
 
-__all__ = ["DiscreetUrl", "is_url", "origin_of"]
+__all__ = ["DiscreetUrl", "Origin", "allowed_origins", "is_url"]
 
 
 def is_url(text: str) -> bool:
@@ -16,10 +21,33 @@ def is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def origin_of(url: str) -> tuple[str, str, int | None]:
-    """Return what two URLs of one server have in common."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+Origin: TypeAlias = tuple[str, str, int | None]
+"""Scheme, host and port."""
+
+
+def allowed_origins(hosts: Iterable[str]) -> frozenset[Origin]:
+    """Return the origins that `allow_hosts` names: by HTTPS, where an entry does not say otherwise.
+
+    Raises:
+        ConfigurationError: An entry is no host and no origin.
+    """
+    if isinstance(hosts, str):
+        raise ConfigurationError(f"allow_hosts must be several hosts, such as [{hosts!r}]")
+    return frozenset(map(_read_origin, hosts))
+
+
+def _read_origin(host: str) -> Origin:
+    url = host if is_url(host) else f"https://{host}"
+    try:
+        parts = urlsplit(url)
+        is_origin = parts.hostname and not (parts.path.strip("/") or parts.query or parts.fragment or parts.username)
+        if is_origin and not re.search(r"[\s\\*]", host):
+            return origin_of(url)
+    except ValueError:
+        pass
+    raise ConfigurationError(
+        f"allow_hosts names {host!r}: write a host like 'api.example.com', or an origin like 'http://10.0.0.1:8080'"
+    )
 
 
 class DiscreetUrl(httpx2.URL):
