@@ -10,12 +10,9 @@ outside as it was.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import posixpath
-import secrets
 import stat
-import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
 
-from toolkit.builtin.file_exchange import exchange_files
+from toolkit.builtin.file_replacement import OPEN_PLAINLY, replace_file
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
 from toolkit.tools.settings import check_setting
 from toolkit.visible_text import escape_in_name
@@ -31,14 +28,11 @@ from toolkit.visible_text import escape_in_name
 __all__ = ["DEEPEST", "Found", "RootFolder", "explained"]
 
 _MOST_LINKS = 40
-_LOCK_SECONDS = 10.0
-_LOCK_PAUSE = 0.01
 DEEPEST = 256
 """How many folders deep anything is walked: each that is open on the way takes a descriptor of the process."""
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # What is only passed through need not be readable, where the platform can say so.
 _PASSED = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER
-_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 # One change at a time in this process, so that two edits of one file never lose each other.
 _changing = Lock()
@@ -204,7 +198,7 @@ class RootFolder:
             if check is not None:
                 check(found)
             _require_writable(found, path)
-            if not _replace(found, data, expected):
+            if not replace_file(found.folder, found.name, data, status=found.status, expected=expected):
                 raise ToolFailedError(
                     f"'{escape_in_name(path)}' was changed by somebody else meanwhile. Read it again, then try again."
                 )
@@ -382,7 +376,7 @@ def _opened(found: Found, path: str, flags: int) -> int:
     _require(found, path)
     if found.is_folder:
         raise ToolFailedError(f"'{escape_in_name(path)}' is a folder. Give a file in it; list_files shows them.")
-    descriptor = os.open(found.name, flags | _FILE, dir_fd=found.folder)
+    descriptor = os.open(found.name, flags | OPEN_PLAINLY, dir_fd=found.folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was swapped just now
         os.close(descriptor)
         raise _not_regular(path)
@@ -393,87 +387,3 @@ def _require_writable(found: Found, path: str) -> None:
     """Ask for what replacing the file would not: whether the file itself may be written."""
     if found.status is not None:
         os.close(_opened(found, path, os.O_WRONLY))
-
-
-@contextmanager
-def _locked(folder: int, path: str) -> Generator[None]:
-    """Hold the lock that all processes share that change files in a folder; where there are no locks, hold none."""
-    end = time.monotonic() + _LOCK_SECONDS
-    is_locked = False
-    while not is_locked:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_locked = True
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                raise ToolFailedError(
-                    f"Others keep changing files in the folder of '{escape_in_name(path)}'. Nothing was changed; "
-                    "try again."
-                ) from None
-            time.sleep(_LOCK_PAUSE)
-        except OSError:
-            break  # some network file systems have none; what was changed meanwhile is found all the same
-    try:
-        yield
-    finally:
-        if is_locked:
-            fcntl.flock(folder, fcntl.LOCK_UN)
-
-
-def _replace(found: Found, data: bytes, expected: bytes | None) -> bool:
-    """Write beside the file and give it the file's name when all is on the disk; return whether it did.
-
-    It did not where the file holds something else than is expected.
-    """
-    temporary = f".{found.name[:40]}.{secrets.token_hex(6)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
-    descriptor = os.open(temporary, flags, 0o666 if found.status is None else 0o600, dir_fd=found.folder)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            if found.status is not None:
-                _keep_owner_and_mode(file.fileno(), found.status)
-            os.fsync(file.fileno())
-        if expected is None:
-            os.rename(temporary, found.name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
-            return True
-        return _put_in_place(found, temporary, expected)
-    finally:
-        with suppress(FileNotFoundError):  # it has the file's name already
-            os.unlink(temporary, dir_fd=found.folder)
-
-
-def _put_in_place(found: Found, temporary: str, expected: bytes) -> bool:
-    """Exchange two files, look at the one that came out, and exchange them again if it is not what was read.
-
-    So no change of somebody else's is lost, however late it came. What is left under the temporary name is not wanted.
-    """
-    if not exchange_files(found.folder, temporary, found.name):  # not on this system: then look before
-        if not _holds(found.folder, found.name, expected):
-            return False
-        os.rename(temporary, found.name, src_dir_fd=found.folder, dst_dir_fd=found.folder)
-        return True
-    if _holds(found.folder, temporary, expected):
-        return True
-    exchange_files(found.folder, temporary, found.name)
-    return False
-
-
-def _holds(folder: int, name: str, expected: bytes) -> bool:
-    """Return whether a name is that of a regular file with this content."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
-    except OSError:
-        return False
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        return stat.S_ISREG(status.st_mode) and status.st_size == len(expected) and file.read() == expected
-
-
-def _keep_owner_and_mode(descriptor: int, status: os.stat_result) -> None:
-    made = os.fstat(descriptor)
-    if (made.st_uid, made.st_gid) != (status.st_uid, status.st_gid):
-        with suppress(PermissionError):  # only root gives files away; else the writer owns it, as with any editor
-            os.fchown(descriptor, status.st_uid, status.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
