@@ -211,7 +211,7 @@ class RootFolder:
         Raises:
             ToolError: The folder of the file is not there; or others have kept changing files in it for 10 seconds.
         """
-        with _changing, self.find(path) as found, _locked(found.folder, path):
+        with _changing, self.find(path) as found, lock_folder(found.folder, path):
             yield
 
     def _walk(self, path: str, stack: ExitStack) -> Found:
