@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
 
-from toolkit.builtin.file_replacement import OPEN_PLAINLY, replace_file
+from toolkit.builtin.file_replacement import OPEN_PLAINLY, lock_folder, replace_file
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
 from toolkit.tools.settings import check_setting
 from toolkit.visible_text import escape_in_name
