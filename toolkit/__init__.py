@@ -117,8 +117,8 @@ from toolkit.loop.outcome import (
     UsageLimit,
 )
 from toolkit.loop.run import tool_loop, tool_loop_channel, tool_loop_stream, tool_loop_sync
-from toolkit.loop.state import InjectMessages
 from toolkit.loop.steering import Steering
+from toolkit.loop.steps import InjectMessages
 from toolkit.loop.stopping import (
     Continue,
     Stop,

@@ -47,7 +47,7 @@ from toolkit import (
 )
 from toolkit.loop.outcome import TerminationReason
 from toolkit.loop.snapshot import dump_snapshot, load_snapshot
-from toolkit.loop.state import Command
+from toolkit.loop.steps import Command
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio

@@ -21,7 +21,10 @@ from toolkit import (
     UserMessage,
     validate_transcript,
 )
-from toolkit.loop.state import CallModel, Compact, EndRun, Finished, LoopState, Postpone, Refuse, RunCall, RunTools
+from toolkit.loop.open_calls import OpenCalls
+from toolkit.loop.record import LoopRecord
+from toolkit.loop.state import LoopState
+from toolkit.loop.steps import CallModel, Compact, EndRun, Finished, Postpone, Refuse, RunCall, RunTools
 
 Feed = Callable[[LoopState], object]
 
@@ -139,7 +142,9 @@ FEEDS: dict[str, tuple[Feed, set[str]]] = {
 
 
 def everything(state: LoopState) -> dict[str, Any]:
-    return {slot: copy.deepcopy(getattr(state, slot)) for slot in LoopState.__slots__ if slot != "_config"}
+    known = {slot: getattr(state, slot) for slot in LoopRecord.__slots__ if slot not in ("_config", "_open")}
+    calls: OpenCalls = getattr(state, "_open")  # noqa: B009 - all that there is, whoever it belongs to
+    return copy.deepcopy(known | {f"open {slot}": getattr(calls, slot) for slot in OpenCalls.__slots__})
 
 
 @pytest.mark.parametrize("phase", PHASES)

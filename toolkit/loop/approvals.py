@@ -13,7 +13,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.resources import LoopResources
-from toolkit.loop.state import AskApproval, EndRun, Postpone, Refuse, RunCall
+from toolkit.loop.steps import AskApproval, EndRun, Postpone, Refuse, RunCall
 from toolkit.tools.authorize import Aborted, Deferred, Verdict, authorize, decided
 from toolkit.tools.events import ToolCallRefused
 from toolkit.tools.handler import Ctx

@@ -11,7 +11,7 @@ import anyio
 from toolkit.loop.approvals import Approvals
 from toolkit.loop.depth import current_frame
 from toolkit.loop.resources import LoopResources
-from toolkit.loop.state import RunTools
+from toolkit.loop.steps import RunTools
 from toolkit.tools.backend import gather, run_in_own_context
 from toolkit.tools.handler import Ctx
 from toolkit.tools.prepare import Ready

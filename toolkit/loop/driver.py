@@ -34,7 +34,8 @@ from toolkit.loop.outcome import AwaitingApproval, Out, ResultAsAnswer, Snapshot
 from toolkit.loop.prompt import transcript_of
 from toolkit.loop.requests import ModelRequests
 from toolkit.loop.resources import LoopResources, SubAgentSeat, sub_agent_seat
-from toolkit.loop.state import AskApproval, CallModel, Compact, Finished, LoopState, RunTools
+from toolkit.loop.state import LoopState
+from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
 from toolkit.loop.stopping import Stop
 from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.tools.handler import Ctx

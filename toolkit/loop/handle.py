@@ -19,7 +19,8 @@ from toolkit.loop.driver import Driver
 from toolkit.loop.events import Done, Failed
 from toolkit.loop.outcome import Out, Snapshot, ToolLoopResult
 from toolkit.loop.prompt import Prompt, check_keywords, check_parts, check_prompt
-from toolkit.loop.state import Command, LoopState
+from toolkit.loop.state import LoopState
+from toolkit.loop.steps import Command
 from toolkit.loop.turns import Completed, TurnOutcome, Yielded
 from toolkit.tools.approval import Approval
 from toolkit.tools.backend import LoopWaker, is_in_event_loop, loop_waker

@@ -30,7 +30,7 @@ from toolkit.loop.events import IterationStart, LoopDetected, ProviderRetried, R
 from toolkit.loop.listener import Listener
 from toolkit.loop.outcome import Complete, NoValidAnswer, TypedAnswer
 from toolkit.loop.resources import LoopResources
-from toolkit.loop.state import CallModel
+from toolkit.loop.steps import CallModel
 
 __all__ = ["ModelRequests"]
 

@@ -18,7 +18,8 @@ from toolkit.errors import LoopUsageError
 from toolkit.loop.approvals import Approvals
 from toolkit.loop.budget import Budget
 from toolkit.loop.outcome import Snapshot
-from toolkit.loop.state import FrozenState, LoopState
+from toolkit.loop.record import FrozenState
+from toolkit.loop.state import LoopState
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -31,10 +31,8 @@ A feed that does not fit the current state raises `LoopUsageError` and changes n
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, field, replace
-from typing import Any, Literal, TypeAlias, cast
+from dataclasses import replace
 
 from toolkit.chat import (
     AssistantMessage,
@@ -48,300 +46,55 @@ from toolkit.chat import (
     mend_call_ids,
     validate_transcript,
 )
-from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, TranscriptError
-from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
-from toolkit.loop.detection import LoopDetector, warning_text
+from toolkit.errors import LoopUsageError, TranscriptError
+from toolkit.loop.closing import LoopClosing
+from toolkit.loop.detection import warning_text
 from toolkit.loop.events import LoopDetected
+from toolkit.loop.open_calls import OpenCall
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
-    Cancelled,
     Complete,
     MaxIterations,
     NoValidAnswer,
-    ResultAsAnswer,
     StopCondition,
-    TerminationReason,
-    Timeout,
     TypedAnswer,
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, StopWhen
+from toolkit.loop.own_results import write_cut_off, write_one_too_many, write_repeated
+from toolkit.loop.steps import (
+    AskApproval,
+    CallModel,
+    Command,
+    Compact,
+    Decision,
+    EndRun,
+    Finished,
+    InjectMessages,
+    Postpone,
+    Refuse,
+    RunCall,
+    RunTools,
+    Step,
+)
+from toolkit.loop.stopping import Continue, Stop, StopContext, ask_stop_when
 from toolkit.tools.output import copy_result
 from toolkit.tools.run import CutCall
 from toolkit.tools.settings import check_setting
 
-__all__ = [
-    "COMPLETE",
-    "CUT_REASONS",
-    "AskApproval",
-    "CallModel",
-    "Command",
-    "Compact",
-    "Decision",
-    "EndRun",
-    "Finished",
-    "FrozenCall",
-    "FrozenState",
-    "InjectMessages",
-    "LoopState",
-    "Postpone",
-    "Refuse",
-    "RunCall",
-    "RunTools",
-    "Step",
-]
+__all__ = ["LoopState"]
 
-
-# Steps and decisions are not frozen: to make one costs half as much in a turn, and so do their classes in the import.
-
-
-@dataclass(slots=True)
-class Compact:
-    """Shorten `messages`, or feed them back as they are."""
-
-    messages: Sequence[Message]
-
-
-@dataclass(slots=True)
-class CallModel:
-    """Ask the model; without tools for the answer that follows the last allowed turn."""
-
-    iteration: int
-    _: KW_ONLY
-    has_tools: bool = True
-
-
-@dataclass(slots=True)
-class AskApproval:
-    """Ask whether these calls may run."""
-
-    calls: Sequence[ToolCall]
-
-
-@dataclass(slots=True)
-class RunTools:
-    """Run these calls, at most `limit` at once."""
-
-    calls: Sequence[ToolCall]
-    limit: int | None = None
-
-
-@dataclass(slots=True)
-class Finished:
-    """The loop is over, or waits for a decision (`AwaitingApproval`)."""
-
-    reason: TerminationReason
-
-
-Step: TypeAlias = Compact | CallModel | AskApproval | RunTools | Finished
-
-
-@dataclass(slots=True)
-class RunCall:
-    """The call may run.
-
-    Args:
-        alone: It must not run beside another.
-    """
-
-    alone: bool = False
-
-
-@dataclass(slots=True)
-class Refuse:
-    """The call won't run; this is its result."""
-
-    result: ToolResult
-
-
-@dataclass(slots=True)
-class Postpone:
-    """Somebody will decide later."""
-
-
-@dataclass(slots=True)
-class EndRun:
-    """The loop ends here, by the word of an approver."""
-
-    reason: str
-
-
-Decision: TypeAlias = RunCall | Refuse | Postpone | EndRun
-
-
-@dataclass(frozen=True, slots=True)
-class InjectMessages:
-    """Append these messages before the next turn, and go on."""
-
-    messages: tuple[Message, ...]
-    _: KW_ONLY
-    kind: Literal["inject_messages"] = field(default="inject_messages", repr=False)
-
-
-Command: TypeAlias = Continue | InjectMessages | Stop
-"""What the caller wants of the next turn."""
-
-CUT_REASONS = ("content_filter", "refusal")
+_CUT_REASONS = ("content_filter", "refusal")
 """Why a provider stops a reply whose calls must not run."""
 
-COMPLETE = Complete()
-
-_Phase: TypeAlias = Literal["ready", "compacting", "asking", "preparing", "deciding", "running", "finished", "failed"]
-CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
+_COMPLETE = Complete()
 
 
-@dataclass(slots=True)
-class _OpenCall:
-    call: ToolCall
-    status: CallStatus = "undecided"
-    result: ToolResult | None = None
-    cut: CutCall | None = None
+class LoopState(LoopClosing):
+    """The machine; see the module's text, and `LoopRecord` for what may be asked of it."""
 
-
-@dataclass(slots=True)
-class FrozenCall:
-    """One open call of a frozen machine."""
-
-    call_id: str
-    status: CallStatus
-    result: ToolResult | None
-
-
-@dataclass(slots=True, kw_only=True)
-class FrozenState:
-    """All that a machine knows, as plain data; see `LoopState.freeze`."""
-
-    messages: list[Message]
-    usage: Usage
-    iterations: int
-    tool_rounds: int
-    response: ChatResponse | None
-    reason: TerminationReason | None
-    open_calls: list[FrozenCall]
-    results: list[ToolResult]
-    incoming: list[Message]
-    warnings: list[Message]
-    command: Command | None
-    wound_up: UsageLimit | NoValidAnswer | None
-    is_last: bool
-    tool_calls_executed: int
-    detector: dict[str, Any] | None
-
-
-class LoopState:
-    """The machine; see the module's text.
-
-    Args:
-        messages: The transcript to start from: valid, and owned by the machine from here on.
-        config: The settings; only what decides is read here.
-        compacts: Whether a `Compact` step comes before each request.
-
-    Attributes:
-        messages: The transcript so far.
-        iterations: How many requests were made.
-        tool_rounds: How many turns ran to their results.
-        response: The last response.
-        reason: Why the loop ended; None while it goes on.
-        closed: The results that the machine gave itself because the loop ended, and whether each call had started.
-    """
-
-    __slots__ = (
-        "_call_ids",
-        "_calls",
-        "_command",
-        "_compacts",
-        "_config",
-        "_detector",
-        "_incoming",
-        "_is_compacted",
-        "_is_last",
-        "_open",
-        "_phase",
-        "_results",
-        "_spent",
-        "_tool_calls_executed",
-        "_unanswered",
-        "_undecided",
-        "_units",
-        "_warnings",
-        "_wound_up",
-        "closed",
-        "iterations",
-        "messages",
-        "reason",
-        "response",
-        "tool_rounds",
-    )
-
-    def __init__(self, messages: list[Message], config: ToolLoopConfig[Any], *, compacts: bool = False) -> None:
-        self.messages: list[Message] = messages
-        self._spent: list[Usage] = []  # summed when somebody asks
-        self.iterations: int = 0
-        self.tool_rounds: int = 0
-        self.response: ChatResponse | None = None
-        self.reason: TerminationReason | None = None
-        self._config = config
-        self._compacts = compacts
-        self._is_compacted = False
-        self._phase: _Phase = "ready"
-        self.closed: list[tuple[ToolResult, bool]] = []
-        self._calls: Sequence[ToolCall] = ()
-        self._open: dict[str, _OpenCall] = {}
-        self._units: deque[tuple[_OpenCall, ...]] = deque()
-        self._results: Sequence[ToolResult] = ()
-        self._incoming: list[Message] = []
-        self._warnings: list[Message] = []
-        self._unanswered = self._undecided = 0
-        self._command: Command | None = None
-        self._wound_up: UsageLimit | NoValidAnswer | None = None
-        self._is_last = False
-        self._tool_calls_executed = 0
-        self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
-        self._call_ids = call_ids_of(messages)
-
-    # what may be asked at any time
-
-    @property
-    def usage(self) -> Usage:
-        """The sum over all responses so far; it stays what it is when more come."""
-        if len(self._spent) != 1:
-            self._spent[:] = [Usage.total(self._spent)]
-        return self._spent[0]
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether no step is left, or only somebody's decision can bring one."""
-        return self._phase in ("finished", "failed")
-
-    @property
-    def is_at_boundary(self) -> bool:
-        """Whether no turn is under way: the transcript is whole and may be changed."""
-        return self._phase == "ready" and not self._is_compacted
-
-    @property
-    def deferred_ids(self) -> tuple[str, ...]:
-        """The ids of the calls that await a decision, in call order."""
-        return tuple([entry.call.id for entry in self._open.values() if entry.status == "deferred"])
-
-    @property
-    def open_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that have no result yet, in call order."""
-        return tuple([entry.call for entry in self._open.values() if entry.result is None])
-
-    def settled_messages(self) -> list[Message]:
-        """Return the transcript; where calls await a decision, a copy in which they are answered as not started."""
-        if not self._open:
-            return self.messages
-        answers = [entry.result or _not_started(entry.call, "approval is awaited") for entry in self._open.values()]
-        return [*self.messages, *answers]
-
-    @property
-    def last_results(self) -> Sequence[ToolResult]:
-        """The results of the turn that was finished last."""
-        return self._results
+    __slots__ = ()
 
     def next_step(self) -> Step:
         """Return what to do now; the same step again until it is answered."""
@@ -349,9 +102,11 @@ class LoopState:
         if phase == "ready":
             return self._begin_turn()
         if phase == "running":
-            return self._next_unit()
+            calls = self._open.find_unit()
+            return RunTools(calls, self._config.execution.limit) if calls else self._await_decisions()
         if phase == "deciding":
-            return AskApproval(tuple([entry.call for entry in self._open.values() if entry.status == "undecided"]))
+            entries = self._open.by_id.values()
+            return AskApproval(tuple([entry.call for entry in entries if entry.status == "undecided"]))
         if phase == "asking":
             return CallModel(self.iterations, has_tools=not self._is_last)
         if phase == "preparing":
@@ -420,30 +175,30 @@ class LoopState:
             self._require("asking", "model_replied")
         message = response.message
         calls: list[ToolCall] = []
-        opened: dict[str, _OpenCall] = {}
+        opened: dict[str, OpenCall] = {}
         for block in message.content:
             if isinstance(block, ToolCall):
                 calls.append(block)
-                opened[block.id] = _OpenCall(block)
+                opened[block.id] = OpenCall(block)
         if len(opened) != len(calls) or "" in opened or not self._call_ids.isdisjoint(opened):
             message = mend_call_ids(message, self._call_ids, self.iterations)
             response = replace(response, message=message)
             calls = list(message.tool_calls)
-            opened = {call.id: _OpenCall(call) for call in calls}
+            opened = {call.id: OpenCall(call) for call in calls}
         self.response = response
         self._spent.append(response.usage)
         self.messages.append(message)
         self._calls = calls
-        self._open = opened
         self._call_ids.update(opened)
-        self._unanswered = self._undecided = len(opened)
+        self._open.by_id = opened
+        self._open.unanswered = self._open.undecided = len(opened)
         if not calls:
             self._judge(())
             return ()
         most = self._config.max_calls_per_turn
         if most is not None and len(calls) > most:
             for call in calls[most:]:
-                self._refuse(opened[call.id], _one_too_many(call, most))
+                self._open.refuse(opened[call.id], write_one_too_many(call, most))
             calls = calls[:most]
         self._phase = "preparing"
         return calls
@@ -457,7 +212,7 @@ class LoopState:
         """
         if self._phase != "preparing":
             self._require("preparing", "calls_prepared")
-        if len(calls) != self._undecided:
+        if len(calls) != self._open.undecided:
             raise LoopUsageError("calls_prepared was given other calls than model_replied returned")
         return self._judge(calls)
 
@@ -466,22 +221,22 @@ class LoopState:
         assert response is not None
         stop_when = self._config.stop_when
         if stop_when is not None:
-            decision = _ask_stop_when(stop_when, self._stop_context(response, calls))
+            decision = ask_stop_when(stop_when, self._stop_context(response, calls))
             if isinstance(decision, Stop):
                 self._end(StopCondition(decision.reason))
                 return None
-        if not self._open:
+        if not self._open.by_id:
             if response.unanswered:
                 self._end(UnansweredItems(response.unanswered))
             else:
-                self._end(MaxIterations(self._config.max_iterations) if self._is_last else COMPLETE)
+                self._end(MaxIterations(self._config.max_iterations) if self._is_last else _COMPLETE)
             return None
         if self._is_last:
             self._end(MaxIterations(self._config.max_iterations))
             return None
         self._phase = "deciding"
-        if response.stop_reason in CUT_REASONS:
-            self._answer_open("the reply was stopped by the provider's content filter")
+        if response.stop_reason in _CUT_REASONS:
+            self._open.answer_all("the reply was stopped by the provider's content filter")
             self._close_turn()
             return None
         detected = None if self._detector is None else self._detect(calls)
@@ -491,18 +246,12 @@ class LoopState:
 
     def _refuse_unfinished(self, call: ToolCall | None) -> None:
         """Answer a call at which the reply was cut off: what was not said whole does not run."""
-        entry = None if call is None or self._phase != "deciding" else self._open[call.id]
+        entry = None if call is None or self._phase != "deciding" else self._open.by_id[call.id]
         if entry is None or entry.status != "undecided":
             return
-        self._refuse(entry, _cut_off(entry.call))
-        if not self._undecided:
+        self._open.refuse(entry, write_cut_off(entry.call))
+        if not self._open.undecided:
             self._after_decision()
-
-    def _refuse(self, entry: _OpenCall, result: ToolResult) -> None:
-        """Answer a call about which nobody has to be asked."""
-        self._keep(entry, result)
-        self.closed.append((result, False))
-        self._undecided -= 1
 
     def _stop_context(self, response: ChatResponse, calls: Sequence[ToolCall]) -> StopContext:
         if calls:
@@ -532,9 +281,9 @@ class LoopState:
                 self._warnings.append(UserMessage(warning_text(found.fact)))
             case "skip":
                 for call_id in found.call_ids:
-                    entry = self._open[call_id]
-                    self._refuse(entry, _repeated(entry.call, found.fact))
-                if not self._undecided:
+                    entry = self._open.by_id[call_id]
+                    self._open.refuse(entry, write_repeated(entry.call, found.fact))
+                if not self._open.undecided:
                     self._after_decision()
             case "warn":
                 pass
@@ -544,7 +293,7 @@ class LoopState:
 
     def approval_decided(self, call_id: str, decision: Decision) -> None:
         """Take the decision on one call."""
-        entry = self._open.get(call_id)
+        entry = self._open.by_id.get(call_id)
         is_awaited = entry is not None and (
             (self._phase == "deciding" and entry.status == "undecided")
             or (entry.status == "deferred" and (self._phase == "running" or isinstance(self.reason, AwaitingApproval)))
@@ -555,80 +304,52 @@ class LoopState:
             case RunCall():  # a pattern with what is in it takes four times as long
                 entry.status = "alone" if decision.alone else "approved"
             case Refuse(result):
-                self._keep(entry, result)
+                self._open.keep(entry, result)
             case Postpone():
                 entry.status = "deferred"
             case EndRun(reason):
                 self._end(Aborted(reason))
                 return
         if self._phase == "deciding":
-            self._undecided -= 1
-        if not self._undecided:
+            self._open.undecided -= 1
+        if not self._open.undecided:
             self._after_decision()
 
     def _after_decision(self) -> None:
         self.reason = None
         self._phase = "running"
-        if self._unanswered:
-            self._plan_units()
+        if self._open.unanswered:
+            self._open.plan_units(self._config.execution.unit_size)
         else:
             self._close_turn()
 
-    def _plan_units(self) -> None:
-        """Cut what may run into units: what stands in one unit runs together, the units run one after the other."""
-        size = self._config.execution.unit_size
-        unit: list[_OpenCall] = []
-        self._units.clear()
-        for entry in self._open.values():
-            if entry.status == "alone":
-                if unit:
-                    self._units.append(tuple(unit))
-                    unit = []
-                self._units.append((entry,))
-            elif entry.status == "approved":
-                unit.append(entry)
-                if len(unit) == size:
-                    self._units.append(tuple(unit))
-                    unit = []
-        if unit:
-            self._units.append(tuple(unit))
-
-    def _next_unit(self) -> Step:
-        while self._units:
-            waiting = tuple([entry.call for entry in self._units[0] if entry.status in ("approved", "alone")])
-            if waiting:
-                return RunTools(waiting, self._config.execution.limit)
-            if any(entry.status == "started" for entry in self._units[0]):
-                raise LoopUsageError("calls are still running: feed their results before asking for the next step")
-            self._units.popleft()
-        self.reason = AwaitingApproval(
-            tuple([entry.call for entry in self._open.values() if entry.status == "deferred"])
-        )
+    def _await_decisions(self) -> Step:
+        self.reason = AwaitingApproval(self._open.list_deferred())
         self._phase = "finished"
         return Finished(self.reason)
 
     def call_reopened(self, call_id: str) -> None:
         """Have somebody decide again on a call that has not started: what it would do has changed."""
-        entry = self._open.get(call_id)
+        entry = self._open.by_id.get(call_id)
         if self._phase != "running" or entry is None or entry.status not in ("approved", "alone", "deferred"):
             raise LoopUsageError(f"call '{call_id}' is not to be decided on again")
         entry.status = "deferred"
-        self._plan_units()
+        self._open.plan_units(self._config.execution.unit_size)
 
     def tool_started(self, call_id: str) -> None:
         """Note that a call runs from now on."""
-        entry = self._open.get(call_id)
+        entry = self._open.by_id.get(call_id)
         if self._phase != "running" or entry is None or entry.status not in ("approved", "alone"):
             raise LoopUsageError(f"call '{call_id}' is not to be run now")
         entry.status = "started"
 
     def tool_returned(self, call_id: str, result: ToolResult) -> None:
         """Keep the result of a call, at once and for good."""
-        entry = self._open.get(call_id)
+        entry = self._open.by_id.get(call_id)
         if self._phase != "running" or entry is None or entry.status in ("done", "undecided", "deferred"):
             raise LoopUsageError(f"no result is awaited for call '{call_id}'")
-        self._keep(entry, result)
-        if not self._unanswered:
+        self._open.keep(entry, result)
+        if not self._open.unanswered:
             self._close_turn()
 
     def tool_cut(self, call_id: str, cut: CutCall) -> None:
@@ -636,15 +357,9 @@ class LoopState:
 
         A call that has been answered meanwhile stays answered as it was.
         """
-        entry = self._open.get(call_id)
+        entry = self._open.by_id.get(call_id)
         if entry is not None:
             entry.cut = cut
-
-    def wind_up(self, reason: UsageLimit | NoValidAnswer) -> None:
-        """End the loop when this turn's results are in: nothing more may be spent, or asked."""
-        if not self._open:
-            raise LoopUsageError("wind_up does not fit here: no call is open")
-        self._wound_up = reason
 
     def answer_judged(self, judgement: TypedAnswer | NoValidAnswer | UserMessage) -> None:
         """Say what the reply that completed the loop is, where an answer of a type was asked for, or ask once more."""
@@ -655,107 +370,6 @@ class LoopState:
             self.reason, self._phase = None, "ready"
         else:
             self.reason = judgement
-
-    def _keep(self, entry: _OpenCall, result: ToolResult) -> None:
-        if result.call_id != entry.call.id:
-            raise LoopUsageError(f"a result for call '{result.call_id}' was given as that of call '{entry.call.id}'")
-        entry.result = result
-        entry.status = "done"
-        self._unanswered -= 1
-
-    def _close_turn(self) -> None:
-        """Append the results in call order, then the warnings, and see whether the loop goes on."""
-        results = self._append_results()
-        self.tool_rounds += 1
-        if self._warnings:
-            self.messages.extend(self._warnings)
-            self._warnings = []
-        if self._detector is not None:
-            self._detector.saw_results(results)
-        self._phase = "ready"
-        for result in results:
-            if result.result_as_answer and not result.is_error:
-                is_typed = self._config.asks_by_tool and result.tool_name == ANSWER_TOOL
-                self._end(TypedAnswer() if is_typed else ResultAsAnswer(result.call_id, result.tool_name))
-                return
-        if self.response is not None and self.response.unanswered:
-            self._end(UnansweredItems(self.response.unanswered))
-        elif self._wound_up is not None:
-            self._end(self._wound_up)
-        elif self.tool_rounds >= self._config.max_iterations and self._config.on_max_iterations == "stop":
-            self._end(MaxIterations(self._config.max_iterations))
-
-    def _append_results(self) -> Sequence[ToolResult]:
-        results: list[ToolResult] = []
-        for entry in self._open.values():
-            assert entry.result is not None, "a turn is closed only when each call has its result"
-            results.append(entry.result)
-        self.messages.extend(results)
-        self._tool_calls_executed += len(results)
-        self._results = results
-        self._open = {}
-        self._units.clear()
-        return results
-
-    # saving
-
-    def freeze(self) -> FrozenState:
-        """Return all that the machine knows, as plain data: between turns, at the end, or round a late decision.
-
-        Raises:
-            LoopUsageError: A turn is under way.
-        """
-        is_decided = self._phase == "running" and all(entry.status != "started" for entry in self._open.values())
-        if not (self.is_at_boundary or self._phase == "finished" or is_decided):
-            raise LoopUsageError(f"the loop is {self._phase}: it can be saved between turns, or when it has ended")
-        return FrozenState(
-            messages=list(self.messages),
-            usage=self.usage,
-            iterations=self.iterations,
-            tool_rounds=self.tool_rounds,
-            response=self.response,
-            reason=None if isinstance(self.reason, AwaitingApproval) else self.reason,
-            open_calls=[FrozenCall(entry.call.id, entry.status, entry.result) for entry in self._open.values()],
-            results=list(self._results),
-            incoming=list(self._incoming),
-            warnings=list(self._warnings),
-            command=self._command,
-            wound_up=self._wound_up,
-            is_last=self._is_last,
-            tool_calls_executed=self._tool_calls_executed,
-            detector=None if self._detector is None else self._detector.state(),
-        )
-
-    @classmethod
-    def thaw(cls, frozen: FrozenState, config: ToolLoopConfig[Any], *, compacts: bool = False) -> LoopState:
-        """Return a machine that goes on where the frozen one stood."""
-        state = cls(list(frozen.messages), config, compacts=compacts)
-        state._spent.append(frozen.usage)
-        state.iterations = frozen.iterations
-        state.tool_rounds = frozen.tool_rounds
-        state.response = frozen.response
-        state._results = frozen.results
-        state._incoming = list(frozen.incoming)
-        state._warnings = list(frozen.warnings)
-        state._command = frozen.command
-        state._wound_up = frozen.wound_up
-        state._is_last = frozen.is_last
-        state._tool_calls_executed = frozen.tool_calls_executed
-        if state._detector is not None and frozen.detector is not None:
-            state._detector.restore(frozen.detector)
-        if frozen.reason is not None:
-            state.reason, state._phase = frozen.reason, "finished"
-        elif frozen.open_calls:
-            last = state.messages[-1] if state.messages else None
-            calls = {call.id: call for call in last.tool_calls} if isinstance(last, AssistantMessage) else {}
-            if list(calls) != [saved.call_id for saved in frozen.open_calls]:
-                raise LoopUsageError("the saved calls are not those of the last message")
-            for saved in frozen.open_calls:
-                state._open[saved.call_id] = _OpenCall(calls[saved.call_id], saved.status, saved.result)
-            state._unanswered = sum(saved.result is None for saved in frozen.open_calls)
-            state._phase = "running"
-            state._plan_units()
-        return state
 
     # what comes from outside
 
@@ -778,13 +392,9 @@ class LoopState:
             self.reason = None
             self._phase = "ready"
         elif self._phase in ("deciding", "running"):
-            for entry in self._open.values():
-                if entry.status in ("undecided", "approved", "alone", "deferred"):
-                    self._keep(entry, _not_started(entry.call, "skipped because of a new message"))
-                    self.closed.append((cast("ToolResult", entry.result), False))
-            self._undecided = 0
+            self._open.skip_waiting("skipped because of a new message")
             self._phase = "running"
-            if not self._unanswered:
+            if not self._open.unanswered:
                 self._close_turn()
 
     def take_undelivered(self) -> Sequence[Message]:
@@ -826,102 +436,3 @@ class LoopState:
             )
         validate_transcript(self.messages, allow_pending=not self.is_at_boundary)
         self._call_ids |= call_ids_of(self.messages)
-
-    def timed_out(self, limit: float) -> None:
-        """End the loop: its time is up."""
-        if not self.is_finished:
-            self._end(Timeout(limit))
-
-    def cancelled(self, reason: str | None = None) -> None:
-        """End the loop: its caller has gone, or has said so."""
-        if not self.is_finished:
-            self._end(Cancelled(reason))
-
-    def failed(self) -> None:
-        """End the loop: what it needs has failed, and its driver is about to raise why."""
-        if not self.is_finished:
-            self._end(None)
-
-    def close(self, reason: str | None = None) -> None:
-        """End the loop, whatever state it is in, and answer every open call."""
-        if isinstance(self.reason, AwaitingApproval):
-            self._end(Cancelled(reason))
-        else:
-            self.cancelled(reason)
-
-    def _end(self, reason: TerminationReason | None) -> None:
-        if self._open:
-            self._answer_open(_WHY[type(reason)])
-            self._append_results()
-        self.reason = reason
-        self._phase = "failed" if reason is None else "finished"
-
-    def _answer_open(self, why: str) -> None:
-        for entry in self._open.values():
-            if entry.status == "done":
-                continue
-            has_started = entry.status == "started"
-            is_known_as_waiting = entry.cut is not None and entry.cut.waited_for is not None
-            if has_started and not is_known_as_waiting:
-                result = _interrupted(entry.call, why, entry.cut)
-            else:
-                result = _not_started(entry.call, why, entry.cut)
-            self._keep(entry, result)
-            self.closed.append((result, has_started))
-
-    def _require(self, phase: _Phase, feed: str) -> None:
-        if self._phase != phase:
-            raise LoopUsageError(f"{feed} does not fit here: the loop is {self._phase}, not {phase}")
-
-
-_WHY: dict[type[Any], str] = {
-    StopCondition: "the run was stopped",
-    MaxIterations: "no more tool turns are allowed",
-    Timeout: "the run's time was up",
-    LoopDetected: "the same call was repeated too often",
-    UsageLimit: "the run's usage limit was reached",
-    Aborted: "the run was aborted",
-    Cancelled: "the run was cancelled",
-    type(None): "the run failed",
-}
-
-
-def _ask_stop_when(stop_when: StopWhen, context: StopContext) -> StopDecision:
-    try:
-        decision = stop_when(context)
-    except Exception as error:
-        raise LoopError(f"stop_when raised {type(error).__name__}: {error}") from error
-    try:
-        check_setting("what stop_when gives", decision, Continue, Stop)
-    except ConfigurationError as error:
-        raise LoopUsageError(str(error)) from None
-    return decision
-
-
-def _not_started(call: ToolCall, why: str, cut: CutCall | None = None) -> ToolResult:
-    waited = f" while the call waited for {cut.waited_for}" if cut is not None and cut.waited_for else ""
-    return ToolResult(call.id, f"Not started: {why}{waited}.", tool_name=call.name, is_error=True)
-
-
-def _one_too_many(call: ToolCall, most: int) -> ToolResult:
-    text = f"Not run: at most {most} calls of one reply are run, and this one came after them. Ask for it again."
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
-
-
-def _cut_off(call: ToolCall) -> ToolResult:
-    text = "Not run: your reply was cut off before its arguments were complete; call it again."
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
-
-
-def _repeated(call: ToolCall, fact: LoopDetected) -> ToolResult:
-    return ToolResult(call.id, f"Not run. {warning_text(fact)}", tool_name=call.name, is_error=True)
-
-
-def _interrupted(call: ToolCall, why: str, cut: CutCall | None) -> ToolResult:
-    after = " It may still be running." if cut is not None and cut.may_run_on else ""
-    return ToolResult(
-        call.id,
-        f"Interrupted: {why}. The tool was running and may have taken effect.{after}",
-        tool_name=call.name,
-        is_error=True,
-    )

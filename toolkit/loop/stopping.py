@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from toolkit.chat import ChatResponse, ToolResult, Usage
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, LoopError, LoopUsageError
 from toolkit.tools.settings import FUNCTION, check_setting
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "StopDecision",
     "StopWhen",
     "and_",
+    "ask_stop_when",
     "or_",
     "stop_after",
     "token_budget",
@@ -134,3 +135,21 @@ def and_(*conditions: StopWhen) -> StopWhen:
         return Stop("; ".join(stop.reason for stop in stops if stop.reason) or None)
 
     return decide
+
+
+def ask_stop_when(stop_when: StopWhen, context: StopContext) -> StopDecision:
+    """Return what a stop condition answers.
+
+    Raises:
+        LoopError: It raised an error.
+        LoopUsageError: It answered something else.
+    """
+    try:
+        decision = stop_when(context)
+    except Exception as error:
+        raise LoopError(f"stop_when raised {type(error).__name__}: {error}") from error
+    try:
+        check_setting("what stop_when gives", decision, Continue, Stop)
+    except ConfigurationError as error:
+        raise LoopUsageError(str(error)) from None
+    return decision

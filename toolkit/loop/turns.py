@@ -10,7 +10,7 @@ from toolkit.chat import AssistantContent, ChatResponse, Message, ToolCall, Tool
 from toolkit.dataclass import dataclass
 from toolkit.loop.events import Failed
 from toolkit.loop.outcome import Out, TerminationReason, ToolLoopResult
-from toolkit.loop.state import Command, InjectMessages
+from toolkit.loop.steps import Command, InjectMessages
 from toolkit.loop.stopping import Continue, Stop
 
 if TYPE_CHECKING:

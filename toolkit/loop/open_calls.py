@@ -1,0 +1,138 @@
+"""The calls of one turn: where each stands, what it was answered with, and which of them run next.
+
+A result is kept the moment it lands, and for good; all of a turn are taken together, in call order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from toolkit.chat import Message, ToolCall, ToolResult
+from toolkit.dataclass import dataclass
+from toolkit.errors import LoopUsageError
+from toolkit.loop.own_results import write_interrupted, write_not_started
+from toolkit.tools.run import CutCall
+
+__all__ = ["CallStatus", "OpenCall", "OpenCalls"]
+
+CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "started", "done"]
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """One call, and what is known of it."""
+
+    call: ToolCall
+    status: CallStatus = "undecided"
+    result: ToolResult | None = None
+    cut: CutCall | None = None
+
+
+class OpenCalls:
+    """The calls of the turn that is under way; none between turns.
+
+    Attributes:
+        by_id: The calls by their ids, in call order.
+        unanswered: How many have no result yet.
+        undecided: How many await the first decision.
+        closed: The results that the loop wrote itself and has told nobody yet, and whether each call had started.
+    """
+
+    __slots__ = ("_units", "by_id", "closed", "unanswered", "undecided")
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, OpenCall] = {}
+        self.unanswered = self.undecided = 0
+        self.closed: list[tuple[ToolResult, bool]] = []
+        self._units: deque[tuple[OpenCall, ...]] = deque()
+
+    def list_deferred(self) -> tuple[ToolCall, ...]:
+        """Return the calls that await somebody's decision."""
+        return tuple([entry.call for entry in self.by_id.values() if entry.status == "deferred"])
+
+    def keep(self, entry: OpenCall, result: ToolResult) -> None:
+        """Keep the result of a call.
+
+        Raises:
+            LoopUsageError: It is the result of another call.
+        """
+        if result.call_id != entry.call.id:
+            raise LoopUsageError(f"a result for call '{result.call_id}' was given as that of call '{entry.call.id}'")
+        entry.result = result
+        entry.status = "done"
+        self.unanswered -= 1
+
+    def refuse(self, entry: OpenCall, result: ToolResult) -> None:
+        """Answer a call about which nobody has to be asked."""
+        self.keep(entry, result)
+        self.closed.append((result, False))
+        self.undecided -= 1
+
+    def skip_waiting(self, why: str) -> None:
+        """Answer each call that has not started."""
+        for entry in self.by_id.values():
+            if entry.status not in ("started", "done"):
+                result = write_not_started(entry.call, why)
+                self.keep(entry, result)
+                self.closed.append((result, False))
+        self.undecided = 0
+
+    def answer_all(self, why: str) -> None:
+        """Answer each call that has no result, by what is known of it."""
+        for entry in self.by_id.values():
+            if entry.status == "done":
+                continue
+            has_started = entry.status == "started"
+            is_known_as_waiting = entry.cut is not None and entry.cut.waited_for is not None
+            if has_started and not is_known_as_waiting:
+                result = write_interrupted(entry.call, why, entry.cut)
+            else:
+                result = write_not_started(entry.call, why, entry.cut)
+            self.keep(entry, result)
+            self.closed.append((result, has_started))
+
+    def plan_units(self, size: int) -> None:
+        """Cut what may run into units: what stands in one unit runs together, the units run one after the other."""
+        unit: list[OpenCall] = []
+        self._units.clear()
+        for entry in self.by_id.values():
+            if entry.status == "alone":
+                if unit:
+                    self._units.append(tuple(unit))
+                    unit = []
+                self._units.append((entry,))
+            elif entry.status == "approved":
+                unit.append(entry)
+                if len(unit) == size:
+                    self._units.append(tuple(unit))
+                    unit = []
+        if unit:
+            self._units.append(tuple(unit))
+
+    def find_unit(self) -> Sequence[ToolCall]:
+        """Return the calls to run now; none when all that may run has run.
+
+        Raises:
+            LoopUsageError: Calls of this unit are still running.
+        """
+        while self._units:
+            waiting = tuple([entry.call for entry in self._units[0] if entry.status in ("approved", "alone")])
+            if waiting:
+                return waiting
+            if any(entry.status == "started" for entry in self._units[0]):
+                raise LoopUsageError("calls are still running: feed their results before asking for the next step")
+            self._units.popleft()
+        return ()
+
+    def move_results(self, messages: list[Message]) -> Sequence[ToolResult]:
+        """Append the results to `messages`, in call order, and return them; no call is open afterwards."""
+        results: list[ToolResult] = []
+        for entry in self.by_id.values():
+            assert entry.result is not None, "a turn is closed only when each call has its result"
+            results.append(entry.result)
+        messages.extend(results)
+        self.by_id = {}
+        self._units.clear()
+        return results

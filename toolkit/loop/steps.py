@@ -1,0 +1,118 @@
+"""The words between a loop's machine and its driver: the steps, the decisions on calls, the caller's commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, field
+from typing import Literal, TypeAlias
+
+from toolkit.chat import Message, ToolCall, ToolResult
+from toolkit.dataclass import dataclass
+from toolkit.loop.outcome import TerminationReason
+from toolkit.loop.stopping import Continue, Stop
+
+__all__ = [
+    "AskApproval",
+    "CallModel",
+    "Command",
+    "Compact",
+    "Decision",
+    "EndRun",
+    "Finished",
+    "InjectMessages",
+    "Postpone",
+    "Refuse",
+    "RunCall",
+    "RunTools",
+    "Step",
+]
+
+
+# Steps and decisions are not frozen: to make one costs half as much in a turn, and so do their classes in the import.
+
+
+@dataclass(slots=True)
+class Compact:
+    """Shorten `messages`, or feed them back as they are."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(slots=True)
+class CallModel:
+    """Ask the model; without tools for the answer that follows the last allowed turn."""
+
+    iteration: int
+    _: KW_ONLY
+    has_tools: bool = True
+
+
+@dataclass(slots=True)
+class AskApproval:
+    """Ask whether these calls may run."""
+
+    calls: Sequence[ToolCall]
+
+
+@dataclass(slots=True)
+class RunTools:
+    """Run these calls, at most `limit` at once."""
+
+    calls: Sequence[ToolCall]
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class Finished:
+    """The loop is over, or waits for a decision (`AwaitingApproval`)."""
+
+    reason: TerminationReason
+
+
+Step: TypeAlias = Compact | CallModel | AskApproval | RunTools | Finished
+
+
+@dataclass(slots=True)
+class RunCall:
+    """The call may run.
+
+    Args:
+        alone: It must not run beside another.
+    """
+
+    alone: bool = False
+
+
+@dataclass(slots=True)
+class Refuse:
+    """The call won't run; this is its result."""
+
+    result: ToolResult
+
+
+@dataclass(slots=True)
+class Postpone:
+    """Somebody will decide later."""
+
+
+@dataclass(slots=True)
+class EndRun:
+    """The loop ends here, by the word of an approver."""
+
+    reason: str
+
+
+Decision: TypeAlias = RunCall | Refuse | Postpone | EndRun
+
+
+@dataclass(frozen=True, slots=True)
+class InjectMessages:
+    """Append these messages before the next turn, and go on."""
+
+    messages: tuple[Message, ...]
+    _: KW_ONLY
+    kind: Literal["inject_messages"] = field(default="inject_messages", repr=False)
+
+
+Command: TypeAlias = Continue | InjectMessages | Stop
+"""What the caller wants of the next turn."""
