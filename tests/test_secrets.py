@@ -1,14 +1,20 @@
 """Which values are secrets, and what is left of a text without them."""
 
 import json
+import subprocess
+import sys
+import traceback
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from urllib.parse import quote, quote_plus
 
 import pytest
 
 from toolkit.secrets import (
+    cut_causes,
+    digest_of,
     is_secret_name,
     program_name,
     secrets_in_arguments,
@@ -85,11 +91,24 @@ def test_a_url_holds_secrets_in_its_login_and_query() -> None:
         (["run", "--token=a=b", "--key"], {"a=b", ""}),
         (["key", "value"], set[str]()),
         ([], set[str]()),
+        (["tok3n-abcdef-99", "/srv/data2/x-1234567", "main2-server.py", "8080", "server==1.2.3"], {"tok3n-abcdef-99"}),
+        (["-e", "API_KEY=s3cret", "MODE=fast"], {"s3cret"}),
+        (["--header", "X-Tenant: acme-77"], {"acme-77"}),
+        (["--header=Authorization: Bearer t0ken"], {"t0ken"}),
+        (["postgres://ada:p%40ss@host/db"], {"ada:p%40ss", "ada:p@ss", "ada", "p%40ss", "p@ss"}),
+        (["https://host/mcp?token=abcd&x=1"], {"abcd"}),
+        (['{"apiKey": "s3cret"}'], {"s3cret"}),
+        (["npm-server-v2-99"], set[str]()),
     ],
-    ids=["after an option", "in an option", "no option", "none"],
+    ids=[
+        *("after an option", "in an option", "no option", "none", "alone", "a variable", "a header", "in a header"),
+        *("in an address", "in a query", "in JSON", "the program"),
+    ],
 )
 def test_arguments_are_secrets_by_their_options(arguments: Sequence[str], secrets: set[str]) -> None:
-    assert set(secrets_in_arguments(arguments)) == secrets
+    assert set(secrets_in_arguments("npx" if arguments[:1] == ["npm-server-v2-99"] else "./run", arguments)) - {
+        ""
+    } == secrets - {""}
 
 
 def test_longer_secrets_are_struck_out_before_those_that_they_hold_and_short_ones_stay() -> None:
@@ -136,6 +155,46 @@ def test_a_secret_is_struck_out_however_it_is_written(write: Callable[[str], str
 
 def test_keys_are_struck_out_by_what_they_look_like() -> None:
     assert without_keys("use sk-abcdefghijklmnop1234 now") == "use *** now"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("password=hunter", "password=***"),
+        ("DB_PASSWORD: hunter22", "DB_PASSWORD: ***"),
+        ('{"client_secret": "abcdef"}', '{"client_secret": "***"}'),
+        (r'{"body": "{\"api_key\": \"abcdef\"}"}', r'{"body": "{\"api_key\": \"***\"}"}'),
+        ("Authorization: Token abcd1234", "Authorization: Token ***"),
+        ("access_token=abcd1234&x=1", "access_token=***&x=1"),
+        ("https://b.example/o?X-Amz-Signature=abcd1234&part=2", "https://b.example/o?X-Amz-Signature=***&part=2"),
+        ("https://b.example/o?a=1&sig=a%2Fb#x", "https://b.example/o?a=1&sig=***#x"),
+        ("enter your password: please", "enter your password: please"),
+        ("secret = get_secret(name)", "secret = get_secret(name)"),
+        ("password=None, token=$TOKEN", "password=None, token=$TOKEN"),
+        ("max_tokens=1000, key = sorted", "max_tokens=1000, key = sorted"),
+        ("https://b.example/?keyword=abcd&page=2", "https://b.example/?keyword=abcd&page=2"),
+    ],
+)
+def test_what_a_telling_name_is_given_is_struck_out(text: str, left: str) -> None:
+    assert without_keys(text) == left
+    assert without_keys(left) == left
+
+
+def test_a_digest_of_a_secret_can_be_made_in_this_process_alone() -> None:
+    program = "from toolkit.secrets import digest_of; print(digest_of('1234'))"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert digest_of("1234") == digest_of("1234") != digest_of("1235")
+    assert told.strip() != digest_of("1234")
+
+
+def test_causes_that_show_a_secret_are_cut_wherever_they_stand_in_the_chain() -> None:
+    first, second, third = ValueError("the s3cret-77"), TypeError("harmless"), KeyError("also harmless")
+    second.__cause__, third.__context__ = first, second
+    cut_causes(third, partial(without_secrets, secrets=["s3cret-77"]))
+    shown = "".join(traceback.format_exception(third))
+    assert "harmless" in shown
+    assert "TypeError" in shown
+    assert "s3cret" not in shown
 
 
 def test_a_url_is_shown_without_what_may_be_secret() -> None:

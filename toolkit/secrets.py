@@ -6,21 +6,26 @@ program, a server or a model has said strikes secrets out of it here first.
 
 from __future__ import annotations
 
+import os
 import re
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from html import escape
 from itertools import pairwise
 from json import dumps
 from pathlib import PurePath
+from typing import Any, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
 
 __all__ = [
     "MASK",
     "Redact",
+    "cut_causes",
+    "digest_of",
     "is_secret_name",
     "program_name",
+    "replace_fields",
     "secrets_in_arguments",
     "secrets_in_url",
     "secrets_of",
@@ -37,14 +42,15 @@ Redact = Callable[[str], str]
 """Returns a text without secrets."""
 
 _TELLING_NAME = re.compile(
-    r"auth|key|token|secret|cookie|session|passw|passphrase|credential|signature|\bpwd\b|\bsig\b|\bpin\b|\bjwt\b"
-    r"|bearer|csrf|xsrf",
+    r"auth|key|token|secret|cookie|session|passw|passphrase|passcode|credential|signature|bearer|csrf|xsrf"
+    r"|(?<![a-z])(?:pwd|sig|pin|jwt|otp|cvv|cvc)(?![a-z])|(?-i:(?<=[a-z])(?:Pwd|Sig|Pin|Jwt|Otp)(?![a-z]))",
     re.IGNORECASE,
 )
 # Names that hold a telling word and tell of no secret.
 _PLAIN_NAME = re.compile(
     r"(max|min|num|total|input|output|prompt|completion|reasoning|cached?|stop|eos)_?\w*tokens?(_\w+)?|tokens"
-    r"|keyboard\w*|keywords?|\w*key_?words?|authors?|author_\w+|monkey|key_?(code|name|id|type)s?",
+    r"|keyboard\w*|keywords?|\w*key_?words?|authors?|author_\w+|monkey|key_?(code|name|id|type)s?|tokeniz\w*"
+    r"|(\w*cache|idempotency|primary|foreign|sort|partition|public)_?key",
     re.IGNORECASE,
 )
 _SETTINGS = frozenset({"true", "false", "none", "null", "default", "auto", "basic", "bearer", "disabled", "enabled"})
@@ -65,10 +71,28 @@ _KEYS = re.compile(
     r"|(?<=PRIVATE KEY-----)[^-]+(?=-----END)",
     re.IGNORECASE,
 )
+# What follows a name that can mean nothing but a secret, and the values in the query of an address.
+_ASSIGNED = re.compile(
+    r"(?P<before>(?:passw(?:or)?d|passphrase|secret(?!ar)|signature|credentials?|authorization|x-auth|x-session"
+    r"|(?:api|access|account|auth|private|secret|shared|license)[_-]?key|[a-z][_-]?token(?!s))[a-z]{0,20}"
+    r"(?P<sign>\\?[\"']?\s{0,2}[:=]\s{0,2}\\?[\"']?)(?:(?:bearer|basic|token)\s)?)"
+    r"(?P<value>[^\s\"'&,;<>(){}\[\]\\]{4,})(?![^\s\"'&,;<>(){}\[\]\\]|\()",
+    re.IGNORECASE,
+)
+_QUERIED = re.compile(r"(?P<before>[?&;](?P<name>[\w.~%-]{1,60})=)(?P<value>[^\s&;#\"'<>\\]+)")
+# A random text, which no word, path, host, version or name of a file is.
+_OPAQUE = re.compile(
+    r"(?=\D*\d)(?=[^a-z]*[a-z])(?![\w.-]+==[\d.]+$)(?!.*\.[a-z]{1,5}$)[\w+=.~!$%^*-]{12,}", re.IGNORECASE
+)
+_TELLING_WORDS = re.compile(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
+_OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
 _SHORTEST = 4
 _SHORTEST_WITHIN = 6  # what is shorter is only struck out where it stands alone
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
 _FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of what some schemes authorize by
+_CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
+_NAMED = re.compile(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
+_PROCESS_KEY = os.urandom(32)
 _PROGRAM = re.compile(r"[\w@./][\w@./-]*")
 _RUNNER = re.compile(
     r"(npx|uvx|uv|pipx|node|deno|bun|bunx|python[0-9.]*|ruby|perl|php|java|bash|sh|zsh|pwsh)(\.exe)?", re.IGNORECASE
@@ -84,10 +108,12 @@ def is_secret_name(name: str) -> bool:
 def secrets_of(values: Mapping[str, str]) -> list[str]:
     """Return the values whose names tell of secrets, such as headers or variables, and the tokens within them.
 
-    One that only says how something is set, such as ``true``, is none: struck out, it would spoil other words.
+    What looks like a key is one whatever its name, and so is a login in an address. A value that only says how
+    something is set, such as ``true``, is none: struck out, it would spoil other words.
     """
     found = [value for name, value in values.items() if is_secret_name(name) and value.lower() not in _SETTINGS]
-    return [secret for value in found for secret in _parts_of(value)]
+    known = [secret for value in found for secret in _parts_of(value)]
+    return [*known, *(secret for value in values.values() for secret in _find_keys(value))]
 
 
 def secrets_of_headers(headers: Mapping[str, str] | None) -> list[str]:
@@ -103,7 +129,10 @@ def secrets_of_headers(headers: Mapping[str, str] | None) -> list[str]:
 
 
 def secrets_in_url(url: str) -> list[str]:
-    """Return the user, the password and the values of the query of a URL, as they stand in it and decoded."""
+    """Return what of a URL is secret, as it stands in it and decoded.
+
+    That is its user, its password, the values of its query, and what in its path is a random text.
+    """
     parts = urlsplit(url)
     found = [part for part in (parts.password, parts.username) if part]
     if parts.password:
@@ -111,16 +140,27 @@ def secrets_in_url(url: str) -> list[str]:
         found.append(b64encode(pair.encode()).decode())
     found += [value for _, value in parse_qsl(parts.query, keep_blank_values=False)]
     found += [piece.partition("=")[2] for piece in parts.query.split("&")]
+    found += [segment for segment in parts.path.split("/") if _OPAQUE_SEGMENT.fullmatch(segment)]
     return [form for value in found if value for form in dict.fromkeys((value, unquote(value)))]
 
 
-def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return what a command line says after an option such as ``--api-key``, or as ``--api-key=...``."""
+def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
+    """Return what of a command line is secret, wherever it stands.
+
+    That is what follows an option such as ``--api-key``, or a name as in ``API_KEY=...`` and ``X-Auth: ...``; logins in
+    addresses; what looks like a key; and what is nothing but a random text.
+    """
     found: list[str] = []
-    for option, value in pairwise([*arguments, ""]):
-        name, equals, joined = option.partition("=")
-        if name.startswith("-"):
-            found += secrets_of({name: joined if equals else value})
+    run = program_name(command, arguments)
+    for argument, following in pairwise([*arguments, ""]):
+        named = _NAMED.fullmatch(argument)
+        if named is not None:
+            found += secrets_of_headers({named[1]: named[3]}) if ":" in named[2] else secrets_of({named[1]: named[3]})
+        elif argument.startswith("-"):
+            found += secrets_of({argument: following})
+        elif PurePath(argument).name != run and _is_opaque(argument):
+            found.append(argument)
+        found += _find_keys(argument)
     return found
 
 
@@ -137,14 +177,70 @@ def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORT
 
 
 def without_keys(text: str) -> str:
-    """Return a text without what looks like a key, whoever it belongs to."""
-    return _KEYS.sub(MASK, text)
+    """Return a text without what looks like a key, whoever it belongs to.
+
+    Nor has it what follows a name such as ``password``, or one that tells of a secret in the query of an address.
+    """
+    return _ASSIGNED.sub(_mask_assigned, _QUERIED.sub(_mask_queried, _KEYS.sub(MASK, text)))
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL as errors may show it: no user, password, query or fragment."""
+    """Return a URL as errors may show it: no user, password, query, fragment or random text in its path."""
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+    path = "/".join(MASK if _OPAQUE_SEGMENT.fullmatch(segment) else segment for segment in parts.path.split("/"))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path, query="", fragment=""))
+
+
+def digest_of(secret: str) -> str:
+    """Return what tells a secret from others within this process, and nothing to anybody else.
+
+    It is keyed with what only this process knows: from a plain digest a short secret is found by trying all.
+    """
+    import hmac  # noqa: PLC0415 - slow to import, and few arguments are secrets
+
+    return "secret:" + hmac.digest(_PROCESS_KEY, secret.encode("utf-8", "surrogatepass"), "sha256").hex()
+
+
+def cut_causes(error: BaseException, redact: Redact) -> None:
+    """Cut the chain of causes behind an error before each that shows a secret, as tracebacks show them all.
+
+    Args:
+        error: Shows none itself.
+        redact: Strikes out what is secret.
+    """
+    passed, waiting = {id(error)}, [error]
+    while waiting:
+        one = waiting.pop()
+        for link in ("__cause__", "__context__"):
+            other: BaseException | None = getattr(one, link)
+            if other is None:
+                continue
+            shown = f"{other!s} {other!r} {vars(other)}"
+            if redact(shown) != shown:
+                setattr(one, link, None)
+            elif id(other) not in passed:
+                passed.add(id(other))
+                waiting.append(other)
+
+
+def replace_fields(plain: object, replace: Callable[[str], str], *, words: Collection[str] = ()) -> Any:
+    """Return JSON values with the texts that are secrets replaced; what is given stays as it is.
+
+    Those are the texts in fields with telling names, and in headers and queries all but the words of the protocol.
+
+    Args:
+        plain: Options of a request, say.
+        replace: Returns what stands in place of a secret.
+        words: More words that tell of a secret in the name of a field, in lower case.
+    """
+    match plain:
+        case dict():
+            fields = cast("Mapping[str, object]", plain)
+            return {name: _replace_field(name, value, replace, words) for name, value in fields.items()}
+        case list() | tuple():
+            return [replace_fields(item, replace, words=words) for item in cast("Sequence[object]", plain)]
+        case _:
+            return plain
 
 
 def program_name(command: str, arguments: Sequence[str]) -> str:
@@ -155,6 +251,56 @@ def program_name(command: str, arguments: Sequence[str]) -> str:
         if _PROGRAM.fullmatch(first):
             return PurePath(first).name
     return program
+
+
+def _replace_field(name: str, value: object, replace: Callable[[str], str], words: Collection[str]) -> Any:
+    is_secret = is_secret_name(name) or any(word in name.lower() for word in words)
+    match value:
+        case str() if is_secret:
+            return replace(value)
+        case list() | tuple() if is_secret:
+            items = cast("Sequence[object]", value)
+            return [replace(item) if isinstance(item, str) else item for item in items]
+        case dict() if _CARRIERS.fullmatch(name):
+            carried = cast("Mapping[str, object]", value)
+            return {
+                key: replace(text) if isinstance(text, str) and text in secrets_of_headers({key: text}) else text
+                for key, text in carried.items()
+            }
+        case _:
+            return replace_fields(value, replace, words=words)
+
+
+def _is_opaque(argument: str) -> bool:
+    """Return whether an argument is nothing but a secret: a random text, or one that says that it is one."""
+    if _OPAQUE.fullmatch(argument):
+        return True
+    return len(argument) >= _SHORTEST_ENCODED and _TELLING_WORDS.fullmatch(argument) is not None
+
+
+def _find_keys(text: str) -> Iterator[str]:
+    """Yield what `without_keys` strikes out of a text."""
+    for key in _KEYS.findall(text):
+        yield key
+        user, colon, password = key.partition(":")
+        if colon:
+            yield from (unquote(key), user, password, unquote(password))
+    for pattern, mask in ((_QUERIED, _mask_queried), (_ASSIGNED, _mask_assigned)):
+        for found in pattern.finditer(text):
+            if mask(found) != found[0]:
+                yield found["value"]
+                yield unquote(found["value"])
+
+
+def _mask_queried(found: re.Match[str]) -> str:
+    return found["before"] + MASK if is_secret_name(unquote(found["name"])) else found[0]
+
+
+def _mask_assigned(found: re.Match[str]) -> str:
+    value = found["value"]
+    is_prose = value.isalpha() and "=" not in found["sign"] and not {'"', "'"} & set(found["sign"])
+    is_secret = not (is_prose or value.lower() in _SETTINGS or value.startswith(("$", "*")))
+    return found["before"] + MASK if is_secret else found[0]
 
 
 def _parts_of(value: str) -> Iterator[str]:
@@ -179,7 +325,7 @@ def _pattern_of(secrets: frozenset[str]) -> re.Pattern[str]:
     """Return what finds any form of these secrets, the longest first."""
     forms = {form for secret in secrets for form in _forms_of(secret)}
     exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]
-    words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if _SHORTEST <= len(form) < _SHORTEST_WITHIN]
+    words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if len(form) < _SHORTEST_WITHIN]
     return re.compile("|".join([*exact, *words]), re.IGNORECASE)
 
 

@@ -28,6 +28,29 @@ CASES = [
         {"options": {"accessToken": "x", "clientSecret": "x", "APIKey": "x", "keyboard": "x", "tokenizer": "x"}},
         {"options": {"accessToken": GONE, "clientSecret": GONE, "APIKey": GONE, "keyboard": "x", "tokenizer": "x"}},
     ),
+    Case(
+        "headers and queries of neutral names",
+        {
+            "options": {
+                "extra_headers": {"X-Tenant": "acme"},
+                "extra_query": {"v": "abcd"},
+                "extra_body": {"top_k": "x"},
+            }
+        },
+        {"options": {"extra_headers": {"X-Tenant": GONE}, "extra_query": {"v": GONE}, "extra_body": {"top_k": "x"}}},
+    ),
+    Case("several", {"options": {"api_keys": ["x", "y", 3]}}, {"options": {"api_keys": [GONE, GONE, 3]}}),
+    Case(
+        "an answer's headers",
+        {"metadata": {"headers": {"set-cookie": "a=b"}}},
+        {"metadata": {"headers": {"set-cookie": GONE}}},
+    ),
+    Case(
+        "a signature in an address",
+        "at https://b.example/?X-Amz-Signature=ab12&p=2",
+        f"at https://b.example/?X-Amz-Signature={GONE}&p=2",
+    ),
+    Case("what a text says of a password", "password=hunter3", f"password={GONE}"),
     Case("numbers stay", {"options": {"token": 5, "key": None}}, {"options": {"token": 5, "key": None}}),
     Case("metadata", {"response": {"metadata": {"token": "x"}}}, {"response": {"metadata": {"token": GONE}}}),
     Case("names elsewhere stay", {"properties": {"password": "x"}}, {"properties": {"password": "x"}}),
@@ -66,9 +89,9 @@ def test_secrets_are_struck_out_and_the_rest_stays(case: Case) -> None:
     assert scrub(case.scrubbed) == case.scrubbed
 
 
-def test_names_can_be_chosen() -> None:
-    assert Scrubber(names=["Pin"])({"options": {"user_pin": "1", "key": "2"}}) == {
-        "options": {"user_pin": GONE, "key": "2"}
+def test_more_names_can_be_given() -> None:
+    assert Scrubber(words=["Tenant"])({"options": {"user_tenant": "1", "key": "2", "color": "3"}}) == {
+        "options": {"user_tenant": GONE, "key": GONE, "color": "3"}
     }
 
 

@@ -22,6 +22,7 @@ from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
 from toolkit.chat.serialization import canonical_json, event_from_plain, response_from_plain
 from toolkit.chat.stream import events_of
 from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.private_files import make_private
 
 if sys.platform != "win32":  # there only the threads of one process take turns
     import fcntl
@@ -66,13 +67,14 @@ class Exchange:
 
 
 def prepare_file(path: Path) -> None:
-    """Make the file, and its folder, where there is none; check it where there is one.
+    """Make the file, and its folder, where there is none; check it where there is one. It is for its owner alone.
 
     Raises:
         ConfigurationError: It can't be written, or is no cassette.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         with path.open("ab") as file:
             is_new = file.tell() == 0
     except OSError as error:

@@ -25,7 +25,7 @@ from toolkit.testing.cassette_file import (
     prepare_file,
     read_exchanges,
 )
-from toolkit.testing.scrubbing import SECRET_NAMES, Scrubber
+from toolkit.testing.scrubbing import Scrubber
 from toolkit.tools.settings import check_setting
 
 __all__ = ["Matching", "RecordingProvider", "ReplayProvider"]
@@ -45,14 +45,15 @@ class RecordingProvider:
     `ProviderError`s too. A request that is cancelled before anything came is not written. What is there already stays:
     delete the file to record anew.
 
-    Secrets are struck out of what is written: what keys of well-known vendors look like, the fields of options and
-    metadata with telling names, and the texts in `secrets`. The caller gets the answers as they are.
+    Secrets are struck out of what is written: what keys of well-known vendors look like, what telling names are given
+    in texts and addresses, the fields of options and metadata with telling names, all headers of options, and the texts
+    in `secrets`. The caller gets the answers as they are. The file is for its owner alone (mode 0600 on POSIX).
 
     Args:
         provider: Answers. Closing it stays with who made it.
         path: The cassette; it and its folder are made where there is none.
         secrets: More texts to strike out.
-        secret_names: The last words of the names of fields that hold secrets.
+        secret_words: More words that tell of a secret in the name of a field, such as ``tenant``.
 
     Raises:
         ConfigurationError: The file is there and is no cassette, or can't be written.
@@ -64,11 +65,11 @@ class RecordingProvider:
         path: str | os.PathLike[str],
         *,
         secrets: Iterable[str] = (),
-        secret_names: Iterable[str] = SECRET_NAMES,
+        secret_words: Iterable[str] = (),
     ) -> None:
         self._provider = provider
         self._path = Path(path)
-        self._scrub = Scrubber(secrets, secret_names)
+        self._scrub = Scrubber(secrets, secret_words)
         self._lock = Lock()
         prepare_file(self._path)
 
@@ -132,7 +133,7 @@ class ReplayProvider:
         path: The cassette.
         matching: As above.
         secrets: The same as for recording.
-        secret_names: The same as for recording.
+        secret_words: The same as for recording.
 
     Raises:
         ConfigurationError: There is no such file, or it is no cassette; it names the line. A request that was not
@@ -145,12 +146,12 @@ class ReplayProvider:
         *,
         matching: Matching = "strict",
         secrets: Iterable[str] = (),
-        secret_names: Iterable[str] = SECRET_NAMES,
+        secret_words: Iterable[str] = (),
     ) -> None:
         check_setting("matching", matching, *get_args(Matching))
         self._path = Path(path)
         self._matching: Matching = matching
-        self._scrub = Scrubber(secrets, secret_names)
+        self._scrub = Scrubber(secrets, secret_words)
         self._exchanges = read_exchanges(self._path)
         self._unplayed = dict.fromkeys(range(len(self._exchanges)))
         self._places: dict[str, list[int]] = {}

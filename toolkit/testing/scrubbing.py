@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from toolkit.secrets import MASK, without_keys
+from toolkit.secrets import MASK, replace_fields, without_keys, without_secrets
 
-__all__ = ["SECRET_NAMES", "Scrubber"]
+__all__ = ["Scrubber"]
 
-SECRET_NAMES = ("key", "apikey", "authorization", "token", "secret", "password", "cookie", "credential", "credentials")
-"""The last words of the names of fields that hold secrets: ``x-api-key`` and ``accessToken`` end so."""
-
-_WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 # Long random texts, in which anything may turn up, and which must come back as they were.
 _SEALED = frozenset({"data", "signature", "encrypted"})
 
@@ -24,29 +19,24 @@ class Scrubber:
     Names count in options and in the metadata of answers; the rest of an exchange is searched for the texts alone.
 
     Args:
-        secrets: Texts to strike out wherever they are; empty ones are passed over.
-        names: The last words of the names of fields that hold secrets.
+        secrets: Texts to strike out wherever they are, however they are written; empty ones are passed over.
+        words: More words that tell of a secret in the name of a field.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), names: Iterable[str] = SECRET_NAMES) -> None:
-        self._secrets = sorted(filter(None, secrets), key=len, reverse=True)
-        self._names = frozenset(name.lower() for name in names)
+    def __init__(self, secrets: Iterable[str] = (), words: Iterable[str] = ()) -> None:
+        self._secrets = tuple(filter(None, secrets))
+        self._words = tuple([word.lower() for word in words])
 
-    def __call__(self, plain: object, *, by_name: bool = False) -> Any:
-        """Return JSON values without the secrets; what is given stays as it is.
-
-        Args:
-            plain: Texts, numbers, lists and mappings.
-            by_name: Whether the fields of `plain` are searched by name, too.
-        """
+    def __call__(self, plain: object) -> Any:
+        """Return JSON values without the secrets; what is given stays as it is."""
         match plain:
             case str():
                 return self._text(plain)
             case dict():
                 fields = cast("Mapping[str, object]", plain)
-                return {name: self._field(name, value, by_name=by_name) for name, value in fields.items()}
+                return {name: self._field(name, value) for name, value in fields.items()}
             case list():
-                return [self(item, by_name=by_name) for item in cast("list[object]", plain)]
+                return [self(item) for item in cast("list[object]", plain)]
             case _:
                 return plain
 
@@ -74,21 +64,15 @@ class Scrubber:
                 kept.append(_with_text(event, clean[key]))
         return kept
 
-    def _field(self, name: str, value: object, *, by_name: bool) -> Any:
-        if by_name and isinstance(value, str) and self._is_secret(name):
-            return MASK
+    def _field(self, name: str, value: object) -> Any:
+        if name in ("options", "metadata"):
+            return self(replace_fields(value, lambda _: MASK, words=self._words))
         if name in _SEALED and isinstance(value, str):
             return value
-        return self(value, by_name=by_name or name in ("options", "metadata"))
-
-    def _is_secret(self, name: str) -> bool:
-        words = _WORDS.findall(name)
-        return bool(words) and words[-1].lower() in self._names
+        return self(value)
 
     def _text(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        return without_keys(text)
+        return without_keys(without_secrets(text, self._secrets, shortest=1))
 
 
 def _delta(event: Mapping[str, Any]) -> tuple[object, str]:

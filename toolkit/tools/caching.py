@@ -10,6 +10,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from anyio import CancelScope, to_thread
 
 from toolkit.errors import ConfigurationError
+from toolkit.private_files import make_private
 from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 if TYPE_CHECKING:
@@ -105,8 +107,8 @@ class SqliteCache:
 
     Each entry is written in one transaction, into a write-ahead log: readers don't wait for writers, and a process that
     is killed in mid-write leaves the file sound and the entry unwritten. After a loss of power the last entries may
-    be missing. The file must be on a local disk. What goes wrong later (a full disk, a file that was damaged, one that
-    is locked for longer than `busy_timeout`) is logged and is a miss.
+    be missing. The file must be on a local disk, and is for its owner alone (mode 0600 on POSIX). What goes wrong later
+    (a full disk, a file that was damaged, one that is locked for longer than `busy_timeout`) is logged and is a miss.
 
     ::
 
@@ -243,6 +245,9 @@ _DELETE_ALL_BUT = """
 def _connect(path: Path, busy_seconds: float) -> Connection:
     import sqlite3  # noqa: PLC0415 - a shared library that few programs need
 
+    if str(path) != ":memory:":
+        with suppress(OSError):  # SQLite fails with it then, and says why
+            make_private(path, "-wal", "-shm", "-journal")  # those that are made later get the mode of the file
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     try:
         _switch_to_log(connection, busy_seconds)

@@ -130,7 +130,7 @@ class StdioServer:
 
     def redact(self, text: str) -> str:
         """Return `text` without the values of `env` and of options whose names tell of secrets."""
-        return without_secrets(text, [*secrets_of(self.env), *secrets_in_arguments(self.arguments)])
+        return without_secrets(text, [*secrets_of(self.env), *secrets_in_arguments(self.command, self.arguments)])
 
 
 async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_Received]) -> None:

@@ -186,6 +186,6 @@ def plugin_tools(
         env=environment,
         cwd=where,
         describe_timeout=describe_timeout,
-        redact=partial(without_secrets, secrets=[*secrets_of(environment), *secrets_in_arguments(args)]),
+        redact=partial(without_secrets, secrets=[*secrets_of(environment), *secrets_in_arguments(program, args)]),
     )
     return PluginTools(session, options)

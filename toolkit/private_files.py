@@ -1,0 +1,50 @@
+"""Files that are for their owner alone, as those that hold conversations are."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["make_private"]
+
+_logger = logging.getLogger("toolkit.files")
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def make_private(path: Path, *beside: str) -> None:
+    """Make a file where there is none, and take it from everybody but its owner where there is one.
+
+    On Windows, where folders decide, it is only made.
+
+    Args:
+        path: Its folder must be there.
+        beside: What stands behind the name of each file that belongs to it, such as ``-wal``; none of them is made.
+
+    Raises:
+        OSError: It can't be made.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        return
+    # By its name: closing a descriptor would end the locks that a database of this process has on it.
+    for file in (path, *(path.with_name(path.name + ending) for ending in beside)) if os.name == "posix" else ():
+        with suppress(FileNotFoundError):
+            _narrow(file)
+
+
+def _narrow(path: Path) -> None:
+    status = path.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    if not mode & _OTHERS or not stat.S_ISREG(status.st_mode):
+        return
+    try:
+        path.chmod(mode & ~_OTHERS)
+    except PermissionError:
+        _logger.warning("others may read %s, which holds conversations, and it is not yours to change", path)
+    else:
+        _logger.warning(
+            "others could read %s, which holds conversations: its mode was %o, and is %o", path, mode, mode & ~_OTHERS
+        )
