@@ -54,6 +54,8 @@ MEASURES = (
     Measure("large_results", "a turn with 10 kB results", "us", 1.5, 1.1, "large_results"),
     Measure("calls_100", "a call, of 100 in one turn", "us", 1.5, 1.0, "calls_100"),
     Measure("calls_1000", "a call, of 1,000 in one turn", "us", 1.5, 1.0, "calls_1000"),
+    Measure("production_turn", "production, a turn", "us", 6.0, 3.0, "turns_50"),
+    Measure("production_call", "production, per call of 100", "us", 6.0, 3.0, "calls_100"),
     Measure("waiting_100", "100 async tools of 50 ms in one turn, wall", "ms", 1.05, 1.01, "waiting_100"),
     Measure("blocking_32", "32 sync tools of 50 ms in one turn, wall", "ms", 1.10, 1.04, "blocking_32"),
     Measure("loops_1000", "a turn of 1,000 loops at once", "us", 2.0, 1.4, "loops_1000"),
@@ -61,11 +63,13 @@ MEASURES = (
     Measure("encoding_1600", "encode a request of 1,600 messages, the last new", "us", 0.5, 0.25, "encoding_1600"),
     Measure("memory", "peak memory of a live loop", "KiB", 11.0, 8.0, None),
     Measure("python_calls", "Python function calls a turn", "", 60.0, 40.0, None),
+    Measure("production_python_calls", "production, Python function calls a turn", "", 100.0, 80.0, None),
     Measure("trio_turns", "on trio: a turn, of 50", "us", None, None, "turns_50"),
     Measure("trio_calls", "on trio: a call, of 100 in one turn", "us", None, None, "calls_100"),
 )
 _WITHOUT_FEATURES = (
     "importing", "importing_with_a_tool", "making_simple", "making_rich", "one_call", "encoding_1600",
+    "production", "trio",
 )  # fmt: skip
 
 
@@ -140,7 +144,7 @@ def main() -> None:
         Row(measure, [], [])
         for measure in MEASURES
         if (not wish.only or measure.name in wish.only)
-        and not (wish.features and (measure.name in _WITHOUT_FEATURES or measure.name.startswith("trio")))
+        and not (wish.features and measure.name.startswith(_WITHOUT_FEATURES))
     ]
     for _ in range(rounds):
         for row in rows:

@@ -16,6 +16,7 @@ from tests.bench.floor import hold, memory_of
 from tests.bench.rich import RICH_ARGUMENTS, Address, Kind, Point
 from tests.bench.workload import ANSWER, DELTAS, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 from toolkit import (
+    ApprovalRequest,
     Approve,
     AssistantMessage,
     ChatRequest,
@@ -42,6 +43,8 @@ from toolkit import (
 )
 
 FEATURES = ("approval", "hooks", "retry", "tool timeout", "loop timeout", "events", "detection", "limits", "cache")
+PRODUCTION = ("approval", "events", "detection", "limits", "loop timeout", "tool timeout")
+"""What a run has where people are."""
 
 
 class Script:
@@ -100,12 +103,19 @@ class Setting:
         function: The tool.
         features: Some of `FEATURES`.
         idle_tools: How many tools more there are, which nobody calls.
+        has_many_calls: Whether a turn has more calls than one may have by default.
     """
 
     def __init__(
-        self, function: Callable[..., Any] = forecast, features: Collection[str] = (), *, idle_tools: int = 0
+        self,
+        function: Callable[..., Any] = forecast,
+        features: Collection[str] = (),
+        *,
+        idle_tools: int = 0,
+        has_many_calls: bool = False,
     ) -> None:
         self._features = frozenset(features)
+        self._has_many_calls = has_many_calls
         self._configs: dict[int, ToolLoopConfig] = {}
         options: dict[str, Any] = {}
         if "retry" in features:
@@ -119,7 +129,7 @@ class Setting:
 
     def config(self, turns: int) -> ToolLoopConfig | None:
         """Return the configuration of one run: a new one only for a cache, which must be new, or nothing would run."""
-        if not self._features and turns < 10:
+        if not self._features and turns < 10 and not self._has_many_calls:
             return None
         if turns not in self._configs or "cache" in self._features:
             self._configs[turns] = self._configured(turns)
@@ -129,7 +139,8 @@ class Setting:
         has = self._features.__contains__
         return ToolLoopConfig(
             max_iterations=turns + 1,
-            on_tool_call=(lambda request: Approve()) if has("approval") else None,
+            max_calls_per_turn=None,
+            on_tool_call=_approve if has("approval") else None,
             before_tool_execution=(lambda name, call_id, arguments: True) if has("hooks") else None,
             after_tool_execution=(lambda name, call_id, is_error: None) if has("hooks") else None,
             timeout=3_600 if has("loop timeout") else None,
@@ -142,6 +153,11 @@ class Setting:
     def run(self, provider: Script, config: ToolLoopConfig | None) -> Coroutine[Any, Any, ToolLoopResult]:
         """Return a loop to run."""
         return tool_loop(provider, self.registry, "What is the weather?", config=config)
+
+
+async def _approve(request: ApprovalRequest) -> Approve:
+    """Say yes at once, in the event loop: one that is not async is asked in a thread."""
+    return Approve()
 
 
 def _made(function: Callable[..., Any], options: dict[str, Any]) -> FunctionTool[object, ..., Any]:
@@ -261,7 +277,15 @@ def calls_100(features: Collection[str]) -> float:
 
 
 def calls_1000(features: Collection[str]) -> float:
-    return _turns(Setting(forecast, features), 1, 5, calls=1000, per=1000)
+    return _turns(Setting(forecast, features, has_many_calls=True), 1, 5, calls=1000, per=1000)
+
+
+def production_turn(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, PRODUCTION), 50, 50, per=50)
+
+
+def production_call(features: Collection[str]) -> float:
+    return _turns(Setting(forecast, PRODUCTION), 1, 30, calls=100, per=100)
 
 
 def waiting_100(features: Collection[str]) -> float:
@@ -404,3 +428,7 @@ def calls_a_turn(turns: int, features: Collection[str] = ()) -> float:
 
 def python_calls(features: Collection[str]) -> float:
     return calls_a_turn(200, features)
+
+
+def production_python_calls(features: Collection[str]) -> float:
+    return calls_a_turn(200, PRODUCTION)

@@ -182,7 +182,7 @@ class Approvals(Generic[Ctx]):
         return PendingApproval(
             call_id=ready.call.id,
             tool_name=ready.registration.definition.name,
-            arguments=json.loads(ready.registration.arguments.dump_json(ready.arguments)),
+            arguments=json.loads(ready.arguments_json),
             reason=ready.asks or "",
             binding=self.binder.bind(ready),
         )
@@ -231,11 +231,10 @@ class Approvals(Generic[Ctx]):
     def _modify(self, ready: Ready[Ctx], arguments: str) -> Ready[Ctx] | Refused:
         """Give a call the arguments that an approver gave it before it was saved; the rules hold for them, too."""
         try:
-            ready.arguments = ready.registration.parse_json(arguments)
+            ready.modify(ready.registration.parse_json(arguments))
         except InvalidArgumentsError as error:
             text = f"The tool no longer takes the arguments that the approver gave. {error.message}"
             return Refused(ready.call, error_result(ready.call, text))
-        ready.is_modified = True
         return permit(ready, self._resources.policy)
 
     def dump_modified(self) -> dict[str, str]:

@@ -46,79 +46,88 @@ class UsageLimits:
 class Budget:
     """What has been spent of `limits`; an inner loop's budget spends from the outer one's as well."""
 
-    __slots__ = ("_has_unknown_cost", "_limits", "_parent", "_reserved_tokens", "requests", "tool_calls", "usage")
+    __slots__ = (
+        "_cost",
+        "_has_unknown_cost",
+        "_input_tokens",
+        "_limits",
+        "_outer",
+        "_output_tokens",
+        "_reserved_tokens",
+        "requests",
+        "tool_calls",
+    )
 
     def __init__(self, limits: UsageLimits, parent: Budget | None = None) -> None:
         self._limits = limits
-        self._parent = parent
         self._reserved_tokens = 0
         self._has_unknown_cost = False
+        self._input_tokens = self._output_tokens = 0
+        self._cost: float = 0
         self.requests: int = 0
         self.tool_calls: int = 0
-        self.usage: Usage = Usage()
+        self.nest_in(parent)
+
+    @property
+    def usage(self) -> Usage:
+        """What was booked so far."""
+        return Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens, cost=self._cost or None)
 
     def reserve_request(self, max_tokens: int | None) -> UsageLimit | None:
         """Take one request out of the budget, or return the limit that forbids it and take nothing."""
-        forbidden = self._forbids_request(max_tokens or 0)
-        if forbidden is None:
-            self._reserve_request(max_tokens or 0)
-        return forbidden
+        tokens, budgets = max_tokens or 0, (self, *self._outer)
+        for budget in budgets:
+            forbidden = budget._forbids_request(tokens)
+            if forbidden is not None:
+                return forbidden
+        for budget in budgets:
+            budget.requests += 1
+            budget._reserved_tokens += tokens
+        return None
 
     def settle_request(self, max_tokens: int | None, usage: Usage | None) -> None:
         """Book what a reserved request used; None for one that failed."""
-        self._reserved_tokens -= max_tokens or 0
-        if usage is not None:
-            self.usage += usage
-            self._has_unknown_cost |= usage.cost is None and usage.total_tokens > 0
-        if self._parent is not None:
-            self._parent.settle_request(max_tokens, usage)
+        for budget in (self, *self._outer):
+            budget._reserved_tokens -= max_tokens or 0
+            if usage is not None:
+                budget._input_tokens += usage.input_tokens
+                budget._output_tokens += usage.output_tokens
+                budget._cost += usage.cost or 0
+                budget._has_unknown_cost |= usage.cost is None and (usage.input_tokens + usage.output_tokens) > 0
 
     def reserve_tool_call(self) -> UsageLimit | None:
         """Take one tool call out of the budget, or return the limit that forbids it and take nothing."""
-        forbidden = self._forbids_tool_call()
-        if forbidden is None:
-            self._reserve_tool_call()
-        return forbidden
+        for budget in (self, *self._outer):
+            limit = budget._limits.tool_calls
+            if limit is not None and budget.tool_calls >= limit:
+                return UsageLimit("tool_calls", limit, budget.tool_calls)
+        for budget in (self, *self._outer):
+            budget.tool_calls += 1
+        return None
 
     def restore(self, requests: int, tool_calls: int, usage: Usage) -> None:
         """Take up what a saved loop had spent."""
-        self.requests, self.tool_calls, self.usage = requests, tool_calls, usage
+        self.requests, self.tool_calls = requests, tool_calls
+        self._input_tokens, self._output_tokens, self._cost = usage.input_tokens, usage.output_tokens, usage.cost or 0
 
     def nest_in(self, parent: Budget | None) -> None:
         """Spend from the budget of the loop round this one as well, from now on."""
-        self._parent = parent
+        self._outer: tuple[Budget, ...] = () if parent is None else (parent, *parent._outer)
 
     def _forbids_request(self, tokens: int) -> UsageLimit | None:
-        limits, usage, waiting = self._limits, self.usage, self._reserved_tokens
+        limits, waiting = self._limits, self._reserved_tokens
         if limits.requests is not None and self.requests >= limits.requests:
             return UsageLimit("requests", limits.requests, self.requests)
-        if limits.input_tokens is not None and usage.input_tokens >= limits.input_tokens:
-            return UsageLimit("input_tokens", limits.input_tokens, usage.input_tokens)
-        spent = usage.output_tokens + waiting
+        if limits.input_tokens is not None and self._input_tokens >= limits.input_tokens:
+            return UsageLimit("input_tokens", limits.input_tokens, self._input_tokens)
+        spent = self._output_tokens + waiting
         if limits.output_tokens is not None and (
             spent >= limits.output_tokens or spent + tokens > limits.output_tokens
         ):
             return UsageLimit("output_tokens", limits.output_tokens, spent)
-        spent = usage.total_tokens + waiting
+        spent += self._input_tokens
         if limits.total_tokens is not None and (spent >= limits.total_tokens or spent + tokens > limits.total_tokens):
             return UsageLimit("total_tokens", limits.total_tokens, spent)
-        if limits.cost is not None and (self._has_unknown_cost or (usage.cost or 0) >= limits.cost):
-            return UsageLimit("cost", limits.cost, usage.cost or 0)
-        return None if self._parent is None else self._parent._forbids_request(tokens)
-
-    def _forbids_tool_call(self) -> UsageLimit | None:
-        limit = self._limits.tool_calls
-        if limit is not None and self.tool_calls >= limit:
-            return UsageLimit("tool_calls", limit, self.tool_calls)
-        return None if self._parent is None else self._parent._forbids_tool_call()
-
-    def _reserve_request(self, tokens: int) -> None:
-        self.requests += 1
-        self._reserved_tokens += tokens
-        if self._parent is not None:
-            self._parent._reserve_request(tokens)
-
-    def _reserve_tool_call(self) -> None:
-        self.tool_calls += 1
-        if self._parent is not None:
-            self._parent._reserve_tool_call()
+        if limits.cost is not None and (self._has_unknown_cost or self._cost >= limits.cost):
+            return UsageLimit("cost", limits.cost, self._cost)
+        return None

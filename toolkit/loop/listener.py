@@ -30,32 +30,32 @@ _fill_in = object.__setattr__
 class _EventQueue:
     """Events in order. Of each call's offered reports only the newest are kept, and they tell how many gave way."""
 
-    __slots__ = ("_events", "_offered")
+    __slots__ = ("_offered", "events")
 
     def __init__(self) -> None:
-        self._events: deque[tuple[LoopEvent, bool]] = deque()
+        self.events: deque[tuple[LoopEvent, bool]] = deque()
         self._offered: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self.events)
 
     def put(self, event: LoopEvent) -> None:
         """Append an event."""
-        self._events.append((event, False))
+        self.events.append((event, False))
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         """Append a report; where its call has too many waiting, the oldest gives way."""
         if self._offered[event.call_id] >= _REPORTS_PER_CALL:
-            oldest = next(entry for entry in self._events if _is_offered_by(entry, event.call_id))
-            self._events.remove(oldest)
+            oldest = next(entry for entry in self.events if _is_offered_by(entry, event.call_id))
+            self.events.remove(oldest)
             event = replace(event, dropped=event.dropped + getattr(oldest[0], "dropped", 0) + 1)
         else:
             self._offered[event.call_id] += 1
-        self._events.append((event, True))
+        self.events.append((event, True))
 
     def take(self) -> tuple[LoopEvent, bool]:
         """Return the oldest event and forget it; say whether it was offered."""
-        event, is_offered = self._events.popleft()
+        event, is_offered = self.events.popleft()
         if is_offered and isinstance(event, (ToolExecutionUpdate, ToolProgress)):
             self._offered[event.call_id] -= 1
             if not self._offered[event.call_id]:
@@ -64,7 +64,7 @@ class _EventQueue:
 
     def clear(self) -> None:
         """Forget all."""
-        self._events.clear()
+        self.events.clear()
         self._offered.clear()
 
 
@@ -197,25 +197,36 @@ class Listener:
         # Plain functions are called where a report is made. A task beside the tools would cost more than a turn.
         self.needs_pump: bool = any(map(_may_wait, (self._hook, self._before_update, self._after_update)))
 
-    async def emit(self, event: LoopEvent) -> None:
-        """Tell an event, after all that was told before; a cancellation leaves it to the next one that is told."""
+    async def emit(self, event: LoopEvent, *, waits: bool = True) -> None:
+        """Tell an event, after all that was told before; a cancellation leaves it to the next one that is told.
+
+        Args:
+            event: The event.
+            waits: Whether to wait until the reader has room.
+        """
         self._mark(event)
-        if self._has_hooks:
-            await self._tell_hooks(event)
-        elif self._feed is not None:
-            self._feed.put(event)
-        if self._feed is not None:
-            await self._feed.wait_for_room()
+        hook, feed = self._hook, self._feed
+        if self._waiting.events or self._turn.locked() or isinstance(event, ToolExecutionUpdate):
+            await self._tell_in_turn(event)
+        else:
+            # Nobody is before this event. Most hooks are done when they return, and a lock takes longer than they do.
+            try:
+                value = None if hook is None else hook(event)
+            except Exception:
+                value = None
+                _logger.exception("a hook raised; the loop goes on")
+            if value is not None and inspect.isawaitable(value):
+                await self._await_hook(event, value)
+            elif feed is not None:
+                feed.put(event)
+        if waits and feed is not None:
+            await feed.wait_for_room()
 
     async def emit_last(self, events: Iterable[LoopEvent]) -> None:
         """Tell how a run has ended: no cancellation stops it, and it waits for no reader."""
         with anyio.CancelScope(shield=True):
             for event in events:
-                self._mark(event)
-                if self._has_hooks:
-                    await self._tell_hooks(event)
-                elif self._feed is not None:
-                    self._feed.put(event)
+                await self.emit(event, waits=False)
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         """Keep the report for `pump`; where hooks are plain functions, call them now."""
@@ -243,18 +254,14 @@ class Listener:
         _fill_in(event, "loop_id", self._loop_id)
         _fill_in(event, "time", time.time())
 
-    async def _tell_hooks(self, event: LoopEvent) -> None:
-        if self._waiting or self._turn.locked() or isinstance(event, ToolExecutionUpdate) or self._hook is None:
-            self._waiting.put(event)
-            async with self._turn:
-                await self._deliver_waiting()
-            return
-        # Nobody is before this event. Most hooks are done when they return, and a lock takes longer than they do.
-        value = _call_hook(self._hook, event)
-        if value is None or not inspect.isawaitable(value):
-            if self._feed is not None:
-                self._feed.put(event)
-            return
+    async def _tell_in_turn(self, event: LoopEvent) -> None:
+        """Tell an event after those that wait, or by more hooks than one."""
+        self._waiting.put(event)
+        async with self._turn:
+            await self._deliver_waiting()
+
+    async def _await_hook(self, event: LoopEvent, value: Awaitable[Any]) -> None:
+        """Wait for what the hook gave, with nobody before this event."""
         self._turn.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
         try:
             try:

@@ -15,6 +15,9 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 __all__ = ["canonical_json", "without_addresses"]
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_NAMES = frozenset({str})
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -25,10 +28,20 @@ def without_addresses(text: str) -> str:
 
 def canonical_json(value: Any, *, reveal_secrets: bool = False) -> str:
     """Return compact ASCII JSON with sorted keys and sorted sets; total, and free of memory addresses."""
-    return json.dumps(_canonical(value, reveal_secrets), sort_keys=True, separators=(",", ":"))
+    return _encode(value if _is_flat(value) else _canonical(value, reveal_secrets))
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether a value is an object of nothing but plain values, as most arguments are."""
+    if type(value) is not dict:
+        return False
+    members = cast("dict[Any, Any]", value)
+    return _PLAIN.issuperset(map(type, members.values())) and _NAMES.issuperset(map(type, members))
 
 
 def _canonical(value: Any, reveal: bool) -> Any:
+    if type(value) in _PLAIN:
+        return value
     match value:
         case enum.Enum():
             is_plain = isinstance(value.value, (str, int, float, bool))

@@ -127,14 +127,16 @@ class TypedArguments:
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
-        plain = cast("Any", self._without_opaque_defaults(arguments))
+        plain: Any = self._without_opaque_defaults(arguments) if self._fields.opaque_defaults else arguments
         try:
             plain = self._fields.serializer.to_python(
                 plain, warnings=False, round_trip=True, by_alias=True, fallback=_as_it_is
             )
         except Exception:
             _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
-        return canonical_json(self._without_kept_out(plain), reveal_secrets=reveal_secrets)
+        if self._keeps_out is not False:
+            plain = self._without_kept_out(plain)
+        return canonical_json(plain, reveal_secrets=reveal_secrets)
 
     def _without_kept_out(self, plain: Any) -> Any:
         """Leave out what classes of data make themselves (``init=False``): no argument says it."""

@@ -103,7 +103,6 @@ async def _ask_approver(
 ) -> object:
     """Ask the approver of `guard` about a call that is made under `policy`."""
     call, reason = ready.call, ready.asks or ""
-    written = ready.registration.arguments.dump_json(ready.arguments)
     if policy.observer is not None:
         options = ready.registration.options
         await policy.observer.emit(
@@ -113,7 +112,7 @@ async def _ask_approver(
                 label=options.label,
                 tags=options.tags,
                 arguments=copy_arguments(ready),
-                arguments_json=written,
+                arguments_json=ready.arguments_json,
                 reason=reason,
                 agent=policy.agent,
             )
@@ -126,22 +125,24 @@ async def _ask_approver(
         definition=ready.registration.copy_definition(),
         tags=ready.registration.options.tags,
         reason=reason,
-        preview=escape_in_json(written),
+        preview=escape_in_json(ready.arguments_json),
         agent=policy.agent,
         loop_id=policy.loop_id,
     )
     try:
+        if guard.approval_timeout is None:
+            return await _ask_in_place_or_thread(approve, request, guard)
         with anyio.move_on_after(guard.approval_timeout):
-            return await _ask_in_place_or_thread(approve, request)
+            return await _ask_in_place_or_thread(approve, request, guard)
     except Exception:
         _logger.exception("the approval hook raised for %s in call %s; the call is denied", call.name, call.id)
         return Deny("Tool call denied: the approval hook failed.")
     return Deny(f"Tool call denied: nobody decided on it within {guard.approval_timeout:g} s.")
 
 
-async def _ask_in_place_or_thread(approve: ApprovalHook, request: ApprovalRequest) -> object:
+async def _ask_in_place_or_thread(approve: ApprovalHook, request: ApprovalRequest, guard: ExecutionPolicy) -> object:
     """Call an approver, one that is not async in a thread: a person may think long, and other things go on."""
-    if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(type(approve).__call__):
+    if guard.is_approver_async:
         return await cast("Awaitable[object]", approve(request))
     answer = await run_in_worker(partial(approve, request), workers=_ANY_NUMBER)
     return await answer if inspect.isawaitable(answer) else answer
@@ -161,8 +162,7 @@ def decided(ready: Ready[Ctx], answer: object, policy: ExecutionPolicy) -> Verdi
             return Deferred(ready)
         case Modify(arguments):
             try:
-                ready.arguments = ready.registration.arguments.parse(_copy_given(arguments), mend=False)
-                ready.is_modified = True
+                ready.modify(ready.registration.arguments.parse(_copy_given(arguments), mend=False))
             except InvalidArgumentsError as error:
                 return Refused(call, error_result(call, f"The approver changed the arguments wrongly. {error.message}"))
             judged = permit(ready, policy)

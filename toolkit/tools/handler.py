@@ -108,7 +108,13 @@ class Registration(Generic[Ctx_contra]):
         if not self._schemas:  # a schema written by hand may hold what is no JSON
             return copy.deepcopy(definition)
         parameters, output_schema = from_json(self._schemas)
-        return replace(definition, parameters=parameters, output_schema=output_schema)
+        return ToolDefinition(
+            name=definition.name,
+            description=definition.description,
+            parameters=parameters,
+            output_schema=output_schema,
+            strict=definition.strict,
+        )
 
     def renew(self) -> None:
         """Take what the tool shows and checks now, under the same name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from toolkit.dataclass import dataclass
@@ -68,6 +69,9 @@ class ExecutionPolicy:
         agent: The sub-agent whose calls these are; empty where they are not those of one.
         loop_id: The id of its loop.
         caller: Who is asked about these calls, too; None where nobody is.
+
+    Attributes:
+        is_approver_async: Whether `approve` is asked in the event loop; else it may block, and is asked in a thread.
     """
 
     tool_timeout: float | None = None
@@ -90,3 +94,9 @@ class ExecutionPolicy:
     agent: str = ""
     loop_id: str = ""
     caller: Caller | None = None
+    is_approver_async: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        approve = self.approve
+        if approve is not None:
+            self.is_approver_async = iscoroutinefunction(approve) or iscoroutinefunction(type(approve).__call__)

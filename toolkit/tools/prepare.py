@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic
 
 from anyio import to_thread
@@ -80,6 +80,18 @@ class Ready(Generic[Ctx]):
     asks_level: int = 0
     repairs: tuple[ToolCallRepaired, ...] = ()
     is_modified: bool = False
+    _shown: str | None = field(default=None, init=False)
+
+    @property
+    def arguments_json(self) -> str:
+        """The arguments as canonical JSON, for whoever is shown the call: secrets are digests."""
+        if self._shown is None:
+            self._shown = self.registration.arguments.dump_json(self.arguments)
+        return self._shown
+
+    def modify(self, arguments: dict[str, Any]) -> None:
+        """Take the arguments that an approver has given, validated, in the place of the model's."""
+        self.arguments, self.is_modified, self._shown = arguments, True, None
 
 
 @dataclass(slots=True)
@@ -103,7 +115,8 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
             arguments = prepared.registration.arguments.dump_json(prepared.arguments, reveal_secrets=True)
         except (TypeError, ValueError, RecursionError):  # of a type of the author's own
             arguments = None
-    return replace(call, arguments=canonical_arguments(call.arguments) if arguments is None else arguments)
+    text = canonical_arguments(call.arguments) if arguments is None else arguments
+    return ToolCall(call.id, call.name, text, extra=call.extra)
 
 
 def canonical_arguments(text: str) -> str:

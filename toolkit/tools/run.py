@@ -219,7 +219,7 @@ def _start_of(ready: Ready[Any]) -> ToolExecutionStart:
         label=options.label,
         tags=options.tags,
         arguments=copy_arguments(ready),
-        arguments_json=ready.registration.arguments.dump_json(ready.arguments),
+        arguments_json=ready.arguments_json,
     )
 
 
