@@ -7,7 +7,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from toolkit.errors import ConfigurationError
 from toolkit.tools.handler import Ctx
-from toolkit.tools.registry import Registrable, ToolRegistry
+from toolkit.tools.registrable import Registrable
+from toolkit.tools.registry import ToolRegistry
 from toolkit.tools.settings import check_setting, shown
 
 __all__ = ["OneOrMore", "read_registry", "read_tools"]

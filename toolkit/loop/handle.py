@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 import anyio
 from typing_extensions import TypeVar
@@ -16,20 +16,19 @@ from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.clock import LoopClock
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.driver import Driver
-from toolkit.loop.events import Done, Failed
+from toolkit.loop.events import Failed
 from toolkit.loop.outcome import Out, Snapshot, ToolLoopResult
 from toolkit.loop.prompt import Prompt, check_keywords, check_parts, check_prompt
-from toolkit.loop.state import LoopState
+from toolkit.loop.running import RunningLoop
 from toolkit.loop.steps import Command
 from toolkit.loop.turns import Completed, TurnOutcome, Yielded
 from toolkit.tools.approval import Approval
-from toolkit.tools.backend import LoopWaker, is_in_event_loop, loop_waker
+from toolkit.tools.backend import is_in_event_loop
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 from toolkit.tools.workers import when_abandoned
 
 if TYPE_CHECKING:
-    from toolkit.loop.listener import EventFeed
     from toolkit.loop.streaming import EventChannel, EventStream
 
 __all__ = ["Decisions", "ToolLoopHandle", "tool_loop_resumable"]
@@ -44,7 +43,7 @@ Decisions: TypeAlias = Mapping[str, Approval | bool | str]
 """What was decided on the calls of a snapshot, by call id; it holds for what that snapshot says is pending."""
 
 
-class ToolLoopHandle(Generic[Ctx, Out]):
+class ToolLoopHandle(RunningLoop[Ctx, Out]):
     """A loop, to be run in whichever way: making one does nothing yet.
 
     ::
@@ -195,24 +194,7 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config or DEFAULT_CONFIG, saved=saved)
         self._set_up(driver, LoopClock(saved.seconds_left, counts_pauses=counts_pauses))
 
-    def _set_up(self, driver: Driver[Ctx, Out], clock: LoopClock) -> None:
-        self._driver = driver
-        self._clock = clock
-        self._outcome: Completed[Out] | Failed | None = None
-        if driver.state.is_finished:
-            self._outcome = Completed(driver.result(clock.seconds_left))
-        self._is_running = self._may_be_edited = self._owes_outcome = False
-        self._idle: anyio.Event | None = None
-        self._lock = threading.Lock()  # over the next two
-        self._reach: tuple[LoopWaker, anyio.CancelScope] | None = None
-        self._wish: tuple[str | None] | None = None
-        self.turn: int = 0
-
     # what may be asked at any time
-
-    @property
-    def _state(self) -> LoopState:
-        return self._driver.state
 
     @property
     def messages(self) -> list[Message]:
@@ -364,38 +346,6 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         """
         self._state.commanded(command)
 
-    def cancel(self, reason: str | None = None) -> None:
-        """Have the loop end as `Cancelled`, whichever view runs it: from any thread or task, and without waiting.
-
-        What is running is cancelled and the view returns its result, with `reason` in it. A loop that is not running
-        ends so when it is run next; one that has ended stays as it is.
-        """
-        with self._lock:
-            self._wish = self._wish or (reason,)
-            reach = self._reach
-        if reach is not None:
-            wake, scope = reach
-            wake(scope.cancel)
-
-    async def close(self) -> None:
-        """End the loop now, and return when nothing of it runs anymore; open calls are answered.
-
-        A turn that another task is running is cancelled. Does nothing after the end, but ends a loop that awaits
-        approval.
-        """
-        if self._is_running:
-            self.cancel()
-            assert self._idle is not None
-            await self._idle.wait()
-        driver, is_waiting = self._driver, bool(self._state.open_calls)
-        if self._outcome is not None and not is_waiting:
-            return
-        driver.state.close()
-        with anyio.CancelScope(shield=True):
-            if is_waiting:
-                await driver.begin(None, waits=False)
-            await self._end(None)
-
     @property
     def pending_approvals(self) -> list[PendingApproval]:
         """What awaits a decision, in call order; empty unless the loop ended as `AwaitingApproval`."""
@@ -418,74 +368,6 @@ class ToolLoopHandle(Generic[Ctx, Out]):
         self._driver.approvals.decide(call_id, approval, binding)
         is_ended = self._state.reason is not None
         self._outcome = Completed(self._driver.result(self._clock.seconds_left)) if is_ended else None
-
-    # running
-
-    async def _advance(self, *, to_end: bool, feed: EventFeed | None = None) -> None:
-        """Run one turn, or all; close the transcript and tell the end whatever happens."""
-        if self._is_running:
-            raise LoopUsageError("the loop is running already: a handle runs in one way, and one turn at a time")
-        driver, state = self._driver, self._state
-        if self._may_be_edited:
-            state.edited()
-        self._is_running, self._idle = True, anyio.Event()
-        self.turn += 1
-        error: Exception | None = None
-        is_through = False
-        try:
-            await self._drive(to_end=to_end, feed=feed)
-            is_through = True
-        except Exception as failure:  # noqa: BLE001 - it is handed to the caller as an outcome
-            error = failure
-            driver.fail(failure)
-        finally:
-            # Neither through nor failed only when cancelled, or when something no `Exception` passes through.
-            if not is_through and error is None:
-                state.cancelled()
-            if state.is_finished:
-                await self._end(error)
-            self._is_running = False
-            self._idle.set()
-
-    async def _end(self, error: Exception | None) -> None:
-        """Keep the outcome, and tell it to observers; a cancellation does not stop that."""
-        driver = self._driver
-        driver.return_undelivered()
-        if error is None:
-            outcome = Completed(driver.result(self._clock.seconds_left))
-            self._outcome = outcome
-            await driver.tell_end(Done(outcome.result))
-        else:
-            self._outcome = driver.failure(error)
-            await driver.tell_end(self._outcome)
-
-    async def _drive(self, *, to_end: bool, feed: EventFeed | None) -> None:
-        """Run within the loop's time, and within the reach of `cancel`."""
-        driver, state = self._driver, self._state
-        deadline = self._clock.start()
-        is_late = False
-        scope = anyio.CancelScope(deadline=deadline)
-        try:
-            with scope:
-                is_wanted = self._expect_cancel(scope)
-                await driver.begin(feed, waits=is_wanted)
-                is_late = anyio.current_time() >= deadline
-                if is_wanted and not is_late:
-                    await (driver.run_turns() if to_end else driver.run_turn())
-        finally:
-            self._clock.pause()
-            with self._lock:
-                self._reach = None
-        if self._wish is not None:
-            state.cancelled(*self._wish)
-        elif is_late or scope.cancelled_caught:
-            state.timed_out(driver.timeout)
-
-    def _expect_cancel(self, scope: anyio.CancelScope) -> bool:
-        """Let `cancel` reach the scope from now on; return False where it was called before."""
-        with self._lock:
-            self._reach = (loop_waker(), scope)
-            return self._wish is None
 
 
 tool_loop_resumable = ToolLoopHandle

@@ -39,7 +39,8 @@ from toolkit.tools.options import ToolOptions
 from toolkit.tools.output import ToolOutput
 from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.prepare import Ready, Refused, Scope, error_result, prepare_all
-from toolkit.tools.registry import Registrable, ToolRegistry, as_tool
+from toolkit.tools.registrable import Registrable, as_tool
+from toolkit.tools.registry import ToolRegistry
 from toolkit.tools.repair import nearest_names, repair_name
 from toolkit.tools.run import run
 from toolkit.tools.settings import check_setting

@@ -9,27 +9,26 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial, update_wrapper
-from types import MethodType, NoneType, UnionType
-from typing import Any, Concatenate, Generic, Protocol, Self, TypeAlias, Union, cast, get_args, get_origin, overload
+from functools import update_wrapper
+from types import MethodType
+from typing import Any, Concatenate, Generic, Protocol, Self, cast, overload
 
 import anyio
 from typing_extensions import ParamSpec, TypeVar
 
-from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolDefinition
-from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError, SchemaError, ToolFailedError
+from toolkit.chat import ToolDefinition
+from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.tools.backend import is_in_event_loop
+from toolkit.tools.composition import ComposedFunction, Execute, compose_function, describe_function
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx_contra, Registration
 from toolkit.tools.limits import UsageCounter
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptions
-from toolkit.tools.output import ToolOutput, to_output
+from toolkit.tools.output import ToolOutput, is_content
 from toolkit.tools.run import run_directly
 from toolkit.tools.settings import check_setting
-from toolkit.tools.workers import run_in_worker
 
 __all__ = ["FunctionTool"]
 
@@ -41,14 +40,7 @@ Receiver = TypeVar("Receiver")
 Receiver_contra = TypeVar("Receiver_contra", contravariant=True)
 V = TypeVar("V")
 
-_Arguments: TypeAlias = dict[str, Any]
-_Execute: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Awaitable[ToolOutput]]
-_Call: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Any]
-_Convert: TypeAlias = Callable[[Any], ToolOutput]
-
 _NOT_BOUND: Any = object()
-_THREAD = "a worker thread"
-_MADE_OF_BLOCKS = (list, tuple, Union, UnionType)
 
 
 class _Method(Protocol[Receiver_contra, Q, R_co]):
@@ -73,16 +65,6 @@ class _MethodWithContext(Protocol[Receiver_contra, Other_contra, Q, R_co]):
     def __call__(
         self, receiver: Receiver_contra, context: Other_contra, /, *args: Q.args, **kwargs: Q.kwargs
     ) -> R_co: ...
-
-
-@dataclass(slots=True)
-class _Finished:
-    """What is known of a tool once its function has been read."""
-
-    schema: FunctionSchema
-    call: _Call
-    execute: _Execute
-    execute_raw: _Execute
 
 
 class FunctionTool(Generic[Ctx_contra, P, R_co]):
@@ -125,7 +107,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         self._is_method = receiver is not _NOT_BOUND
         self._schema = schema
         self.inner_registries: tuple[Any, ...] = ()
-        self._finished: _Finished | None = None
+        self._finished: ComposedFunction | None = None
         self._definition: ToolDefinition | None = None
         self._direct: Registration[Any] | None = None
         wrapped: Any = function if receiver is _NOT_BOUND else MethodType(function, receiver)
@@ -138,8 +120,8 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             check_isolated(function)
             if context:
                 raise ConfigurationError(
-                    f"{_described(function)}: isolation='process' and a context don't go together: the context lives "
-                    "in this process. Leave one of them out."
+                    f"{describe_function(function)}: isolation='process' and a context don't go together: "
+                    "the context lives in this process. Leave one of them out."
                 )
         if schema is not None or (receiver is _NOT_BOUND and not _is_in_class_body(function)):
             self._finish()
@@ -220,7 +202,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
                 name=schema.name,
                 description=schema.description,
                 parameters=schema.parameters,
-                output_schema=None if _is_content(schema.return_hint) else schema.output_schema,
+                output_schema=None if is_content(schema.return_hint) else schema.output_schema,
                 strict=self.options.strict,
             )
         return self._definition
@@ -236,7 +218,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         return self._ready.schema.arguments
 
     @property
-    def runner(self) -> _Execute:
+    def runner(self) -> Execute:
         """What `execute` calls."""
         return self._ready.execute
 
@@ -281,7 +263,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         """
         if isinstance(arguments, str):
             return self.arguments.parse_json(arguments)
-        check_setting(f"what {_described(self.function)} is called with", arguments, Mapping, str)
+        check_setting(f"what {describe_function(self.function)} is called with", arguments, Mapping, str)
         return self.arguments.parse(dict(arguments))
 
     @overload
@@ -312,7 +294,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         if kind == "coroutine" or (kind == "sync" and self._has_limits):
             if is_in_event_loop():
                 why = "is async" if kind == "coroutine" else "has limits that hold in an event loop"
-                raise ConfigurationError(f"{_described(self.function)} {why}: in async code, await ainvoke(...)")
+                raise ConfigurationError(f"{describe_function(self.function)} {why}: in async code, await ainvoke(...)")
 
             async def run() -> Any:
                 return await self._run_directly(arguments, ctx)
@@ -363,26 +345,13 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         return self._ready.call(parsed, context)
 
     @property
-    def _ready(self) -> _Finished:
+    def _ready(self) -> ComposedFunction:
         return self._finished or self._finish()
 
-    def _finish(self) -> _Finished:
+    def _finish(self) -> ComposedFunction:
         function: Any = self.function
-        if isinstance(function, (staticmethod, classmethod)):
-            raise SchemaError(
-                _described(function), "it is decorated inside a class and has to be taken from the class or an instance"
-            )
         is_bound = self._receiver is not _NOT_BOUND
-        if self._is_method and not is_bound:
-            raise SchemaError(
-                _described(function), "it is a method: take it from an instance, or use tools_of(instance)"
-            )
-        if not is_bound and self._schema is None and _is_class_method(function):
-            raise SchemaError(
-                _described(function),
-                "it is a class method, and @classmethod over @tool hands on no class from Python 3.13 on: "
-                "put @tool over @classmethod, or use tools_of(instance)",
-            )
+        _check_taken(function, is_bound=is_bound, is_method=self._is_method, is_read=self._schema is not None)
         schema = self._schema or function_schema(
             function,
             context=self._takes_context,
@@ -397,36 +366,39 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         for problem in schema.docstring_errors:
             _warn(function, problem)
         bound = MethodType(function, self._receiver) if is_bound else function
-        takes_envelope = _wants_envelope(schema) if self._takes_context else None
-        call = _compose_call(bound, schema, takes_envelope=takes_envelope)
-        execute = _compose_execute(call, schema, self.options, function, is_raw=self._schema is not None)
-        vars(execute)["needs_context"] = _name_needed_context(schema) if self._takes_context else None
-        vars(execute)["may_report"] = bool(takes_envelope) or schema.kind in ("generator", "async_generator")
-        raw = _compose_execute(call, schema, self.options, function, is_raw=self._schema is not None, convert=_hold)
-        self._finished = _Finished(schema, call, execute, raw)
+        self._finished = compose_function(
+            bound,
+            schema,
+            self.options,
+            original=function,
+            has_context=self._takes_context,
+            is_raw=self._schema is not None,
+        )
         self._localns = None
         return self._finished
+
+
+def _check_taken(function: Any, *, is_bound: bool, is_method: bool, is_read: bool) -> None:
+    """Refuse what stands in a class and was not taken from where it can be called."""
+    if isinstance(function, (staticmethod, classmethod)):
+        problem = "it is decorated inside a class and has to be taken from the class or an instance"
+    elif is_method and not is_bound:
+        problem = "it is a method: take it from an instance, or use tools_of(instance)"
+    elif not is_bound and not is_read and _is_class_method(function):
+        problem = (
+            "it is a class method, and @classmethod over @tool hands on no class from Python 3.13 on: "
+            "put @tool over @classmethod, or use tools_of(instance)"
+        )
+    else:
+        return
+    raise SchemaError(describe_function(function), problem)
 
 
 def _warn(function: Any, problem: str) -> None:
     """Warn where the function stands: that is what has to be mended."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)
-    warnings.warn_explicit(f"{_described(function)}: {problem}", UserWarning, *place)
-
-
-def _described(function: Any) -> str:
-    while isinstance(function, partial):
-        function = cast("Any", function.func)
-    inner = getattr(function, "__func__", function)
-    return f"function '{getattr(inner, '__qualname__', type(inner).__qualname__)}'"
-
-
-def _is_content(hint: Any) -> bool:
-    """Whether a return hint speaks of what a model reads, and not of data."""
-    if hint in (ToolOutput, TextBlock, ImageBlock, AudioBlock, FileBlock):
-        return True
-    return get_origin(hint) in _MADE_OF_BLOCKS and any(map(_is_content, get_args(hint)))
+    warnings.warn_explicit(f"{describe_function(function)}: {problem}", UserWarning, *place)
 
 
 def _is_in_class_body(function: Any) -> bool:
@@ -444,188 +416,3 @@ def _is_class_method(function: Any) -> bool:
         return False
     first = next(iter(inspect.signature(function).parameters.values()), None)
     return first is not None and first.name == "cls" and first.annotation is inspect.Parameter.empty
-
-
-def _wants_envelope(schema: FunctionSchema) -> bool:
-    hint = schema.context_hint
-    if isinstance(hint, str):  # of a type that exists for type checkers only
-        return hint.partition("[")[0].strip().rpartition(".")[2] == ToolContext.__name__
-    return (get_origin(hint) or hint) is ToolContext
-
-
-def _compose_call(function: Callable[..., Any], schema: FunctionSchema, *, takes_envelope: bool | None) -> _Call:
-    """Return what calls the function, with its context in front: None takes none."""
-    bind = schema.bind
-    first = _envelope if takes_envelope else _state_for(function, schema)
-    if bind is None:
-        if takes_envelope is None:
-            return lambda arguments, _: function(**arguments)
-        return lambda arguments, context: function(first(context), **arguments)
-
-    def call(arguments: _Arguments, context: ToolContext[Any]) -> Any:
-        positional, named = bind(arguments)
-        if takes_envelope is None:
-            return function(*positional, **named)
-        return function(first(context), *positional, **named)
-
-    return call
-
-
-def _envelope(context: ToolContext[Any]) -> ToolContext[Any]:
-    return context
-
-
-def _name_needed_context(schema: FunctionSchema) -> str | None:
-    """Return the type of the context that a function can't do without; None where None will do, or nobody can say."""
-    hint = schema.context_hint
-    if isinstance(hint, str):  # of a name that is there for checkers only
-        hint = hint.partition("[")[2].removesuffix("]").strip() if _wants_envelope(schema) else hint
-        return hint if hint.replace(".", "").isidentifier() and hint not in ("object", "None", "Any") else None
-    if _wants_envelope(schema):
-        hint = next(iter(get_args(hint)), object)
-    return getattr(get_origin(hint) or hint, "__qualname__", str(hint)) if _refuses_none(hint) else None
-
-
-def _refuses_none(hint: Any) -> bool:
-    """Whether None is surely no value of a type."""
-    kind = get_origin(hint) or hint
-    if kind in (Union, UnionType):
-        return all(_refuses_none(choice) for choice in get_args(hint))
-    return isinstance(kind, type) and kind not in (object, NoneType)
-
-
-def _state_for(function: Callable[..., Any], schema: FunctionSchema) -> Callable[[ToolContext[Any]], Any]:
-    """Return what gives the application's object, or says that it was left out where the function needs one."""
-    needed = _name_needed_context(schema)
-
-    def state(context: ToolContext[Any]) -> Any:
-        if needed is not None and context.state is None:
-            raise ConfigurationError(f"{_described(function)} needs a context of type {needed}: pass it as ctx")
-        return context.state
-
-    return state
-
-
-def _hold(value: Any) -> ToolOutput:
-    """Return an output that holds a value as it is, for the application itself."""
-    if isinstance(value, ToolOutput):
-        return ToolOutput(value.content, details=value, is_error=value.is_error)
-    return ToolOutput("", details=value)
-
-
-def _compose_execute(
-    call: _Call,
-    schema: FunctionSchema,
-    options: ToolOptions,
-    function: Callable[..., Any],
-    *,
-    is_raw: bool,
-    convert: _Convert = to_output,
-) -> _Execute:
-    """Return what runs the function to the end, for what kind of function it is, and makes an output of the value."""
-    if options.isolation is not None:
-        return _isolated(function, schema, is_raw=is_raw, convert=convert)
-    match schema.kind:
-        case "coroutine":
-            return _awaited(call, convert)
-        case "async_generator":
-            return _async_streamed(call)
-        case "generator":
-            return (_threaded if options.run_in_thread else _inline)(_drained(call), convert)
-        case _:
-            return (_threaded if options.run_in_thread else _inline)(call, convert)
-
-
-def _awaited(call: _Call, convert: _Convert) -> _Execute:
-    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
-        return convert(await call(arguments, context))
-
-    return execute
-
-
-def _threaded(call: _Call, convert: _Convert) -> _Execute:
-    def begin(arguments: _Arguments, context: ToolContext[Any]) -> Any:
-        context.begin()
-        return call(arguments, context)
-
-    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
-        context.waits_for = _THREAD
-        value = await run_in_worker(
-            partial(begin, arguments, context),
-            on_abandoned=context.leave_running,
-            workers=context.sync_workers,
-            waiting=partial(context.waiting_for, _THREAD),
-        )
-        return convert(await value if inspect.isawaitable(value) else value)
-
-    return execute
-
-
-def _inline(call: _Call, convert: _Convert) -> _Execute:
-    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
-        value = call(arguments, context)
-        return convert(await value if inspect.isawaitable(value) else value)
-
-    return execute
-
-
-def _drained(call: _Call) -> _Call:
-    """Run a generator to its end: each value is an update, the last one the output, a return value wins."""
-
-    def drain(arguments: _Arguments, context: ToolContext[Any]) -> Any:
-        generator = call(arguments, context)
-        last: Any = None
-        try:
-            while not context.cancelled:
-                last = to_output(next(generator))
-                context.report_update(last)
-        except StopIteration as end:
-            return last if end.value is None else end.value
-        finally:
-            generator.close()
-        return last
-
-    return drain
-
-
-def _async_streamed(call: _Call) -> _Execute:
-    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
-        generator = call(arguments, context)
-        last: ToolOutput | None = None
-        try:
-            async for value in generator:
-                last = to_output(value)
-                context.report_update(last)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await generator.aclose()
-        return to_output(None) if last is None else last
-
-    return execute
-
-
-def _isolated(function: Callable[..., Any], schema: FunctionSchema, *, is_raw: bool, convert: _Convert) -> _Execute:
-    from toolkit.tools.isolation import run_isolated  # noqa: PLC0415
-
-    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
-        text = schema.arguments.dump_json(arguments, reveal_secrets=True)
-        output = await run_isolated(function, text, is_raw=is_raw, waiting=partial(context.waiting_for, "a process"))
-        return output if convert is to_output else convert(_read_back(output, schema.return_hint))
-
-    return execute
-
-
-def _read_back(output: ToolOutput, hint: Any) -> Any:
-    """Return what a function in another process returned, as far as its JSON tells: by the type that it promises."""
-    if output.is_error:
-        raise ToolFailedError(output.text)
-    if hint is str or hint is ToolOutput or not isinstance(output.content, str):
-        return output if hint is ToolOutput else output.content
-    if hint is NoneType or output.is_nothing:
-        return None
-    from pydantic import TypeAdapter  # noqa: PLC0415 - as slow to import as it is rarely needed here
-
-    try:
-        return TypeAdapter(hint or Any).validate_json(output.content)
-    except ValueError:
-        return output.content

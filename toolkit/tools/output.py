@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
 from functools import cache, partial
 from gc import get_referents
-from typing import TYPE_CHECKING, Any, cast
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin
 
 from pydantic_core import to_json
 
@@ -15,9 +16,6 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ToolError, ToolkitError
 from toolkit.tools.plain_values import encodable, read_plain, serializer_of
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = [
     "ToolOutput",
     "copy_details",
@@ -25,6 +23,7 @@ __all__ = [
     "describe_error",
     "dump_output",
     "encodable",
+    "is_content",
     "load_output",
     "plain_text",
     "to_output",
@@ -35,6 +34,7 @@ _BLOCKS = (TextBlock, ImageBlock, AudioBlock, FileBlock)
 _CONTAINERS = frozenset({list, tuple, dict})
 _PLAIN = _CONTAINERS | {str, int, float, bool, type(None)}
 _DEEPEST = 200
+_MADE_OF_BLOCKS = (list, tuple, Union, UnionType)
 _NOTHING = "(no output)"
 
 
@@ -98,6 +98,13 @@ def to_output(value: object) -> ToolOutput:
         return ToolOutput(_NOTHING)
     blocks = _as_blocks(value)
     return _read_value(value) if blocks is None else ToolOutput(blocks)
+
+
+def is_content(hint: Any) -> bool:
+    """Whether a return hint speaks of what a model reads, and not of data."""
+    if hint in (ToolOutput, *_BLOCKS):
+        return True
+    return get_origin(hint) in _MADE_OF_BLOCKS and any(map(is_content, get_args(hint)))
 
 
 def plain_text(value: object) -> str | None:

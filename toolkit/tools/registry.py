@@ -4,54 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MethodType
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, cast, overload
+from typing import Any, Generic, ParamSpec, Self, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
 from toolkit.tools.approval import ApprovalHook
-from toolkit.tools.authorize import Aborted, Deferred, authorize
-from toolkit.tools.backend import gather
-from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.events import Observer
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.linting import Finding, lint
+from toolkit.tools.lone_calls import execute_alone, execute_together
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ChangeableOptionKeywords, made_options
 from toolkit.tools.permissions import Permissions
 from toolkit.tools.policy import ExecutionPolicy, NameRepair
-from toolkit.tools.prepare import Refused, Scope, error_result, prepare_all
-from toolkit.tools.run import run
+from toolkit.tools.prepare import Scope
+from toolkit.tools.registrable import PlainFunction, Registrable, as_tool
 from toolkit.tools.settings import FUNCTION, check_setting, shown
 
-__all__ = ["Registrable", "ToolRegistry"]
+__all__ = ["ToolRegistry"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Other = TypeVar("Other")
-
-
-class PlainFunction(Protocol):
-    """A function as ``def`` makes it; a tool, which can be called too, is none."""
-
-    @property
-    def __globals__(self) -> dict[str, Any]:
-        """The names of its module."""
-        ...
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
-        ...
-
-
-Registrable: TypeAlias = Tool[Ctx] | PlainFunction
-"""What a registry takes: a tool whose context fits, or a plain function that is made one."""
-
-
-_NOTHING_CONFIGURED = ExecutionPolicy()
 
 
 class ToolRegistry(Generic[Ctx]):
@@ -252,7 +229,7 @@ class ToolRegistry(Generic[Ctx]):
         """
         check_setting("name_repair", name_repair, bool, "similar")
         policy = ExecutionPolicy(approve=approve, observer=observer, name_repair=name_repair)
-        return await self._execute(call, ctx, policy)
+        return await execute_alone(call, self._scope_calls(), ctx, policy)
 
     @overload
     async def execute_all(
@@ -294,27 +271,10 @@ class ToolRegistry(Generic[Ctx]):
         """
         check_setting("name_repair", name_repair, bool, "similar")
         policy = ExecutionPolicy(approve=approve, name_repair=name_repair)
-        results: dict[int, ToolResult] = {}
+        return await execute_together(calls, self._scope_calls(), ctx, policy, limit=limit)
 
-        async def execute(position: int, call: ToolCall) -> None:
-            results[position] = await self._execute(call, ctx, policy)
-
-        await gather([_later(execute, position, call) for position, call in enumerate(calls)], limit)
-        return [results[position] for position in range(len(calls))]
-
-    async def _execute(self, call: ToolCall, ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
-        scope = Scope(self.registrations, permissions=self.permissions, hidden_names=self.hidden_names)
-        [prepared] = await prepare_all([call], scope, policy)
-        if isinstance(prepared, Refused):
-            return prepared.result
-        verdict = await authorize(prepared, policy)
-        if isinstance(verdict, Refused):
-            return verdict.result
-        if isinstance(verdict, Aborted):
-            return error_result(verdict.call, verdict.reason)
-        if isinstance(verdict, Deferred):
-            return error_result(verdict.ready.call, "The decision on this call was put off, so it was not run.")
-        return await run(verdict, ctx, policy)
+    def _scope_calls(self) -> Scope[Ctx]:
+        return Scope(self.registrations, permissions=self.permissions, hidden_names=self.hidden_names)
 
     # scoping: new registries that share the tools
 
@@ -465,29 +425,3 @@ class ToolRegistry(Generic[Ctx]):
         if registration is None:
             raise UnknownToolNameError(name, self._registrations)
         return registration
-
-
-def as_tool(value: Any) -> Tool[Any]:
-    """Return `value` when it is a tool, else the tool made of it."""
-    if isinstance(value, MethodType):
-        method: Any = value.__func__
-        if isinstance(method, FunctionTool):
-            # What a class method over a tool gives from Python 3.13 on.
-            return cast("Tool[Any]", value.__func__.__get__(value.__self__, type(value.__self__)))
-    if isinstance(value, FunctionTool):
-        return cast("Tool[Any]", value)
-    if hasattr(value, "definition") and hasattr(value, "execute"):
-        tool = cast("Tool[Any]", value)
-        check_setting("the definition of a tool", tool.definition, ToolDefinition)
-        check_setting(f"the parameters of tool '{tool.definition.name}'", tool.definition.parameters, Mapping)
-        return tool
-    if callable(value):
-        return cast("Tool[Any]", tool_from_function(value))
-    raise ConfigurationError(
-        f"{type(value).__qualname__} is neither a tool nor a function: register what @tool gives, a function, or an "
-        "object with 'definition' and 'execute'"
-    )
-
-
-def _later(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    return lambda: function(*arguments)

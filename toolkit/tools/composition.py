@@ -1,0 +1,273 @@
+"""How a tool's function is called: composed once, when the tool is finished, so that no call asks again.
+
+Sync or async, with a context or not, a generator, on which thread or in which process: each has its own short function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, Union, cast, get_args, get_origin
+
+import anyio
+
+from toolkit.dataclass import dataclass
+from toolkit.errors import ConfigurationError, ToolFailedError
+from toolkit.schema import FunctionSchema
+from toolkit.tools.context import ToolContext
+from toolkit.tools.options import ToolOptions
+from toolkit.tools.output import ToolOutput, to_output
+from toolkit.tools.workers import run_in_worker
+
+__all__ = ["ComposedFunction", "Execute", "compose_function", "describe_function"]
+
+_Arguments: TypeAlias = dict[str, Any]
+Execute: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Awaitable[ToolOutput]]
+_CallFunction: TypeAlias = Callable[[_Arguments, ToolContext[Any]], Any]
+_Convert: TypeAlias = Callable[[Any], ToolOutput]
+
+_THREAD = "a worker thread"
+
+
+@dataclass(slots=True)
+class ComposedFunction:
+    """A function that has been read, and what calls it.
+
+    Args:
+        schema: What was read.
+        call: Calls the function and returns what it returns.
+        execute: Runs it to its end and returns an output for the model.
+        execute_raw: Runs it to its end and returns an output that holds the value as it is, in `details`.
+    """
+
+    schema: FunctionSchema
+    call: _CallFunction
+    execute: Execute
+    execute_raw: Execute
+
+
+def compose_function(
+    function: Callable[..., Any],
+    schema: FunctionSchema,
+    options: ToolOptions,
+    *,
+    original: Any,
+    has_context: bool,
+    is_raw: bool,
+) -> ComposedFunction:
+    """Return what calls a function.
+
+    Args:
+        function: The function, bound to its receiver if it is a method.
+        schema: What was read from it.
+        options: How it is run.
+        original: What was decorated; another process imports that.
+        has_context: Whether it takes a context first.
+        is_raw: Whether its schema was given, so that it takes its arguments as they come.
+    """
+    takes_envelope = _wants_envelope(schema) if has_context else None
+    call = _compose_call(function, schema, takes_envelope=takes_envelope)
+    execute = _compose_execute(call, schema, options, original, is_raw=is_raw)
+    vars(execute)["needs_context"] = _name_needed_context(schema) if has_context else None
+    vars(execute)["may_report"] = bool(takes_envelope) or schema.kind in ("generator", "async_generator")
+    raw = _compose_execute(call, schema, options, original, is_raw=is_raw, convert=_hold_value)
+    return ComposedFunction(schema, call, execute, raw)
+
+
+def describe_function(function: Any) -> str:
+    """Return the words for a function in an error message."""
+    while isinstance(function, partial):
+        function = cast("Any", function.func)
+    inner = getattr(function, "__func__", function)
+    return f"function '{getattr(inner, '__qualname__', type(inner).__qualname__)}'"
+
+
+def _wants_envelope(schema: FunctionSchema) -> bool:
+    hint = schema.context_hint
+    if isinstance(hint, str):  # of a type that exists for type checkers only
+        return hint.partition("[")[0].strip().rpartition(".")[2] == ToolContext.__name__
+    return (get_origin(hint) or hint) is ToolContext
+
+
+def _compose_call(
+    function: Callable[..., Any], schema: FunctionSchema, *, takes_envelope: bool | None
+) -> _CallFunction:
+    """Return what calls the function, with its context in front: None takes none."""
+    bind = schema.bind
+    first = _give_envelope if takes_envelope else _compose_state(function, schema)
+    if bind is None:
+        if takes_envelope is None:
+            return lambda arguments, _: function(**arguments)
+        return lambda arguments, context: function(first(context), **arguments)
+
+    def call(arguments: _Arguments, context: ToolContext[Any]) -> Any:
+        positional, named = bind(arguments)
+        if takes_envelope is None:
+            return function(*positional, **named)
+        return function(first(context), *positional, **named)
+
+    return call
+
+
+def _give_envelope(context: ToolContext[Any]) -> ToolContext[Any]:
+    return context
+
+
+def _name_needed_context(schema: FunctionSchema) -> str | None:
+    """Return the type of the context that a function can't do without; None where None will do, or is unknown."""
+    hint = schema.context_hint
+    if isinstance(hint, str):  # of a name that is there for checkers only
+        hint = hint.partition("[")[2].removesuffix("]").strip() if _wants_envelope(schema) else hint
+        return hint if hint.replace(".", "").isidentifier() and hint not in ("object", "None", "Any") else None
+    if _wants_envelope(schema):
+        hint = next(iter(get_args(hint)), object)
+    return getattr(get_origin(hint) or hint, "__qualname__", str(hint)) if _refuses_none(hint) else None
+
+
+def _refuses_none(hint: Any) -> bool:
+    """Whether None is surely no value of a type."""
+    kind = get_origin(hint) or hint
+    if kind in (Union, UnionType):
+        return all(_refuses_none(choice) for choice in get_args(hint))
+    return isinstance(kind, type) and kind not in (object, NoneType)
+
+
+def _compose_state(function: Callable[..., Any], schema: FunctionSchema) -> Callable[[ToolContext[Any]], Any]:
+    """Return what gives the application's object, or says that it was left out where the function needs one."""
+    needed = _name_needed_context(schema)
+
+    def state(context: ToolContext[Any]) -> Any:
+        if needed is not None and context.state is None:
+            raise ConfigurationError(f"{describe_function(function)} needs a context of type {needed}: pass it as ctx")
+        return context.state
+
+    return state
+
+
+def _hold_value(value: Any) -> ToolOutput:
+    """Return an output that holds a value as it is, for the application itself."""
+    if isinstance(value, ToolOutput):
+        return ToolOutput(value.content, details=value, is_error=value.is_error)
+    return ToolOutput("", details=value)
+
+
+def _compose_execute(
+    call: _CallFunction,
+    schema: FunctionSchema,
+    options: ToolOptions,
+    function: Callable[..., Any],
+    *,
+    is_raw: bool,
+    convert: _Convert = to_output,
+) -> Execute:
+    """Return what runs the function to the end, for what kind of function it is, and makes an output of the value."""
+    if options.isolation is not None:
+        return _compose_isolated(function, schema, is_raw=is_raw, convert=convert)
+    match schema.kind:
+        case "coroutine":
+            return _compose_awaited(call, convert)
+        case "async_generator":
+            return _compose_async_streamed(call)
+        case "generator":
+            return (_compose_threaded if options.run_in_thread else _compose_inline)(_compose_drained(call), convert)
+        case _:
+            return (_compose_threaded if options.run_in_thread else _compose_inline)(call, convert)
+
+
+def _compose_awaited(call: _CallFunction, convert: _Convert) -> Execute:
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        return convert(await call(arguments, context))
+
+    return execute
+
+
+def _compose_threaded(call: _CallFunction, convert: _Convert) -> Execute:
+    def begin(arguments: _Arguments, context: ToolContext[Any]) -> Any:
+        context.begin()
+        return call(arguments, context)
+
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        context.waits_for = _THREAD
+        value = await run_in_worker(
+            partial(begin, arguments, context),
+            on_abandoned=context.leave_running,
+            workers=context.sync_workers,
+            waiting=partial(context.waiting_for, _THREAD),
+        )
+        return convert(await value if inspect.isawaitable(value) else value)
+
+    return execute
+
+
+def _compose_inline(call: _CallFunction, convert: _Convert) -> Execute:
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        value = call(arguments, context)
+        return convert(await value if inspect.isawaitable(value) else value)
+
+    return execute
+
+
+def _compose_drained(call: _CallFunction) -> _CallFunction:
+    """Run a generator to its end: each value is an update, the last one the output, a return value wins."""
+
+    def drain(arguments: _Arguments, context: ToolContext[Any]) -> Any:
+        generator = call(arguments, context)
+        last: Any = None
+        try:
+            while not context.cancelled:
+                last = to_output(next(generator))
+                context.report_update(last)
+        except StopIteration as end:
+            return last if end.value is None else end.value
+        finally:
+            generator.close()
+        return last
+
+    return drain
+
+
+def _compose_async_streamed(call: _CallFunction) -> Execute:
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        generator = call(arguments, context)
+        last: ToolOutput | None = None
+        try:
+            async for value in generator:
+                last = to_output(value)
+                context.report_update(last)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await generator.aclose()
+        return to_output(None) if last is None else last
+
+    return execute
+
+
+def _compose_isolated(
+    function: Callable[..., Any], schema: FunctionSchema, *, is_raw: bool, convert: _Convert
+) -> Execute:
+    from toolkit.tools.isolation import run_isolated  # noqa: PLC0415
+
+    async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
+        text = schema.arguments.dump_json(arguments, reveal_secrets=True)
+        output = await run_isolated(function, text, is_raw=is_raw, waiting=partial(context.waiting_for, "a process"))
+        return output if convert is to_output else convert(_read_output(output, schema.return_hint))
+
+    return execute
+
+
+def _read_output(output: ToolOutput, hint: Any) -> Any:
+    """Return what a function in another process returned, as far as its JSON tells: by the type that it promises."""
+    if output.is_error:
+        raise ToolFailedError(output.text)
+    if hint is str or hint is ToolOutput or not isinstance(output.content, str):
+        return output if hint is ToolOutput else output.content
+    if hint is NoneType or output.is_nothing:
+        return None
+    from pydantic import TypeAdapter  # noqa: PLC0415 - as slow to import as it is rarely needed here
+
+    try:
+        return TypeAdapter(hint or Any).validate_json(output.content)
+    except ValueError:
+        return output.content
