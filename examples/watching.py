@@ -39,7 +39,7 @@ def log(event: LoopEvent) -> None:
 
 def approve(request: ApprovalRequest) -> bool:
     """Ask a person, for as long as that takes: this runs in a thread of its own, and nothing else waits for it."""
-    return request.arguments["amount"] < 1000
+    return bool(request.arguments["amount"] < 1000)
 
 
 provider = ScriptedProvider([ToolCall("1", "transfer", '{"to": "ada", "amount": 250}'), "Done."])

@@ -5,12 +5,15 @@ import dataclasses
 import pickle
 from collections.abc import Hashable
 from dataclasses import KW_ONLY, FrozenInstanceError, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 
+from toolkit import ToolLoopConfig
 from toolkit.chat import TextBlock, ToolCall, ToolResult
 from toolkit.dataclass import dataclass
+
+T = TypeVar("T")
 
 
 def made_by(make: Any, *, frozen: bool) -> Any:
@@ -71,3 +74,35 @@ def test_what_a_class_says_of_itself_stands() -> None:
 @pytest.mark.parametrize("value", [TextBlock("a"), ToolCall("1", "f", "{}"), ToolResult("1", "a", details=[1])])
 def test_ours_are_pickled(value: object) -> None:
     assert pickle.loads(pickle.dumps(value)) == value
+
+
+@dataclass(frozen=True, slots=True)
+class Box(Generic[T]):
+    """Generic, frozen and with slots: what a type argument is given to when it is made."""
+
+    content: T
+
+
+def test_a_frozen_class_with_slots_can_be_made_with_a_type_argument() -> None:
+    assert Box[int](1) == Box(1)
+    assert ToolLoopConfig[object](max_iterations=2).max_iterations == 2
+
+
+def test_a_frozen_class_with_slots_says_that_it_is_frozen() -> None:
+    box = Box(1)
+    for name in ("content", "other"):
+        with pytest.raises(FrozenInstanceError, match=f"cannot assign to field '{name}'"):
+            setattr(box, name, 2)
+        with pytest.raises(FrozenInstanceError, match=f"cannot delete field '{name}'"):
+            delattr(box, name)
+
+
+def test_a_class_over_a_frozen_one_can_have_what_it_adds() -> None:
+    class Marked(Box[int]):
+        mark = 0
+
+    marked = Marked(1)
+    marked.mark = 2
+    assert marked.mark == 2
+    with pytest.raises(FrozenInstanceError):
+        setattr(marked, "content", 2)  # noqa: B010 - a checker knows that it is frozen

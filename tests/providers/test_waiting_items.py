@@ -178,6 +178,14 @@ CUT_CHAT = [
     "insufficient_system_resource",
 ]
 NO_ARGUMENTS: tuple[dict[str, Any] | None, ...] = (None, {})
+INCOMPLETE: dict[str, dict[str, Any]] = {
+    "max_output_tokens": {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+    "steered": {"status": "incomplete", "incomplete_details": {"reason": "steered"}},
+    "a new word": {"status": "incomplete", "incomplete_details": {"reason": "hologram"}},
+    "no details": {"status": "incomplete"},
+    "details alone": {"incomplete_details": {"reason": "max_output_tokens"}},
+}
+
 CUT: dict[str, tuple[str, Answer]] = {
     **{
         f"chat, {reason}, {arguments!r}": (
@@ -201,13 +209,7 @@ CUT: dict[str, tuple[str, Answer]] = {
     **{
         f"responses, {name}, {arguments!r}": ("responses", Answer(responses_body(function_call(arguments), **fields)))
         for arguments in ("", "{}", HALF)
-        for name, fields in {
-            "max_output_tokens": {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
-            "steered": {"status": "incomplete", "incomplete_details": {"reason": "steered"}},
-            "a new word": {"status": "incomplete", "incomplete_details": {"reason": "hologram"}},
-            "no details": {"status": "incomplete"},
-            "details alone": {"incomplete_details": {"reason": "max_output_tokens"}},
-        }.items()
+        for name, fields in INCOMPLETE.items()
     },
     "responses, an incomplete item": ("responses", Answer(responses_body(function_call("{}", status="incomplete")))),
     **{

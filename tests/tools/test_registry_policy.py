@@ -1,5 +1,7 @@
 """Options that a registry lays over those of its tools."""
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -54,7 +56,8 @@ async def test_another_usage_limit_counts_anew_and_leaves_the_tool_alone() -> No
 
 async def test_what_can_not_be_changed_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="run_in_thread, strict can't be changed in a registry"):
-        TOOLS.configured(strict=True, run_in_thread=False)
+        options: Any = {"strict": True, "run_in_thread": False}
+        TOOLS.configured(**options)
     with pytest.raises(UnknownToolNameError, match="did you mean 'echo'"):
         TOOLS.configured("ecko", timeout=1)
     with pytest.raises(ConfigurationError, match="timeout must be more than 0"):

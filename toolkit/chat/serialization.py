@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 __all__ = [
-    "canonical_json",
+    "plain_to_json",
     "event_from_plain",
     "event_to_plain",
     "request_to_plain",
@@ -88,7 +88,7 @@ def event_from_plain(plain: Any) -> StreamEvent:
             raise ValueError(f"{plain!r} is no event of a stream: its key is text, reasoning, arguments or response")
 
 
-def canonical_json(plain: Mapping[str, Any]) -> str:
+def plain_to_json(plain: Mapping[str, Any]) -> str:
     """Return JSON text that is equal for equal values, in whatever order their keys stand.
 
     A lone surrogate, which no encoding of JSON can carry, becomes a question mark.

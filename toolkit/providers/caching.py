@@ -11,7 +11,7 @@ import anyio.lowlevel
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
 from toolkit.chat.provider import closing
-from toolkit.chat.serialization import canonical_json, request_to_plain, response_from_plain, response_to_plain
+from toolkit.chat.serialization import plain_to_json, request_to_plain, response_from_plain, response_to_plain
 from toolkit.chat.stream import events_of
 from toolkit.tools.caching import Cache, MemoryCache
 
@@ -85,7 +85,7 @@ class CachedProvider:
                 yield event
 
     def _key(self, request: ChatRequest) -> str:
-        asked = canonical_json({"provider": self._name, **request_to_plain(request)})
+        asked = plain_to_json({"provider": self._name, **request_to_plain(request)})
         return f"answer:{sha256(asked.encode()).hexdigest()}"
 
     async def _kept(self, key: str) -> ChatResponse | None:
@@ -98,4 +98,4 @@ class CachedProvider:
 
     async def _keep(self, key: str, response: ChatResponse) -> None:
         if response.stop_reason in _WHOLE:
-            await self._cache.set(key, canonical_json(response_to_plain(response)))
+            await self._cache.set(key, plain_to_json(response_to_plain(response)))

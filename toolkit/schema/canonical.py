@@ -35,7 +35,7 @@ def _is_flat(value: Any) -> bool:
     """Whether a value is an object of nothing but plain values, as most arguments are."""
     if type(value) is not dict:
         return False
-    members = cast("dict[Any, Any]", value)
+    members = cast("dict[Any, Any]", cast("object", value))
     return _PLAIN.issuperset(map(type, members.values())) and _NAMES.issuperset(map(type, members))
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from toolkit import errors
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
-from toolkit.chat.serialization import canonical_json, event_from_plain, response_from_plain
+from toolkit.chat.serialization import event_from_plain, plain_to_json, response_from_plain
 from toolkit.chat.stream import events_of
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.private_files import make_private
@@ -89,12 +89,12 @@ def append_exchange(path: Path, exchange: _Plain) -> None:
     Raises:
         ConfigurationError: It can't be written; what was there is as it was.
     """
-    line = canonical_json(exchange).encode() + b"\n"
+    line = plain_to_json(exchange).encode() + b"\n"
     try:
         with path.open("r+b", buffering=0) as file, _locked(file):
             end = file.seek(0, os.SEEK_END)
             if end == 0:
-                line = canonical_json({"cassette": _VERSION}).encode() + b"\n" + line
+                line = plain_to_json({"cassette": _VERSION}).encode() + b"\n" + line
             try:
                 while line:
                     line = line[file.write(line) :]

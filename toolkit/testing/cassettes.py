@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
 from toolkit.chat.provider import closing
-from toolkit.chat.serialization import canonical_json, event_to_plain, request_to_plain, response_to_plain
+from toolkit.chat.serialization import event_to_plain, plain_to_json, request_to_plain, response_to_plain
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.testing.cassette_file import (
     Exchange,
@@ -156,7 +156,7 @@ class ReplayProvider:
         self._unplayed = dict.fromkeys(range(len(self._exchanges)))
         self._places: dict[str, list[int]] = {}
         for place, exchange in enumerate(self._exchanges):
-            key = canonical_json(self._compared(exchange.request, exchange.method))
+            key = plain_to_json(self._compared(exchange.request, exchange.method))
             self._places.setdefault(key, []).append(place)
 
     def __repr__(self) -> str:
@@ -203,7 +203,7 @@ class ReplayProvider:
 
     def _next(self, request: ChatRequest, method: Method) -> Exchange:
         compared = self._compared(self._scrub(request_to_plain(request)), method)
-        places = self._places.get(canonical_json(compared), ())
+        places = self._places.get(plain_to_json(compared), ())
         place = next((place for place in places if place in self._unplayed), None)
         if place is None and places and self._matching == "lenient":
             place = places[-1]

@@ -234,13 +234,16 @@ def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) ->
 
 def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> str | None:
     """Return why the tool, as it is registered, wants somebody to agree to a call, or None."""
-    need = registration.options.requires_approval
-    if callable(need):
+    rule = registration.options.requires_approval
+    need: bool | str
+    if callable(rule):
         try:
-            need = need(copy_arguments(ready))
+            need = rule(copy_arguments(ready))
         except Exception:
             _logger.exception("requires_approval of %s raised; the call needs approval", ready.call.name)
             need = True
+    else:
+        need = rule
     if not need:
         return None
     return need if isinstance(need, str) else f"Tool '{ready.call.name}' needs approval."

@@ -58,10 +58,10 @@ def read_result_tool(store: ResultStore) -> FunctionTool[object, ..., Any]:
         return f"[characters {start} to {end} of {len(text)}{rest}]\n{text[start:end]}"
 
     # What it gives is a part already, and must not be cut again.
-    made: FunctionTool[object, ..., Any] = tool_with_ctx(
+    made_tool = tool_with_ctx(
         tags={"read"}, max_output_chars=_PAGE * 2, run_in_thread=False, cache=False, metadata={_MARK: True}
-    )(read_result)
-    return made
+    )
+    return made_tool(read_result)
 
 
 def _find_lines(text: str, find: str) -> str:

@@ -177,7 +177,7 @@ class ToolRegistry(Generic[Ctx]):
             self._context_needs = [
                 registration
                 for registration in self._registrations.values()
-                if registration.needs_context is not None or getattr(registration.tool, "inner_registries", ())
+                if registration.needs_context is not None or bool(getattr(registration.tool, "inner_registries", ()))
             ]
         for registration in self._context_needs:
             if registration.needs_context is not None:

@@ -174,10 +174,9 @@ def _results(
     return output.unsaid, result, _limited(result, registration, policy, memory)
 
 
-def _checked_output(call: ToolCall, output: Any) -> ToolOutput:
+def _checked_output(call: ToolCall, value: object) -> ToolOutput:
     """Return what a tool gave as an output that says something, and log what of it JSON could not carry."""
-    if type(output) is not ToolOutput or output.is_error:
-        output = _with_reason(to_output(output))
+    output = value if type(value) is ToolOutput and not value.is_error else _with_reason(to_output(value))
     if output.unsaid:
         _logger.warning(
             "tool %s gave what JSON can't carry; its text stands for %s", call.name, ", ".join(output.unsaid)
