@@ -13,6 +13,7 @@ from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, Stre
 from toolkit.chat.provider import closing
 from toolkit.chat.serialization import plain_to_json, request_to_plain, response_from_plain, response_to_plain
 from toolkit.chat.stream import events_of
+from toolkit.secrets import digest_of, replace_fields
 from toolkit.tools.caching import Cache, MemoryCache
 
 __all__ = ["CachedProvider"]
@@ -30,8 +31,9 @@ class CachedProvider:
     Requests are equal when all that they ask is: messages, tools, settings and options, whatever their timeouts.
     `generate` and `stream` share the answers; one from the cache has a `Usage` of nothing, since it cost nothing, and
     streams each block in one piece. Kept is what is whole: no error, nor an answer that was cut off, filtered or
-    refused. Each request is written down whole to be looked up, which takes longer the longer its transcript is.
-    Closing the provider and the cache stays with who made them.
+    refused. Answers to requests with secrets in their options are for this process alone. Each request is written down
+    whole to be looked up, which takes longer the longer its transcript is. Closing the provider and the cache stays
+    with who made them.
 
     Args:
         provider: Answers what is not in the cache.
@@ -85,7 +87,11 @@ class CachedProvider:
                 yield event
 
     def _key(self, request: ChatRequest) -> str:
-        asked = plain_to_json({"provider": self._name, **request_to_plain(request)})
+        plain = request_to_plain(request)
+        if plain.get("options"):
+            # From the digest of the whole, a short secret would be found by trying all.
+            plain["options"] = replace_fields(plain["options"], digest_of)
+        asked = plain_to_json({"provider": self._name, **plain})
         return f"answer:{sha256(asked.encode()).hexdigest()}"
 
     async def _kept(self, key: str) -> ChatResponse | None:

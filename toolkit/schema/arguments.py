@@ -73,7 +73,8 @@ class ArgumentsParser(Protocol):
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """Return the one canonical JSON text of validated arguments: sorted, compact, ASCII, the same in each process.
 
-        Secrets stand in it as digests, so that two of them are told apart and none is shown. With `reveal_secrets` they
+        Secrets stand in it as digests that only this process can make, so that two of them are told apart and none is
+        shown or found by trying: with these, other processes have another text. With `reveal_secrets` they
         stand in it as they are, and `parse_json` takes the text back: only for another process of the same program.
         """
         ...

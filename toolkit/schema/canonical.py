@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,10 @@ from typing import Any, cast
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-__all__ = ["canonical_json", "without_addresses"]
+from toolkit.schema.nodes import Node, Nodes, is_array, is_marked_secret, is_object
+from toolkit.secrets import digest_of
+
+__all__ = ["canonical_json", "with_digests", "without_addresses"]
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _NAMES = frozenset({str})
@@ -27,7 +29,10 @@ def without_addresses(text: str) -> str:
 
 
 def canonical_json(value: Any, *, reveal_secrets: bool = False) -> str:
-    """Return compact ASCII JSON with sorted keys and sorted sets; total, and free of memory addresses."""
+    """Return compact ASCII JSON with sorted keys and sorted sets; total, and free of memory addresses.
+
+    Secrets stand in it as digests that only this process can make, unless they are revealed.
+    """
     return _encode(value if _is_flat(value) else _canonical(value, reveal_secrets))
 
 
@@ -37,6 +42,17 @@ def _is_flat(value: Any) -> bool:
         return False
     members = cast("dict[Any, Any]", cast("object", value))
     return _PLAIN.issuperset(map(type, members.values())) and _NAMES.issuperset(map(type, members))
+
+
+def with_digests(value: Any, node: Node, nodes: Nodes) -> Any:
+    """Return a JSON value with digests in place of what its schema says is secret."""
+    if value is None or not nodes.is_secret(node):
+        return value
+    if is_marked_secret(node) or not (is_object(value) or is_array(value)):
+        return digest_of(_text(value))
+    if is_object(value):
+        return {key: with_digests(item, nodes.at_key(node, key), nodes) for key, item in value.items()}
+    return [with_digests(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
 
 
 def _canonical(value: Any, reveal: bool) -> Any:
@@ -57,7 +73,7 @@ def _canonical(value: Any, reveal: bool) -> Any:
             return [_canonical(item, reveal) for item in cast("Sequence[Any]", value)]
         case SecretStr() | SecretBytes() | Secret():
             secret = _canonical(cast("Any", value).get_secret_value(), reveal)
-            return secret if reveal else "secret:" + hashlib.sha256(_text(secret).encode()).hexdigest()
+            return secret if reveal else digest_of(_text(secret))
         case bytes() | bytearray():
             return bytes(value).decode("utf-8", "surrogateescape")
         case BaseModel():

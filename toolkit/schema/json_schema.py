@@ -20,7 +20,7 @@ from pydantic.json_schema import (
 )
 from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
-from toolkit.schema.nodes import is_array, is_object, map_subschemas, subschemas
+from toolkit.schema.nodes import is_array, is_marked_secret, is_object, map_subschemas, subschemas
 
 __all__ = [
     "GeneratedSchema",
@@ -205,7 +205,7 @@ def describe_members(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_secret(schema: Mapping[str, Any]) -> bool:
     """Whether a value of this schema must not be shown, or holds one that must not."""
-    return schema.get("writeOnly") is True or any(map(_is_secret, subschemas(schema)))
+    return is_marked_secret(schema) or any(map(_is_secret, subschemas(schema)))
 
 
 def _in_order(value: Any) -> Any:

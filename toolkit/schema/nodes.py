@@ -8,7 +8,17 @@ from itertools import repeat
 from typing import Any, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote
 
-__all__ = ["JsonPath", "Node", "Nodes", "is_array", "is_object", "map_subschemas", "subschemas", "types_of"]
+__all__ = [
+    "JsonPath",
+    "Node",
+    "Nodes",
+    "is_array",
+    "is_marked_secret",
+    "is_object",
+    "map_subschemas",
+    "subschemas",
+    "types_of",
+]
 
 Node: TypeAlias = Mapping[str, Any]
 JsonPath: TypeAlias = tuple[str | int, ...]
@@ -66,6 +76,11 @@ def is_object(value: object) -> TypeGuard[dict[str, Any]]:
 def is_array(value: object) -> TypeGuard[list[Any]]:
     """Whether a value is a list in JSON's sense."""
     return isinstance(value, list)
+
+
+def is_marked_secret(node: Node) -> bool:
+    """Whether a schema says that its value is a secret."""
+    return node.get("writeOnly") is True or node.get("format") == "password"
 
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -274,7 +289,7 @@ class Nodes:
         # A node that was put together here, of some of the schema.
         reference = node.get("$ref")
         return (
-            node.get("writeOnly") is True
+            is_marked_secret(node)
             or (isinstance(reference, str) and self._secret.get(id(self.target(reference)), False))
             or any(self.is_secret(part) for part in subschemas(node))
         )
@@ -289,7 +304,7 @@ class Nodes:
             if id(node) in holders:
                 continue
             holders[id(node)] = []
-            if node.get("writeOnly") is True:
+            if is_marked_secret(node):
                 secret.append(id(node))
             waiting.extend(self._parts_of(node))
         if not secret:

@@ -110,7 +110,10 @@ class RawArguments:
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
-        del reveal_secrets  # plain JSON has no secrets of its own
+        if not reveal_secrets and self._nodes.is_secret(self._nodes.root):
+            from toolkit.schema.canonical import with_digests  # noqa: PLC0415 - few schemas have secrets
+
+            arguments = with_digests(arguments, self._nodes.root, self._nodes)
         return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
 
     def is_strict_at(self, path: JsonPath) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from toolkit.chat import Stamped, ToolResult
@@ -45,9 +46,9 @@ class ToolCallRepaired(CallEvent):
 
     Args:
         kind: What was mended: the ``name``, the ``text`` of the arguments, or ``values`` in them.
-        before: As the model wrote it.
-        after: As it is taken.
-        assumed: What was assumed for that, in words.
+        before: As the model wrote it; ``***`` where a parameter of the tool is a secret.
+        after: As it is taken; there with digests in place of secrets.
+        assumed: What was assumed for that, in words; not told there.
     """
 
     kind: Literal["name", "text", "values"]
@@ -67,7 +68,7 @@ class ApprovalRequested(CallEvent):
         agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
     """
 
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = field(repr=False)
     arguments_json: str = ""
     reason: str = ""
     agent: str = ""
@@ -89,7 +90,7 @@ class ToolExecutionStart(CallEvent):
         arguments_json: The same as JSON; secrets are shown as digests.
     """
 
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = field(repr=False)
     arguments_json: str = ""
 
 

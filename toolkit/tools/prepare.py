@@ -14,6 +14,7 @@ from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
+from toolkit.secrets import MASK
 from toolkit.tools.events import ToolCallRepaired
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.output import encodable
@@ -201,7 +202,7 @@ def _read_arguments(
     except Exception as error:  # of a parser of the application's own
         _logger.exception("the arguments of a call of %s could not be read", call.name)
         raise InvalidArgumentsError(f"The arguments were refused: {type(error).__name__}: {error}") from error
-    return arguments, _tell_nulls(call, registration) if "null" in call.arguments else ()
+    return arguments, _tell_nulls(call, registration, arguments) if "null" in call.arguments else ()
 
 
 async def prepare_all(
@@ -263,28 +264,43 @@ def _mend(
         _logger.exception("the arguments of a call of %s could not be mended", call.name)
         raise error from None
     nulls = explain_nulls(steps[-1].after, registration.arguments) if "null" in steps[-1].after else None
-    return arguments, _tell_repairs(call, [*steps, nulls] if nulls is not None else steps)
+    steps = [*steps, nulls] if nulls is not None else steps
+    return arguments, _tell_repairs(call, registration, arguments, steps)
 
 
-def _tell_nulls(call: ToolCall, registration: Registration[Any]) -> tuple[ToolCallRepaired, ...]:
+def _tell_nulls(
+    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any]
+) -> tuple[ToolCallRepaired, ...]:
     from toolkit.tools.mending import explain_nulls  # noqa: PLC0415 - as in `_mend`
 
     step = explain_nulls(call.arguments, registration.arguments)
-    return () if step is None else _tell_repairs(call, [step])
+    return () if step is None else _tell_repairs(call, registration, arguments, [step])
 
 
-def _tell_repairs(call: ToolCall, steps: Sequence[Mended]) -> tuple[ToolCallRepaired, ...]:
+_UNTOLD = ("what was assumed may hold a secret and is not told",)
+
+
+def _tell_repairs(
+    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
+) -> tuple[ToolCallRepaired, ...]:
+    """Return what observers are told; where a parameter is a secret, no text of the model's that may hold it."""
+    from toolkit.schema.nodes import Nodes  # noqa: PLC0415 - as in `_mend`
+
+    parser = registration.arguments
+    nodes = Nodes(parser.schema)
+    is_secret = nodes.is_secret(nodes.root)
     told: list[ToolCallRepaired] = []
     before = call.arguments
     for step in steps:
+        after = parser.dump_json(arguments) if is_secret else step.after
         told.append(
             ToolCallRepaired(
                 call_id=call.id,
                 tool_name=call.name,
                 kind=step.kind,
-                before=before,
-                after=step.after,
-                assumed=step.assumed,
+                before=MASK if is_secret else before,
+                after=after,
+                assumed=_UNTOLD if is_secret else step.assumed,
             )
         )
         before = step.after
