@@ -7,32 +7,45 @@ and bytes that are no text make one text pass for another, or for words of someb
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 
-__all__ = ["escape_in_json", "escape_in_name"]
+__all__ = ["escape_in_json", "escape_in_name", "escape_in_text", "is_hidden"]
 
-_HIDDEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+_HIDDEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Of other kinds, and drawn as nothing. Not U+FE0F and U+FE0E, which choose how an emoji looks.
+_DRAWN_AS_NOTHING = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 def escape_in_json(text: str) -> str:
     """Return JSON text that says the same, with each hidden character in its strings as an escape."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(json.dumps(character)[1:-1] if _is_hidden(character) else character for character in text)
+    return "".join(json.dumps(character)[1:-1] if is_hidden(character) else character for character in text)
 
 
 def escape_in_name(name: str) -> str:
     """Return a name as it is where all of it is seen, else in quotes, with escapes as in a string of Python."""
-    if (name.isascii() and name.isprintable()) or not any(map(_is_hidden, name)):
+    if (name.isascii() and name.isprintable()) or not any(map(is_hidden, name)):
         return name
     return '"' + "".join(map(_escape_character, name)) + '"'
+
+
+def escape_in_text(text: str) -> str:
+    """Return what somebody else wrote, to be repeated inside of a sentence, with its hidden characters as escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape_character(character) if is_hidden(character) else character for character in text)
+
+
+def is_hidden(character: str) -> bool:
+    """Return whether a character is not seen, or changes how others are seen."""
+    return unicodedata.category(character) in _HIDDEN_KINDS or _DRAWN_AS_NOTHING.fullmatch(character) is not None
 
 
 def _escape_character(character: str) -> str:
     if character in ('"', "\\"):
         return f"\\{character}"
-    return character.encode("unicode_escape").decode("ascii") if _is_hidden(character) else character
-
-
-def _is_hidden(character: str) -> bool:
-    return unicodedata.category(character) in _HIDDEN_KINDS
+    return character.encode("unicode_escape").decode("ascii") if is_hidden(character) else character

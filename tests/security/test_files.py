@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ HIDDEN_NAMES = {
     "a control of the second kind": "a\x9b2Jb.txt",
     "words of the tool": "a.txt\n[The first 1 files; there are more.]",
     "a quote within": 'a"\n"b.txt',
+    "a letter that is drawn as nothing": "a\u3164b.txt",
+    "half a letter that is drawn as nothing": "a\u115fb.txt",
+    "a selector": "a\ufe00b.txt",
+    "a joiner of graphemes": "a\u034fb.txt",
+    "a character that is none yet": "a\u0378b.txt",
 }
 
 
@@ -55,10 +61,31 @@ async def test_a_name_passes_for_no_other(name: str, tmp_path: Path) -> None:
         read_file_tool(tmp_path), path=HIDDEN_NAMES[name][:-1].encode("utf-8", "ignore").decode() + "X"
     )
     for text in (listed, *found, near):
+        assert not set(text) & set("\u3164\u115f\ufe00\u034f"), ascii(text)
         assert all(character.isprintable() or character == "\n" for character in text), ascii(text)
     assert listed.count("\n") == 0
     assert listed.startswith('"')
     assert listed.endswith('"')
+
+
+HIDDEN_WORDS = [
+    (search_tool, {"pattern": "nothing\u202esuch"}),
+    (search_tool, {"pattern": "(\u202e\x1b[2K"}),
+    (search_tool, {"pattern": "x", "include": "[\u2066"}),
+    (list_files_tool, {"pattern": "{\u202e,["}),
+    (read_file_tool, {"path": "plain", "encoding": "no\u202e\x1bsuch"}),
+]
+
+
+@pytest.mark.parametrize(("make", "arguments"), HIDDEN_WORDS)
+async def test_what_a_model_wrote_is_repeated_with_what_is_hidden_in_it(
+    make: Callable[[Path], FunctionTool[object, ..., Any]], arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "plain").write_text("x")
+    tool = make(tmp_path)
+    call = ToolCall("1", tool.definition.name, json.dumps(arguments))
+    text = (await ToolRegistry[object]([tool]).execute(call, object())).text
+    assert all(character.isprintable() or character == "\n" for character in text), ascii(text)
 
 
 @pytest.mark.parametrize("name", ["ünï.txt", "日本.txt", "a b.txt", "a'b.txt", "naïve file.txt", "👍🏽.txt"])
@@ -73,11 +100,24 @@ EXECUTED = [
     ".zshrc", ".profile", ".ssh/authorized_keys", ".vscode/tasks.json", ".husky/pre-commit", ".pre-commit-config.yaml",
     "sitecustomize.py", "lib/python3/site-packages/x.pth", ".config/autostart/x.desktop", ".npmrc", ".mcp.json",
     ".git/modules/x/config", ".vimrc", ".devcontainer/devcontainer.json", ".cargo/config.toml", ".gitconfig",
-    "./.git/config", "a/../.git/config", ".//.git//config", "{root}/.git/config",
+    "./.git/config", "a/../.git/config", ".//.git//config", "{root}/.git/config", ".git./config", ".git \u3000/config",
+    ".\uff47it/config", "\uff0egit/config", "GIT~1/config", ".git::$INDEX_ALLOCATION/config", ".gi\u034ft/config",
+    ".env",
+    ".env.local", ".gitattributes", ".gitmodules", ".devcontainer.json", ".lefthook.yml", "lefthook-local.yml",
+    ".pythonrc.py", ".ipython/profile_default/startup/a.py", ".pdbrc", ".nvim.lua", ".config/nvim/init.lua",
+    ".emacs.d/init.el", ".tmux.conf", ".irbrc", ".Rprofile", ".ghci", ".mailcap", ".forward", ".xinitrc",
+    ".local/share/systemd/user/a.service", "systemd/user/a.service", "Library/LaunchAgents/a.plist", ".zed/tasks.json",
+    "x.code-workspace", ".helix/languages.toml", ".gitpod.yml", "buildspec.yml", "cloudbuild.yaml", ".hg/hgrc",
+    ".svn/hooks/pre-commit", ".jj/repo/config.toml", ".direnvrc", ".mise/config.toml", ".bundle/config", ".rspec",
+    ".curlrc", ".wgetrc", ".aws/config", ".kube/config", ".docker/config.json", ".mvn/jvm.config", ".condarc",
+    ".logout", ".pam_environment", ".eslintrc.js", ".prettierrc.js", ".coveragerc", ".flake8", ".unheard-of/x",
+    "HEAD", "sub/HEAD", "Jenkinsfile.release",
 ]  # fmt: skip
 ORDINARY = [
     "main.py", "Makefile", ".gitignore", "git/config", ".github/README.md", "docs/bashrc.md", "package.json", "x.path",
-    "src/config", "envrc", ".env.example", "workflows/ci.yml",
+    "src/config", "envrc", ".env.example", "workflows/ci.yml", ".editorconfig", ".dockerignore", "sub/.gitkeep",
+    ".github/ISSUE_TEMPLATE/bug.md", "a.b", "x/...", "overhead.py", "Info.plist", "deploy/app.service", "~1",
+    "src/head.py",
 ]  # fmt: skip
 
 

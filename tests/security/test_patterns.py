@@ -103,3 +103,30 @@ async def test_an_expression_that_would_never_end_is_stopped(pattern: str, tmp_p
     (tmp_path / "a.txt").write_text("a" * 5_000 + "!\n")
     with anyio.fail_after(10):
         await call(search_tool(tmp_path, time_limit=0.5, with_ripgrep=False), pattern=pattern)
+
+
+TOO_MUCH = {
+    "letters that have other cases": ("(?i)" + "k" * 5_000, "at most 1,000"),
+    "letters": ("x" * 1_000_000, "at most 1,000"),
+    "alternatives": ("|" * 100_000, "at most 1,000"),
+    "a number": ("a{1000000}", "too often"),
+    "numbers in numbers": ("(((a{100}){100}){100})", "too often"),
+    "numbers after numbers": ("(?:(?:a{1,999}b){0,999}c){1,999}", "too often"),
+    "numbers in many parts": ("a{1000}" * 100, "too often"),
+    "a huge number": ("a{999999999}", "too often"),
+    "groups": ("(" * 480 + ")" * 480, "nested too deeply"),
+    "repeated groups": ("(" * 300 + "a" + ")*" * 300, "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+async def test_an_expression_that_takes_much_to_read_is_refused(name: str, tmp_path: Path) -> None:
+    pattern, reason = TOO_MUCH[name]
+    with anyio.fail_after(10):
+        assert reason in await error_of(search_tool(tmp_path, with_ripgrep=False), pattern=pattern)
+
+
+@pytest.mark.parametrize("pattern", ["x{1000}", "(ab{2}){50}", r"\{5\}", "[{9}]", "a{2,}", "a{,3}"])
+async def test_an_expression_with_some_numbers_is_looked_for(pattern: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("nothing\n")
+    await text_of(search_tool(tmp_path, with_ripgrep=False), pattern=pattern)

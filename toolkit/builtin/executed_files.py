@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
@@ -9,46 +10,65 @@ from typing import Any
 
 from toolkit.builtin.root_folder import Found, RootFolder
 from toolkit.errors import ToolError, ToolFailedError
-from toolkit.visible_text import escape_in_name
+from toolkit.visible_text import escape_in_name, is_hidden
 
 __all__ = ["asks_before_writing", "guard_link", "is_executed_later"]
 
-_FOLDERS = frozenset({
-    ".git", ".husky", ".circleci", ".buildkite", ".woodpecker", ".vscode", ".idea", ".ssh", ".direnv", ".claude",
-    ".cursor", ".devcontainer",
+# Programs look for what they shall do in hidden files and folders; nothing in these leads one to run code.
+_INERT = frozenset({
+    ".github", ".gitignore", ".gitkeep", ".keep", ".mailmap", ".git-blame-ignore-revs", ".dockerignore", ".npmignore",
+    ".eslintignore", ".prettierignore", ".stylelintignore", ".ignore", ".rgignore", ".helmignore", ".gcloudignore",
+    ".vercelignore", ".editorconfig", ".env.example", ".env.sample", ".env.template", ".python-version",
+    ".node-version", ".nvmrc", ".ruby-version", ".markdownlint.json", ".markdownlint.yaml", ".yamllint",
+    ".yamllint.yaml", ".yamllint.yml", ".clang-format", ".nojekyll",
 })  # fmt: skip
-_NAMES = frozenset({
-    ".envrc", ".gitconfig", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml", "lefthook.yaml",
-    ".gitlab-ci.yml", ".travis.yml", ".drone.yml", ".woodpecker.yml", ".cirrus.yml", "jenkinsfile", "appveyor.yml",
-    "azure-pipelines.yml", "bitbucket-pipelines.yml", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout",
-    ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc",
-    ".login", ".inputrc", ".vimrc", ".exrc", ".nvimrc", ".gvimrc", ".emacs", ".dir-locals.el", ".gdbinit", ".lldbinit",
-    ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pypirc", "pip.conf", ".mcp.json", ".netrc",
-    "sitecustomize.py", "usercustomize.py", ".tool-versions", "mise.toml", ".mise.toml", "crontab",
-})  # fmt: skip
-_PATHS = (
-    "*.pth", ".github/workflows/*", ".github/actions/*", ".gitea/workflows/*", ".forgejo/workflows/*",
-    ".config/fish/*", ".config/autostart/*", ".config/systemd/*", ".config/git/*", ".cargo/config*", ".yarn/*",
+# HEAD makes a folder of ordinary files a repository, whose configuration git runs.
+_NAMES = (
+    "head", "*.pth", "sitecustomize.py", "usercustomize.py", "pip.conf", "mise.toml", "mise.*.toml", "crontab",
+    "*.code-workspace", "*.sublime-project", "jenkinsfile*", "lefthook*.yml", "lefthook*.yaml", "lefthook*.toml",
+    "lefthook*.json", "appveyor.yml", "azure-pipelines*.yml", "azure-pipelines*.yaml", "bitbucket-pipelines.yml",
+    "buildspec*.yml", "buildspec*.yaml", "cloudbuild*.yml", "cloudbuild*.yaml",
 )  # fmt: skip
+_FOLDERS = (
+    ".github/workflows", ".github/actions", ".github/hooks", "library/launchagents", "library/launchdaemons",
+    "systemd/user", "systemd/system", "autostart",
+)  # fmt: skip
+_SHORT_NAME = re.compile(r"[^.~]{1,6}~\d+(\.[^.]*)?")
+_SEEMING_DOTS = str.maketrans({"\u2024": ".", "\uff0e": ".", "\ufe52": "."})
 
 
 def is_executed_later(path: str) -> bool:
-    """Return whether something runs what stands in a file, or is led by it, without being asked to.
+    """Return whether something may run what stands in a file, or be led by it, without being asked to.
 
-    These are what is in ``.git`` (hooks, configuration), what direnv, editors, hook managers and CI services read,
-    profiles of shells, and modules that Python imports by itself. Build files (``Makefile``, ``package.json``,
-    ``conftest.py``) are not among them: who runs those has asked for it.
+    Programs look for such files under hidden names: ``.git`` (hooks, configuration), direnv, editors, hook managers, CI
+    services, shells, debuggers, interpreters. So every path with a hidden name in it counts, but for the short list of
+    those that are known to run nothing, such as ``.gitignore``. Files that are run without being hidden
+    are named one by one: modules that Python imports by itself, CI files, units of systemd. Build
+    files (``Makefile``, ``package.json``, ``conftest.py``) are not among them: who runs those has asked for it.
 
     Args:
-        path: From the root folder on, with slashes. Case and characters that are not seen make no difference, as on
-            some file systems.
+        path: From the root folder on, with slashes. Case, characters that are not seen, and what some file systems
+            leave out of names make no difference.
     """
-    visible = "".join(character for character in path if unicodedata.category(character) != "Cf")
-    parts = visible.casefold().split("/")
-    if not _FOLDERS.isdisjoint(parts) or parts[-1] in _NAMES:
+    parts = [_fold_name(part) for part in path.split("/")]
+    if any(_is_hidden_name(part) or _SHORT_NAME.fullmatch(part) for part in parts):
         return True
-    ends = ("/".join(parts[start:]) for start in range(len(parts)))
-    return any(fnmatchcase(end, pattern) for end in ends for pattern in _PATHS)
+    ends = ["/".join(parts[start:]) for start in range(len(parts))]
+    return any(fnmatchcase(parts[-1], name) for name in _NAMES) or any(
+        end == folder or end.startswith(f"{folder}/") for end in ends for folder in _FOLDERS
+    )
+
+
+def _is_hidden_name(name: str) -> bool:
+    """Return whether a folded name is hidden, and none of those that run nothing."""
+    return name.startswith(".") and name not in {"", ".", ".."} and name not in _INERT
+
+
+def _fold_name(name: str) -> str:
+    """Return a name as the least exact of file systems takes it."""
+    seen = "".join(character for character in name.translate(_SEEMING_DOTS) if not is_hidden(character))
+    plain = unicodedata.normalize("NFKC", seen).casefold().partition(":")[0]
+    return plain if plain in {".", ".."} else plain.rstrip(". \u3000")
 
 
 def asks_before_writing(folder: RootFolder) -> Callable[[Mapping[str, Any]], str]:

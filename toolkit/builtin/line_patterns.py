@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from toolkit.builtin.file_tree import Deadline
 from toolkit.errors import ToolFailedError
+from toolkit.visible_text import escape_in_text
 
 if TYPE_CHECKING:
     import regex
@@ -34,6 +35,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_LONGEST_PATTERN = 1_000
+_MOST_REPEATED = 20_000
+_PART = re.compile(r"\\.|\{(?:\d{0,9},)?(\d{1,9})\}|.", re.DOTALL)
 _WIDE_KINDS = {r"\s": r"[\s\x1c-\x1f]", r"\S": r"[\S\x1c-\x1f]"}
 
 
@@ -70,23 +74,53 @@ def line_pattern(pattern: str, *, is_literal: bool, is_case_sensitive: bool) -> 
     """Return what to look for.
 
     Raises:
-        ToolFailedError: It is no regular expression; says where it goes wrong.
+        ToolFailedError: It is no regular expression, or a very large one; says where it goes wrong.
     """
     import regex  # noqa: PLC0415 - an extra
 
+    if len(pattern) > _LONGEST_PATTERN:
+        raise ToolFailedError(
+            f"The pattern has {len(pattern):,} characters; at most {_LONGEST_PATTERN:,} can be looked for."
+        )
     source = regex.escape(pattern) if is_literal else pattern
     flags = regex.VERSION0 if is_case_sensitive else regex.VERSION0 | regex.IGNORECASE
     if "\n" in pattern:
         raise ToolFailedError("The pattern contains a line break, and lines are searched one by one. Search for one.")
+    if not is_literal and _measure(pattern) > _MOST_REPEATED:
+        raise ToolFailedError("The pattern repeats its parts too often. Use smaller numbers in braces, or * and +.")
     try:
         lines = regex.compile(source, flags)
         wide = _widened(re.escape(pattern) if is_literal else pattern, is_case_sensitive=is_case_sensitive)
         text = None if wide is None else regex.compile(source, flags | regex.MULTILINE)
     except regex.error as error:
         raise ToolFailedError(
-            f"'{pattern}' is no valid regular expression: {error}. Mend it, or set literal to true to find it as it is."
+            f"'{escape_in_text(pattern)}' is no valid regular expression: {error}. "
+            "Mend it, or set literal to true to find it as it is."
         ) from error
+    except RecursionError as error:
+        raise ToolFailedError("The pattern is nested too deeply. Use fewer brackets.") from error
     return LinePattern(lines, text, wide)
+
+
+def _measure(pattern: str) -> int:
+    """Return about how many parts a pattern has once its counted repetitions are written out, as they are compiled."""
+    sizes, last = [0], 0
+    for part in _PART.finditer(pattern):
+        if part[0] == "(":
+            sizes.append(0)
+        elif part[0] == ")" and len(sizes) > 1:
+            last = sizes.pop()
+            sizes[-1] += last
+        elif part[1] is not None:
+            more = last * (max(int(part[1]), 1) - 1)
+            sizes[-1] += more
+            last += more
+        else:
+            last = 1
+            sizes[-1] += 1
+        if sizes[-1] > _MOST_REPEATED:
+            break
+    return max(sizes)
 
 
 def _widened(pattern: str, *, is_case_sensitive: bool) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from toolkit.builtin.path_rules import PathRules, UnreadableGlobError
 from toolkit.errors import ToolFailedError
+from toolkit.visible_text import escape_in_text
 
 __all__ = ["expanded_braces", "name_pattern"]
 
@@ -58,7 +59,8 @@ def expanded_braces(text: str) -> list[str]:
 
 def _invalid(glob: str, parameter: str) -> ToolFailedError:
     return ToolFailedError(
-        f"'{glob}' is no valid glob in the parameter {parameter}. Write one like *.py, src/**/*.py or *.{{js,ts}}."
+        f"'{escape_in_text(glob)}' is no valid glob in the parameter {parameter}. "
+        "Write one like *.py, src/**/*.py or *.{js,ts}."
     )
 
 

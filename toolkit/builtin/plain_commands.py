@@ -39,18 +39,27 @@ _RESERVED = frozenset({
 })  # fmt: skip
 # They run words or the input as code or as a command, evaluate words as arithmetic, or change what later words mean.
 _NEVER_PLAIN = frozenset({
-    ".", "alias", "bind", "builtin", "caller", "command", "compgen", "complete", "compopt", "declare", "enable", "eval",
-    "exec", "export", "fc", "getopts", "hash", "history", "let", "local", "mapfile", "printf", "read", "readarray",
+    ".", "[", "[[", "alias", "bind", "builtin", "caller", "command", "compgen", "complete", "compopt", "declare",
+    "enable", "eval",
+    "exec", "export", "fc", "getopts", "hash", "history", "jobs", "let", "local", "mapfile", "printf", "read",
+    "readarray",
     "readonly", "set", "shift", "shopt", "source", "test", "trap", "typeset", "ulimit", "umask", "unalias", "unset",
-    "wait", "at", "batch", "busybox", "chroot", "chrt", "doas", "entr", "env", "find", "flock", "gdb", "ionice",
+    "wait", "at", "batch", "busybox", "busybox.static", "chroot", "chrt", "doas", "entr", "env", "find", "flock",
+    "gdb", "ionice",
     "nice", "nohup", "nsenter", "parallel", "perf", "pkexec", "runuser", "script", "setarch", "setpriv", "setsid",
-    "ssh", "start-stop-daemon", "stdbuf", "strace", "su", "sudo", "systemd-run", "taskset", "timeout", "toybox",
-    "unshare", "valgrind", "watch", "xargs",
+    "ssh", "start-stop-daemon", "stdbuf", "strace", "su", "sudo", "systemd-run", "taskset", "time", "timeout", "toybox",
+    "unshare", "valgrind", "watch", "xargs", "bwrap", "capsh", "catchsegv", "chpst", "chronic", "cpulimit",
+    "dbus-launch", "dbus-run-session", "eatmydata", "faketime", "fakeroot", "firejail", "ifne", "logsave", "ltrace",
+    "newgrp", "numactl", "pee", "prlimit", "proot", "rlwrap", "run-parts", "runcon", "screen", "sem", "setuidgid", "sg",
+    "socat", "softlimit", "tmux", "torsocks", "unbuffer", "xvfb-run",
 })  # fmt: skip
 _INTERPRETERS = re.compile(
-    r"(?:ba|da|z|k|mk|a|rba|fi|c|tc|xon|el|nu)?sh|pwsh|g?awk|[mn]awk|g?sed|ed|ex|vim?|nvim|emacs|python[\d.]*|pypy[\d.]*|"
-    r"perl[\d.]*|ruby[\d.]*|node|nodejs|deno|bun|php[\d.]*|lua[\d.]*|tclsh|expect|osascript|r|rscript|julia|guile|"
-    r"sqlite3|psql|mysql|make|gmake|bc|dc|m4|jshell|groovy|scala|ghci|irb|ipython[\d.]*"
+    r"(?:(?:ba|da|z|k|mk|lk|a|rba|fi|c|tc|xon|el|nu|po|ya|o|j|go|q|b)?sh|nu|elvish|pwsh|powershell|cmd|[gmn]?awk|"
+    r"original-awk|g?sed|r?ed|ex|g?vim?|r?view|nvim|emacs|python|[bp]y(?:py|thon)|jython|micropython|ptpython|ipython|hy|perl|ruby|"
+    r"[ij]rb|erb|pry|node|nodejs|ts-node|tsx|deno|bun|qjs|gjs|php|php-cgi|phpdbg|lua|luajit|texlua|tclsh|wish|expect|osascript|"
+    r"cscript|wscript|r|rscript|julia|octave|gnuplot|guile|racket|sbcl|clisp|gsi|ocaml|erl|elixir|iex|ghc|ghci|runghc|"
+    r"sqlite|psql|mysql|make|gmake|ninja|rake|just|bc|dc|m4|jshell|jrunscript|groovy|scala|kotlin|swift|gdb|lldb|"
+    r"execlineb|ld-linux\S*|npx|bunx|uvx)(?:[-_.]?\d[\w.-]*|\.exe|\.static)?"
 )
 
 
@@ -109,7 +118,7 @@ def runs_only(*patterns: PlainCommandPattern) -> Callable[[object], bool]:
         patterns: Each is the first words of a command, as `fnmatch` patterns; or a function that is given all words.
 
     Raises:
-        ConfigurationError: There is no pattern, or one is empty or names an interpreter alone.
+        ConfigurationError: There is no pattern; or one is empty, names an interpreter alone, or its program by a glob.
     """
     are_allowed = compile_patterns(patterns, "a pattern of runs_only")
     if not patterns:
@@ -139,6 +148,11 @@ def _compile_pattern(pattern: PlainCommandPattern, what: str) -> Callable[[Plain
     wanted = pattern.split()
     if not wanted:
         raise ConfigurationError(f"{what} is empty: write one like 'git push'")
+    if any(character in "*?[" for character in wanted[0]):
+        raise ConfigurationError(
+            f"{what}, '{pattern}', names no program: '{wanted[0]}' stands for programs that run others, too. "
+            "Write one pattern for each program"
+        )
     if _is_interpreter(wanted[0]) and not _names_code(wanted[1:]):
         raise ConfigurationError(
             f"{what}, '{pattern}', allows any code: '{wanted[0]}' runs what its words say. Name what it may run, such "
@@ -148,13 +162,9 @@ def _compile_pattern(pattern: PlainCommandPattern, what: str) -> Callable[[Plain
     def names(words: PlainWords) -> bool:
         if len(words) < len(wanted) or not all(map(fnmatchcase, words, wanted)):
             return False
-        if any(
-            word.startswith("-") and not meant.startswith("-")
-            for word, meant in zip(words[1:2], wanted[1:2], strict=False)
-        ):
-            return False  # "git *" means "git status" and not "git -c alias.x=!code x"
-        # A glob in the pattern must not name an interpreter that the author did not think of.
-        return not _is_interpreter(words[0]) or _is_interpreter(wanted[0])
+        # "git *" means "git status" and not "git -c alias.x=!code x".
+        pairs = zip(words[1:2], wanted[1:2], strict=False)
+        return not any(word.startswith("-") and not meant.startswith("-") for word, meant in pairs)
 
     return names
 

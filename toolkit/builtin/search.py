@@ -19,7 +19,7 @@ from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.output import ToolOutput
-from toolkit.visible_text import escape_in_name
+from toolkit.visible_text import escape_in_name, escape_in_text
 
 __all__ = ["search_tool"]
 
@@ -146,7 +146,7 @@ def _shown(hits: Iterator[_Hit], pattern: str, context: int, limit: int, deadlin
             ) from error
         note = f"[Stopped after {deadline.seconds:g} s; there may be more. Narrow path or include.]"
     if not matches:
-        return ToolOutput(f"No matches found for '{pattern}'.", details={"matches": matches})
+        return ToolOutput(f"No matches found for '{escape_in_text(pattern)}'.", details={"matches": matches})
     text = ("\n--\n" if context else "\n").join(blocks)
     return ToolOutput(f"{text}\n{note}" if note else text, details={"matches": matches})
 

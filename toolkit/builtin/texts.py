@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toolkit.errors import ToolFailedError
-from toolkit.visible_text import escape_in_name
+from toolkit.visible_text import escape_in_name, escape_in_text
 
 __all__ = ["FileText", "decoded", "image_type", "is_binary", "searchable"]
 
@@ -150,6 +150,6 @@ def _check_encoding(encoding: str) -> None:
         is_known = False
     if not is_known:
         raise ToolFailedError(
-            f"'{encoding[:80]}' is no encoding of text that files are read in. "
+            f"'{escape_in_text(encoding[:80])}' is no encoding of text that files are read in. "
             "Give one such as latin-1, cp1252 or shift_jis."
         )
