@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -297,3 +298,21 @@ def test_the_canonical_text_is_the_same_in_each_process() -> None:
         for seed in ("1", "2")
     }
     assert texts == {'{"words":["a","b","c","d"]}\n'}
+
+
+def test_a_number_for_text_keeps_its_digits_and_what_is_no_number_is_refused() -> None:
+    def label(text: str, names: list[str] = [], more: dict[str, str] = {}, path: Path = Path()) -> None: ...  # noqa: B006
+
+    parser = function_schema(label).arguments
+    sent = '{"text": 1.10, "names": [2, 12345678901234567890.123], "more": {"a": 1e5}, "path": 7.0}'
+    assert parser.parse_json(sent) == {
+        "text": "1.10",
+        "names": ["2", "12345678901234567890.123"],
+        "more": {"a": "1e5"},
+        "path": Path("7.0"),
+    }
+    for word in ("NaN", "Infinity", "-Infinity"):
+        with pytest.raises(MalformedJsonError, match=f"{word} is no number of JSON"):
+            parser.parse_json(f'{{"text": {word}}}')
+    with pytest.raises(InvalidArgumentsError, match="it must be a string"):
+        parser.parse_json('{"text": true}')

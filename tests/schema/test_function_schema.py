@@ -966,3 +966,53 @@ def test_a_secret_of_any_type_is_hidden() -> None:
 def test_a_class_is_nothing_that_json_can_carry() -> None:
     with pytest.raises(SchemaError, match="JSON can't carry its type"):
         of(type[int])
+
+
+def fail(value: object) -> object:
+    raise TypeError(f"there is no database for {value}")
+
+
+def test_a_default_whose_validator_needs_the_running_program_is_no_error() -> None:
+    def function(key: Annotated[int, AfterValidator(fail)] = 3, other: int = 1) -> None: ...
+
+    parser = function_schema(function).arguments
+    assert parser.parse_json("{}") == {"key": 3, "other": 1}
+    with pytest.raises(InvalidArgumentsError, match="TypeError: there is no database for 5"):
+        parser.parse_json('{"key": 5}')
+
+
+def test_a_type_that_only_the_docstring_names_gives_way_to_the_default() -> None:
+    def function(level="auto", tags=[], count=2):  # type: ignore[no-untyped-def] # pyright: ignore[reportMissingParameterType] # noqa: B006
+        """Do it.
+
+        Args:
+            level (int): How much.
+            tags (dict[str, int]): Which.
+            count (int): How many.
+        """
+
+    schema = function_schema(cast("Callable[..., None]", function)).parameters
+    assert schema["properties"] == {
+        "level": {"description": "How much.", "default": "auto"},
+        "tags": {"description": "Which.", "default": []},
+        "count": {"description": "How many.", "type": "integer", "default": 2},
+    }
+
+
+class Twice(enum.Enum):
+    ONE = "x"
+    SAME = "x"  # noqa: PIE796 - an alias
+
+
+class Position(NamedTuple):
+    """A place on a map."""
+
+    latitude: float
+
+
+def test_aliases_of_members_are_offered_once_and_a_named_tuple_keeps_its_docstring() -> None:
+    def function(twice: Twice, position: Position) -> None: ...
+
+    properties = function_schema(function).parameters["properties"]
+    assert properties["twice"] == {"enum": ["x"], "type": "string"}
+    assert properties["position"]["description"] == "A place on a map."

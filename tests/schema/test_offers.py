@@ -392,6 +392,10 @@ def values_of(schema: Any, root: dict[str, Any], depth: int = 0) -> st.SearchStr
             return SCALARS[kind]
 
 
+def arms_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return schema.get("anyOf", [schema])
+
+
 def objects_of(schema: Any, root: dict[str, Any], depth: int) -> st.SearchStrategy[Any]:
     properties = {
         name: values_of(member, root, depth + 1)
@@ -404,7 +408,7 @@ def objects_of(schema: Any, root: dict[str, Any], depth: int) -> st.SearchStrate
     extra = schema.get("additionalProperties", False)
     if extra is False or depth > 2:
         return found
-    names = values_of(schema["propertyNames"], root) if "propertyNames" in schema else WORDS
+    names = st.one_of([values_of({"type": "string", **arm}, root) for arm in arms_of(schema.get("propertyNames", {}))])
     others = st.dictionaries(names, values_of({} if extra is True else extra, root, depth + 1), max_size=2)
     return st.tuples(others, found).map(lambda both: both[0] | both[1])
 
@@ -435,6 +439,9 @@ HINTS: list[Any] = [
     Annotated[float, Field(gt=0, le=1)], Annotated[list[int], Field(min_length=1, max_length=2)],
     Annotated[set[int], Field(max_length=2)], list[Permission], dict[str, Sparse], dict[Color, int],
     Level | None, tuple[Literal[Color.RED], Level],
+    dict[int, str], dict[bool, int], dict[float, int], dict[date, int], dict[Level, int], dict[Decimal, int],
+    dict[tuple[int, int], int], dict[int | None, str], dict[Literal[1, "a"], int], dict[Permission, int],
+    dict[uuid.UUID, list[dict[int, Color]]],
 ]  # fmt: skip
 
 
@@ -454,6 +461,9 @@ NOT_MADE: tuple[Any, ...] = (
     Path,
     SecretStr,
     OrderedDict[str, int],
+    dict[tuple[int, int], int],
+    dict[int | None, str],
+    dict[Literal[1, "a"], int],
     *(case.hint for case in CASES if "left" in case.name),
 )
 
@@ -467,6 +477,8 @@ MADE: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Mapping[str, float], st.dictionaries(WORDS, FLOATS)),
     (Sequence[bool], st.lists(st.booleans())),
     (Decimal, st.decimals(allow_nan=False, allow_infinity=False, places=3)),
+    (dict[float, int], st.dictionaries(FLOATS, INTEGERS)),
+    (dict[Decimal, int], st.dictionaries(st.decimals(allow_nan=False, allow_infinity=False, places=3), INTEGERS)),
     (datetime, st.datetimes(timezones=st.just(UTC))),
     (timedelta, st.timedeltas(timedelta(0), timedelta(days=900))),
     (tuple[int, *tuple[str, ...]], st.tuples(INTEGERS, st.lists(WORDS)).map(lambda both: (both[0], *both[1]))),

@@ -227,6 +227,37 @@ def test_each_kind_of_reference_within_the_document_is_followed(reference: dict[
     assert "hunter2" not in str(refused.value)
 
 
+def test_a_dynamic_reference_is_followed_inside_a_part_with_a_name_of_its_own() -> None:
+    names = {"$id": "names", "type": "array", "items": {"$dynamicRef": "#each"}}
+    names["$defs"] = {"Each": {"$dynamicAnchor": "each", "type": "string"}}
+    schema = {
+        "$id": "https://example.com/root",
+        "type": "object",
+        "properties": {"names": {"$ref": "names"}},
+        "$defs": {"Names": names},
+    }
+    parser = raw_arguments(schema, subject="walk")
+    assert parser.parse({"names": ["ada"]}) == {"names": ["ada"]}
+    with pytest.raises(InvalidArgumentsError, match="it must be a string"):
+        parser.parse({"names": [1]})
+
+
+@pytest.mark.parametrize(
+    ("schema", "sent", "reason"),
+    [
+        ({"minProperties": 1, "properties": {"a": {}}}, {}, "it must be an object of at least 1 member"),
+        ({"properties": {"a": {"type": "object", "maxProperties": 1}}}, {"a": {"b": 1, "c": 2}}, "at most 1 member"),
+        ({"properties": {"a": False, "b": {}}}, {"a": 1}, r"a: unknown. Leave it out.\nAccepted: \"b\""),
+        ({}, [1], "got a list of 1 item. It must be an object."),
+        ({"properties": {"a": {"pattern": "^(?:.?){5000}z$"}}}, {"a": "b" * 5000}, "takes too long"),
+    ],
+)
+def test_what_is_refused_says_why(schema: dict[str, Any], sent: Any, reason: str) -> None:
+    parser = raw_arguments(schema, subject="walk")
+    with pytest.raises(InvalidArgumentsError, match=reason):
+        parser.parse(sent)
+
+
 def test_defaults_are_filled_in_wherever_they_surely_hold() -> None:
     schema: dict[str, Any] = {
         "type": "object",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ByteSize,
+    ClickHouseDsn,
+    CockroachDsn,
     DirectoryPath,
     Field,
     FilePath,
@@ -46,6 +49,7 @@ from pydantic import (
     IPvAnyNetwork,
     Json,
     KafkaDsn,
+    MariaDBDsn,
     MongoDsn,
     MySQLDsn,
     NaiveDatetime,
@@ -56,6 +60,7 @@ from pydantic import (
     PostgresDsn,
     RedisDsn,
     SecretStr,
+    SnowflakeDsn,
     Strict,
     StringConstraints,
     WebsocketUrl,
@@ -200,7 +205,13 @@ REFUSALS: list[tuple[Any, Any, str, bool]] = [
     (limited(list[int], min_length=2), [1], "at least 2 items", True),
     (list[int], ["a"], "x[0]: got", True),
     (dict[int, str], {"a": "b"}, "unable to parse string as an integer", False),
-    (tuple[int, str], [1], "x[1]: required, but missing", False),
+    (tuple[int, str], [1], "x[1]: required, but missing", True),
+    (tuple[int, *tuple[str, ...]], 5, "it must be a list of an integer and more", True),
+    (MariaDBDsn, "http://x", "scheme should be 'mariadb'", True),
+    (ClickHouseDsn, "http://x", "scheme should be 'clickhouse", True),
+    (SnowflakeDsn, "http://x", "scheme should be 'snowflake'", True),
+    (CockroachDsn, "http://x", "scheme should be 'cockroachdb'", True),
+    (Annotated[int, AfterValidator(sys.exit)], 3, "SystemExit: 3", False),
     (set[int], "a", "it must be a list", True),
     (frozenset[int], [[]], "it must be an integer", True),
     (deque[int], 5, "it must be a list", True),

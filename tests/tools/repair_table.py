@@ -101,6 +101,7 @@ SECTIONS = (
             refused('{"city": "Lima"} and 3 days'),
             refused('Do not use {"city": "Lima"}'),
             refused('{"city": "Lima"}, "days": 3}'),
+            refused(', {"city": "Lima"}'),
         ),
     ),
     Section(
@@ -137,6 +138,9 @@ SECTIONS = (
             taken("{'city': 'it's Lima'}", city="it's Lima"),
             taken('{"path": "a.py", "content": "f("a", "b")"}', path="a.py", content='f("a", "b")'),
             refused('{"city": "a", "note": "b", "x" }'),
+            refused('{"path": "a.py", "content": "x" + "y"}'),
+            refused('{"path": "a.py", "content": "x", "y"}'),
+            refused('{"city": "Lima", "stops": ["Cusco",, "Puno"]}'),
             refused('{"city": "the "white", "note": "city"}'),
         ),
     ),

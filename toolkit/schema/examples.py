@@ -10,7 +10,7 @@ from toolkit.schema.work import TooMuchWorkError
 
 __all__ = ["ATTEMPTS", "make_example"]
 
-ATTEMPTS = 12
+ATTEMPTS = 15
 """How many different examples there are, at most."""
 _MAX_VALUES = 200
 _MAX_TEXT = 500
@@ -36,10 +36,13 @@ _FORMATS: dict[str, tuple[str, ...]] = {
     "name-email": ("Name <name@example.com>",),
     "uri": ("https://example.com", "http://example.com", "ftp://example.com", "wss://example.com", "file:///example",
             "redis://example.com:6379/0", "amqp://example.com", "kafka://example.com:9092",
-            "mysql://user@example.com:3306/name", "nats://example.com:4222"),
+            "mysql://user@example.com:3306/name", "nats://example.com:4222", "mariadb://user@example.com:3306/name",
+            "clickhouse://example.com:9000/name", "snowflake://user@example.com/name",
+            "cockroachdb://user@example.com:26257/name"),
     "multi-host-uri": ("postgresql://user:password@example.com:5432/name", "mongodb://example.com:27017",
                        "mysql://user@example.com:3306/name", "kafka://example.com:9092", "amqp://example.com",
-                       "nats://example.com:4222"),
+                       "nats://example.com:4222", "clickhouse://example.com:9000/name",
+                       "cockroachdb://user@example.com:26257/name"),
     "json-string": ("{}", "[]", "1", '"text"', "true"),
     "ipv4": ("192.0.2.1",),
     "ipv6": ("2001:db8::1",),

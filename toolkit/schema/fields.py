@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import math
 import types
 import typing
@@ -19,6 +20,7 @@ from pydantic import AliasChoices, AliasPath, ConfigDict, Field, TypeAdapter, Va
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import (
+    ErrorDetails,
     PydanticUndefined,
     SchemaError as CoreSchemaError,
     SchemaSerializer,
@@ -42,6 +44,7 @@ _QUALIFIERS = (Required, NotRequired, ReadOnly)
 _UNCOMPILABLE = (
     PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError, NameError, TypeError, RecursionError
 )  # fmt: skip
+_logger = logging.getLogger("toolkit.schema")
 _JSON_TYPES = (str, int, float, bool, list, dict)
 _UNSAYABLE = "JSON can't carry its type"
 
@@ -81,7 +84,7 @@ class Fields:
         hint = parameter.hint
         if hint is NOTHING:
             hint = documented.type_in(self._signature.namespace) if documented is not None else NotImplemented
-            if hint is NotImplemented:
+            if hint is NotImplemented or not _fits(hint, parameter.default):
                 hint = Any
                 self.warnings.append(f"parameter '{name}' has no type: any value is accepted")
             else:
@@ -224,7 +227,6 @@ class Fields:
         config = core_schema.CoreConfig(
             title="arguments",
             extra_fields_behavior="forbid",
-            coerce_numbers_to_str=not self._strict,
             allow_inf_nan=False,
             strict=self._strict,
         )
@@ -236,7 +238,7 @@ class Fields:
         self.schema["additionalProperties"] = False
 
     def _compile_whole(self) -> None:
-        config = ConfigDict(coerce_numbers_to_str=not self._strict, allow_inf_nan=False, strict=self._strict)
+        config = ConfigDict(allow_inf_nan=False, strict=self._strict)
         if self.aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
@@ -356,26 +358,22 @@ class Fields:
         return not any(taken.get(name, name) != name for name in self.aliases)
 
     def _check_defaults(self) -> None:
-        if not self._defaults:
-            return
-        value = {self.aliases.get(name, name): default for name, default in self._defaults.items()}
-        try:
-            self.validator.validate_python(value, strict=False)
-        except ValidationError as error:
-            names = {self.aliases.get(name, name): name for name in self._defaults}
-            for problem in error.errors(include_url=False):
-                # What a model may not send, a default may be: infinite, say.
-                if (
-                    problem["loc"]
-                    and problem["type"] not in ("missing", "finite_number")
-                    and (name := names.get(str(problem["loc"][0])))
-                ):
-                    raise SchemaError(
-                        self._signature.subject,
-                        f"its default {self._defaults[name]!r} is against its own hint ({problem['msg']}): "
-                        "change the default, or widen the hint",
-                        parameter=name,
-                    ) from error
+        for name, default in self._defaults.items():
+            try:
+                self.validator.validate_python({self.aliases.get(name, name): default}, strict=False)
+            except ValidationError as error:
+                problems = [p for p in error.errors(include_url=False) if not _is_harmless(p, default)]
+                if not problems:
+                    continue
+                raise SchemaError(
+                    self._signature.subject,
+                    f"its default {default!r} is against its own hint ({problems[0]['msg']}): "
+                    "change the default, or widen the hint",
+                    parameter=name,
+                ) from error
+            except Exception as error:  # noqa: BLE001 - of an author's validator
+                # It may need what there is only when the program runs; and what is left out is never validated.
+                _logger.debug("the default of %s could not be checked: %s", name, type(error).__name__)
 
     def _blame(self, error: Exception, hints: Mapping[str, Any]) -> SchemaError:
         """Find the parameter that can't be compiled."""
@@ -392,6 +390,25 @@ class Fields:
                 )
                 return SchemaError(subject, _reason(found, hint), parameter=parameter)
         return SchemaError(subject, f"its parameters can't be compiled: {_first_line(error)}")
+
+
+def _is_harmless(problem: ErrorDetails, default: Any) -> bool:
+    """Whether a default may be what a model may not send: infinite, say, or a number that stands for its text."""
+    is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
+    return problem["type"] in ("missing", "finite_number") or (problem["type"] == "string_type" and is_number)
+
+
+def _fits(hint: Any, default: Any) -> bool:
+    """Whether a default can be what a docstring says of its type; words of a docstring promise nothing."""
+    if default is NOTHING or default is None or isinstance(default, FieldInfo):
+        return True
+    try:
+        TypeAdapter(hint).validate_python(default)
+    except ValidationError:
+        return False
+    except Exception:  # noqa: BLE001 - what the hint itself does not allow is said where all are compiled
+        return True
+    return True
 
 
 def _is_plain_default(default: Any) -> bool:

@@ -105,7 +105,7 @@ class _Key:
 @lru_cache(maxsize=_MOST_KEPT)
 def _compiled(key: _Key) -> CompiledHint | None:
     typed_dict: Any = cast("Any", typing_extensions.TypedDict)("arguments", {_KEY: key.hint})
-    typed_dict.__pydantic_config__ = ConfigDict(coerce_numbers_to_str=not key.strict, strict=key.strict, extra="forbid")
+    typed_dict.__pydantic_config__ = ConfigDict(strict=key.strict, extra="forbid")
     try:
         adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict)
         if not adapter.pydantic_complete:

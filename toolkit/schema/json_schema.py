@@ -7,19 +7,23 @@ from run to run and from one Python version to the next.
 from __future__ import annotations
 
 import enum
+import inspect
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import (
     GenerateJsonSchema,
+    JsonRef,
     JsonSchemaMode,
     JsonSchemaValue,
     JsonSchemaWarningKind,
 )
 from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
+from toolkit.schema.key_names import describe_keys
 from toolkit.schema.nodes import is_array, is_marked_secret, is_object, map_subschemas, subschemas
 
 __all__ = [
@@ -116,6 +120,32 @@ class _Generator(GenerateJsonSchema):
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:  # noqa: ARG002
         return value
 
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        # Of keys that are no text Pydantic says nothing, or what no name can be.
+        json_schema = super().dict_schema(schema)
+        keys = schema.get("keys_schema")
+        if keys is None or self.mode != "validation" or "patternProperties" in json_schema:
+            return json_schema
+        try:
+            alone = self.generate_inner(keys)
+        except PydanticInvalidForJsonSchema:
+            return json_schema
+        if self._resolve(alone).get("type") == "string":
+            return json_schema
+        names = describe_keys(alone, self._resolve, is_literal=keys["type"] == "literal")
+        json_schema.pop("propertyNames", None)
+        if names is False:
+            return {"type": "object", "maxProperties": 0}
+        return json_schema if names is True else {**json_schema, "propertyNames": names}
+
+    def _resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        while "$ref" in schema:
+            found = self.get_schema_from_definitions(JsonRef(schema["$ref"]))
+            if found is None:
+                return {}
+            schema = found
+        return schema
+
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         json_schema = super().default_schema(schema)
         if _is_secret(json_schema):
@@ -152,7 +182,10 @@ class _Generator(GenerateJsonSchema):
             {**item, "description": f"{name}: {item['description']}" if "description" in item else name}
             for name, item in zip(names, items, strict=True)
         ]
-        return {**json_schema, "prefixItems": named} if named else json_schema
+        cls = schema["cls"]
+        words = inspect.getdoc(cls) or ""
+        own = {"description": words} if words and not words.startswith(f"{cls.__name__}(") else {}
+        return {**json_schema, **own, "prefixItems": named} if named else json_schema
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         return _without_title(super().dataclass_schema(schema), schema["cls"].__name__)
@@ -163,6 +196,8 @@ class _Generator(GenerateJsonSchema):
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
         self.enum_names.add(schema["cls"].__name__)  # their titles are put on later, by Pydantic's metadata
+        # An alias is the same member once more, and a list of choices must not repeat one.
+        schema = {**schema, "members": list({id(member): member for member in schema["members"]}.values())}
         json_schema = super().enum_schema(schema)
         text = members_text(schema["members"])
         self.has_members = self.has_members or text != ""

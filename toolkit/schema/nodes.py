@@ -378,7 +378,8 @@ class Nodes:
             inside = ", ".join(
                 self.describe(member, depth=depth + 1) or "any value" for member in first[:_MOST_SHOWN_INSIDE]
             ) + (", ..." if len(first) > _MOST_SHOWN_INSIDE else "")
-            return f"a list of exactly {len(first)} items: {inside}"
+            goes_on = node.get("maxItems") != len(first) and node.get("items", True) is not False
+            return f"a list of {inside} and more" if goes_on else f"a list of exactly {len(first)} items: {inside}"
         items = node.get("items")
         inside = self.describe(items, depth=depth + 1) if is_object(items) and depth < 2 else ""
         words = "a list"
@@ -390,8 +391,10 @@ class Nodes:
 
     def _describe_object(self, node: Node, depth: int) -> str:
         properties: Node = node.get("properties", {})
+        counted = _range(node.get("minProperties"), node.get("maxProperties"), "member")
+        words = f"an object of {counted}" if counted else "an object"
         if not properties or depth >= 2:
-            return "an object"
+            return words
         required: frozenset[str] = frozenset(node.get("required", ()))
         named = ", ".join(
             f'"{name[:_LONGEST_SHOWN]}" ({self.describe(member, depth=depth + 1) or "any value"}'
@@ -399,7 +402,7 @@ class Nodes:
             for name, member in list(properties.items())[:_MOST_SHOWN_INSIDE]
         )
         more = len(properties) - _MOST_SHOWN_INSIDE
-        return f"an object with {named}" + (f" and {more} more" if more > 0 else "")
+        return f"{words} with {named}" + (f" and {more} more" if more > 0 else "")
 
 
 def _type_of(value: Any) -> str:

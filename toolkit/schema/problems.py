@@ -136,7 +136,12 @@ def _accepted(problems: Sequence[Problem], nodes: Nodes) -> Iterator[str]:
 
 def _names_in(path: JsonPath, nodes: Nodes) -> list[str]:
     return list(
-        dict.fromkeys(name for choice in nodes.choices(nodes.at(path)) for name in choice.get("properties", {}))
+        dict.fromkeys(
+            name
+            for choice in nodes.choices(nodes.at(path))
+            for name, member in choice.get("properties", {}).items()
+            if member is not False
+        )
     )
 
 
@@ -313,6 +318,8 @@ def _mended(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: 
     elif is_object(container):
         if problem.kind == "wrong" or key not in container:
             container[str(key)] = _right_value(problem.path, nodes, attempt)
+    elif is_array(container) and problem.kind == "missing" and key == len(container):
+        container.append(_right_value(problem.path, nodes, attempt))
     elif is_array(container) and isinstance(key, int) and key < len(container):
         container[key] = _right_value(problem.path, nodes, attempt)
     return value

@@ -132,11 +132,11 @@ class RawArguments:
 
     def _problems(self, value: object) -> Sequence[Problem]:
         if not is_object(value):
-            return [Problem(path=(), kind="wrong")]
+            return [Problem(path=(), kind="wrong", reason="It must be an object")]
         try:
             if self._checker.is_valid(value):
                 return ()
-            return self._checker.problems(value) or [Problem(path=(), kind="wrong")]
+            return self._checker.problems(value) or [_UNTOLD]
         except RecursionError:
             raise InvalidArgumentsError("The arguments are nested too deeply.") from None
         except TooMuchWorkError:
@@ -159,6 +159,11 @@ class RawArguments:
             for part in checker.resources.parts()
             if "default" in part and not self._accepts(part["default"], part)
         }
+
+
+_UNTOLD = Problem(
+    path=(), kind="wrong", reason="It is not as its schema says; where takes too long to find out", is_told=True
+)
 
 
 class _Filler:

@@ -259,7 +259,8 @@ def with_plain_references(resources: Resources, root: Node, *, without_default: 
 def _modern(node: Node, resources: Resources, pointers: Mapping[int, str]) -> dict[str, Any]:
     place = resources.place_of(node)
     written = {key: value for key, value in node.items() if key not in ("$id", "$anchor", "$dynamicAnchor")}
-    for keyword in ("$recursiveRef", "$dynamicRef", "$ref"):
+    found: list[str] = []
+    for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
         reference = written.pop(keyword, None)
         if not isinstance(reference, str) or not applies(keyword, place.draft):
             continue
@@ -267,7 +268,11 @@ def _modern(node: Node, resources: Resources, pointers: Mapping[int, str]) -> di
             written = {key: written[key] for key in ("title", "description", "$defs", "definitions") if key in written}
         target = resources.resolve(reference, place)
         if is_object(target) and not resources.place_of(target).path.startswith("http"):
-            written["$ref"] = f"#{pointers[id(target)]}"
+            found.append(f"#{pointers[id(target)]}")
+    if found:
+        written["$ref"] = found[0]
+    if found[1:]:
+        written["allOf"] = [*written.get("allOf", ()), *({"$ref": pointer} for pointer in found[1:])]
     if place.draft == 4:
         for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
             if written.pop(exclusive, None) is True and limit in written:

@@ -38,7 +38,8 @@ __all__ = ["TypedArguments"]
 
 _PREFIXES = ("Value error, ", "Assertion failed, ")
 _ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
-_MENDABLE = frozenset({"enum", "string_type", "json_type"})
+_TAKES_TEXT = frozenset({"string_type", "path_type"})
+_MENDABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
 _ALWAYS_TOLD = ("decimal_", "url_", "byte_size")
 # Models and functions on the one hand, dataclasses on the other.
 _KINDS = {
@@ -49,6 +50,7 @@ _KINDS = {
 }
 _SAID_BY_THE_AUTHOR = frozenset({"value_error", "assertion_error"})
 _MAX_PROBLEMS = 500
+_CRASHES = (Exception, SystemExit)
 _logger = logging.getLogger("toolkit.schema")
 
 
@@ -104,7 +106,7 @@ class TypedArguments:
             return self._validate_json(text)
         except ValidationError as error:
             return self._second_look(text, error)
-        except Exception as error:  # noqa: BLE001 - of an author's validator, which did not expect such a value
+        except _CRASHES as error:  # of an author's validator, which did not expect such a value
             check_text(text)
             raise self._explain_crash(_decode(text), error) from None
 
@@ -122,7 +124,7 @@ class TypedArguments:
             return self._validate_python(value) if text is None else self._validate_json(text)
         except ValidationError as error:
             raise self._refusal(error.errors(include_url=False), value) from None
-        except Exception as error:  # noqa: BLE001 - as in `_parse`
+        except _CRASHES as error:
             raise self._explain_crash(value, error) from None
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
@@ -167,12 +169,12 @@ class TypedArguments:
             reason = problems[0].get("ctx", {}).get("error", "")
             raise malformed(text, reason, self._nodes, self._accepts) from None
         value = _decode(text)
-        if (mended := self._mended(value, problems, has_null="null" in text)) is not None:
+        if (mended := self._mended(value, problems, text)) is not None:
             try:
                 return self._validate_json(json.dumps(mended))
             except ValidationError as still_wrong:
                 problems, value = still_wrong.errors(include_url=False, include_input=False), mended
-            except Exception as crash:  # noqa: BLE001 - as in `_parse`
+            except _CRASHES as crash:
                 raise self._explain_crash(mended, crash) from None
         raise self._refusal(problems, value) from None
 
@@ -183,7 +185,7 @@ class TypedArguments:
         problems = _problems(details, value, self._nodes)
         return InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts, untold=max(0, untold)))
 
-    def _explain_crash(self, value: Any, error: Exception) -> InvalidArgumentsError:
+    def _explain_crash(self, value: Any, error: Exception | SystemExit) -> InvalidArgumentsError:
         """Return the refusal of arguments on which something of the author's failed, instead of refusing them."""
         _logger.warning("a validator failed with %s instead of refusing", type(error).__name__, exc_info=error)
         if not is_object(value):
@@ -211,17 +213,18 @@ class TypedArguments:
                 self._each.validate_json(text, strict=self.is_strict or None)
         except ValidationError as error:
             return _problems(error.errors(include_url=False, include_input=False)[:_MAX_PROBLEMS], value, self._nodes)
-        except Exception as error:  # noqa: BLE001 - as in `_parse`
+        except _CRASHES as error:
             return [_crash(error, (name,))]
         return []
 
-    def _mended(self, value: Any, problems: Sequence[ErrorDetails], *, has_null: bool) -> Any | None:
-        """Leave out null for what may be left out; unless strict, take an enum's name, and a number as a model's text.
+    def _mended(self, value: Any, problems: Sequence[ErrorDetails], text: str) -> Any | None:
+        """Leave out null for what may be left out; unless strict, take an enum's name, and a number as its own digits.
 
         Returns None where nothing of that helps.
         """
-        if not has_null:
+        if "null" not in text:
             problems = [problem for problem in problems if problem["type"] in _MENDABLE]
+        as_written: Any = None
         paths = [_real_path(problem["loc"], value) for problem in problems]
         mended = None
         for problem, path in zip(problems, paths, strict=True):
@@ -229,8 +232,12 @@ class TypedArguments:
             better: Any = None
             if problem["type"] == "enum" and isinstance(came, str):
                 better = self._member_named(came, problem.get("ctx", {}).get("expected", ""))
-            elif problem["type"] == "string_type" and isinstance(came, (int, float)) and not isinstance(came, bool):
-                better = None if self.is_strict_at(path) else json.dumps(came)
+            elif problem["type"] in _TAKES_TEXT and isinstance(came, (int, float)) and not isinstance(came, bool):
+                # As a number, 1.10 would lose a digit.
+                as_written = as_written or json.loads(text, parse_int=str, parse_float=str)
+                # Of a path, a strict one is refused as text.
+                is_strict = problem["type"] != "path_type" and self.is_strict_at(path)
+                better = None if is_strict else value_at(as_written, path)
             elif problem["type"] == "json_type" and came is not None:
                 better = json.dumps(came)  # what is to be JSON in a string, sent as it is
             if better is not None:
@@ -254,7 +261,7 @@ class TypedArguments:
     def _accepts(self, value: Any) -> bool:
         try:
             self._validate_json(json.dumps(value))
-        except Exception:  # noqa: BLE001 - as in `_parse`
+        except _CRASHES:
             return False
         return True
 
@@ -266,7 +273,7 @@ def _decode(text: str) -> Any:
         return from_json(text)
 
 
-def _crash(error: Exception, path: JsonPath) -> Problem:
+def _crash(error: Exception | SystemExit, path: JsonPath) -> Problem:
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Problem(path=path, kind="wrong", reason=without_addresses(words))
 

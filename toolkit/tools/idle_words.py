@@ -96,6 +96,8 @@ def _check_prose_before(before: str) -> None:
     elif before and not before.endswith(_INTRODUCING):
         raise UnclearError
     _check_prose(before.removesuffix(":"))
+    if before and _WORD.search(before) is None and "," in before:
+        raise UnclearError
 
 
 def _check_prose(prose: str) -> None:

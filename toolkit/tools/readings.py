@@ -65,6 +65,8 @@ _CUT_UNIT = re.compile(r"\\u[0-9a-fA-F]")
 _INNER_QUOTES = "quotes inside a string were kept as text"
 DOUBTFUL = "a string swallowed what looks like another one"
 _ADJACENT = re.compile(rf"[{_QUOTES}]\s*[{_QUOTES}]")
+_ANY_QUOTE = re.compile(f"[{_QUOTES}]")
+_JOINT = re.compile(r"\s*[,+;.&|]*\s*")
 _MEMBER_INSIDE = re.compile(rf"[,{_QUOTES}]\s*{_KEY}\s*:", _FLAGS)
 _UNSAYABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _ENTITY_QUOTE = re.compile(r"&(?:quot|apos|\#34|\#39|\#x22|\#x27);", re.IGNORECASE | re.VERBOSE)
@@ -315,7 +317,7 @@ class _Search:
             raw = self.text[place.position + 1 : end - 1]
             if behind.match(self.text, end) and (not has_inner or _is_balanced(raw)):
                 assumed = {_INNER_QUOTES} if has_inner else set[str]()
-                if has_inner and (_ADJACENT.search(raw) or _MEMBER_INSIDE.search(raw)):
+                if has_inner and (_ADJACENT.search(raw) or _MEMBER_INSIDE.search(raw) or _joins_strings(raw)):
                     assumed.add(DOUBTFUL)
                 if opening != '"' or token[0] != '"':
                     assumed.add("quotes were put right")
@@ -388,6 +390,12 @@ def _is_balanced(text: str) -> bool:
         elif not awaited or awaited.pop() != character:
             return False
     return not awaited
+
+
+def _joins_strings(raw: str) -> bool:
+    """Whether a text with quotes inside, between two more, may be whole strings and what stands between them."""
+    between = _ANY_QUOTE.split(raw)[1::2]
+    return all(_JOINT.fullmatch(part) for part in between)
 
 
 def _contents(raw: str) -> Iterator[tuple[str, tuple[str, ...]]]:
