@@ -9,6 +9,7 @@ import pytest
 
 from toolkit import (
     Abort,
+    Aborted,
     ApprovalRequest,
     ApprovalRequested,
     Approve,
@@ -341,7 +342,7 @@ async def test_a_callers_approver_may_change_a_call_and_abort_all() -> None:
     result = await tool_loop(provider, registry, "go", config=config)
     assert RAN == []
     assert len(provider.requests) == 1
-    assert "enough" in str(result.reason)
+    assert result.reason == Aborted("enough")
     validate_transcript(result.messages)
 
 

@@ -11,6 +11,7 @@ from toolkit import (
     ChatResponse,
     Complete,
     LoopDetectionConfig,
+    NoValidAnswer,
     ReasoningBlock,
     StopReason,
     TextBlock,
@@ -201,3 +202,26 @@ async def test_what_waits_passes_through_text_tools() -> None:
     provider = TextToolProvider(ScriptedProvider([script]))
     result = await tool_loop(provider, ToolRegistry([delete_files]), [UserMessage("Go")])
     assert result.reason == UnansweredItems((CLICK,))
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "null"])
+@pytest.mark.parametrize(
+    "after", [ToolCall("2", "delete_files", '{"pattern": "b"}'), TextBlock("Then")], ids=["call", "text"]
+)
+async def test_a_call_without_arguments_does_not_run_in_a_cut_reply_wherever_it_stands(
+    arguments: str, after: ToolCall | TextBlock
+) -> None:
+    result, _ = await run(said(ToolCall("1", "delete_files", arguments), after))
+    assert _CUT in result.messages[2].text
+    assert (["b"] if isinstance(after, ToolCall) else []) == _DELETED
+
+
+@pytest.mark.parametrize("arguments", ["{}", '{"answer": {"a'])
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_an_answer_that_is_cut_off_each_time_counts_as_a_wrong_one(arguments: str, retries: int) -> None:
+    provider = ScriptedProvider([said(ToolCall("1", "final_answer", arguments))], repeats=True)
+    config = ToolLoopConfig(output_type=dict[str, int] | None, max_output_retries=retries, max_iterations=50)
+    result = await tool_loop(provider, ToolRegistry([]), "Answer", config=config)
+    assert isinstance(result.reason, NoValidAnswer)
+    assert len(provider.requests) == retries + 1
+    check_transcript(result.messages)

@@ -50,7 +50,7 @@ def target(name: str) -> Callable[[bytes], None]:
             except refused:
                 return
             bent.check_counts(response)
-            assert response.unfinished_call is None or response.stop_reason == "max_tokens"
+            assert not response.unfinished_calls or response.stop_reason == "max_tokens"
 
     return test
 

@@ -113,7 +113,7 @@ class ToolResult:
         result_as_answer: Whether the loop ends here, with this as the answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
         details: For the application alone: no model reads it and no JSON of the transcript holds it.
-        time: When it was there, in seconds since 1970; None for a call that never ran. As `details`, for the
+        time: When it was there, in seconds since 1970; None where nobody noted it. As `details`, for the
             application alone.
     """
 

@@ -159,20 +159,23 @@ class ChatResponse:
         return self.message.tool_calls
 
     @property
-    def unfinished_call(self) -> ToolCall | None:
-        """The call at which a reply was cut off: the last thing said, with arguments that are empty or not whole."""
+    def unfinished_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of a reply that was cut off whose arguments may not be all that the model meant to say.
+
+        Those are calls without arguments; and the last thing said, where that is no whole JSON object with something
+        in it.
+        """
         if self.stop_reason != "max_tokens":
-            return None
-        for block in reversed(self.message.content):
-            if isinstance(block, ToolCall):
-                return None if _is_whole(block.arguments) else block
-            if not isinstance(block, ReasoningBlock):
-                return None
-        return None
+            return ()
+        said = [block for block in self.message.content if not isinstance(block, ReasoningBlock)]
+        calls = [block for block in said if isinstance(block, ToolCall)]
+        return tuple([call for call in calls if not _is_whole(call.arguments, is_last=call is said[-1])])
 
 
-def _is_whole(arguments: str) -> bool:
-    """Whether the arguments are one JSON object that says something."""
+def _is_whole(arguments: str, *, is_last: bool) -> bool:
+    """Whether arguments were said whole; what comes before something else was ended by the model itself."""
+    if not is_last:
+        return arguments.strip() not in ("", "null")
     try:
         found: object = from_json(arguments)
     except ValueError:

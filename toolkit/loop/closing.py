@@ -64,11 +64,17 @@ class LoopClosing(LoopRecord):
         else:
             self.cancelled(reason)
 
-    def wind_up(self, reason: UsageLimit | NoValidAnswer) -> None:
-        """End the loop when this turn's results are in: nothing more may be spent, or asked."""
-        if not self._open.by_id:
+    def wind_up(self, reason: UsageLimit | NoValidAnswer | Aborted) -> None:
+        """End the loop when this turn's results are in: nothing more may be spent, or asked.
+
+        They may be in already, where each call was answered without being run.
+        """
+        if self._open.by_id:
+            self._wound_up = reason
+        elif self._phase == "ready" and self.tool_rounds:
+            self._end(reason)
+        else:
             raise LoopUsageError("wind_up does not fit here: no call is open")
-        self._wound_up = reason
 
     def _close_turn(self) -> None:
         """Append the results in call order, then the warnings, and see whether the loop goes on."""

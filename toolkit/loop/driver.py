@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
@@ -30,13 +31,12 @@ from toolkit.loop.depth import LoopFrame, enter_depth, nested_context, new_loop_
 from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
 from toolkit.loop.listener import EventFeed, Listener, has_hooks
-from toolkit.loop.outcome import AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
+from toolkit.loop.outcome import Aborted, AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.loop.prompt import transcript_of
 from toolkit.loop.requests import ModelRequests
 from toolkit.loop.resources import LoopResources, SubAgentSeat, sub_agent_seat
 from toolkit.loop.state import LoopState
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
-from toolkit.loop.stopping import Stop
 from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.tools.handler import Ctx
 from toolkit.tools.output import copy_result
@@ -83,9 +83,9 @@ class Driver(Generic[Ctx, Out]):
             raise ConfigurationError(f"{need}: pass it as ctx")
         compacts = config.compaction is not None
         if saved is None:
-            self.state: LoopState = LoopState(transcript_of(prompt), config, compacts=compacts)
+            self.state: LoopState = LoopState(transcript_of(prompt), config, compacts=compacts, now=time.time)
         else:
-            self.state = LoopState.thaw(saved.state, config, compacts=compacts)
+            self.state = LoopState.thaw(saved.state, config, compacts=compacts, now=time.time)
         self._budget = None if config.usage_limits is None else Budget(config.usage_limits)
         if saved is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
@@ -154,7 +154,8 @@ class Driver(Generic[Ctx, Out]):
         self._has_begun = True
 
     def _stop(self, reason: str) -> None:
-        self.state.commanded(Stop(reason))
+        if not self.state.is_finished:
+            self.state.wind_up(Aborted(reason))
 
     def _listen(self, feed: EventFeed | None) -> None:
         resources, self._feed = self._resources, feed

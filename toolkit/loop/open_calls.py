@@ -6,7 +6,8 @@ A result is kept the moment it lands, and for good; all of a turn are taken toge
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from toolkit.chat import Message, ToolCall, ToolResult
@@ -33,6 +34,9 @@ class OpenCall:
 class OpenCalls:
     """The calls of the turn that is under way; none between turns.
 
+    Args:
+        now: Gives the time at which a result that has none is kept; None leaves it without.
+
     Attributes:
         by_id: The calls by their ids, in call order.
         unanswered: How many have no result yet.
@@ -40,9 +44,10 @@ class OpenCalls:
         closed: The results that the loop wrote itself and has told nobody yet, and whether each call had started.
     """
 
-    __slots__ = ("_units", "by_id", "closed", "unanswered", "undecided")
+    __slots__ = ("_now", "_units", "by_id", "closed", "unanswered", "undecided")
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        self._now = now
         self.by_id: dict[str, OpenCall] = {}
         self.unanswered = self.undecided = 0
         self.closed: list[tuple[ToolResult, bool]] = []
@@ -60,23 +65,22 @@ class OpenCalls:
         """
         if result.call_id != entry.call.id:
             raise LoopUsageError(f"a result for call '{result.call_id}' was given as that of call '{entry.call.id}'")
+        if result.time is None and self._now is not None:
+            result = replace(result, time=self._now())
         entry.result = result
         entry.status = "done"
         self.unanswered -= 1
 
     def refuse(self, entry: OpenCall, result: ToolResult) -> None:
         """Answer a call about which nobody has to be asked."""
-        self.keep(entry, result)
-        self.closed.append((result, False))
+        self._keep_own(entry, result, has_started=False)
         self.undecided -= 1
 
     def skip_waiting(self, why: str) -> None:
         """Answer each call that has not started."""
         for entry in self.by_id.values():
             if entry.status not in ("started", "done"):
-                result = write_not_started(entry.call, why)
-                self.keep(entry, result)
-                self.closed.append((result, False))
+                self._keep_own(entry, write_not_started(entry.call, why), has_started=False)
         self.undecided = 0
 
     def answer_all(self, why: str) -> None:
@@ -90,8 +94,12 @@ class OpenCalls:
                 result = write_interrupted(entry.call, why, entry.cut)
             else:
                 result = write_not_started(entry.call, why, entry.cut)
-            self.keep(entry, result)
-            self.closed.append((result, has_started))
+            self._keep_own(entry, result, has_started=has_started)
+
+    def _keep_own(self, entry: OpenCall, result: ToolResult, *, has_started: bool) -> None:
+        self.keep(entry, result)
+        assert entry.result is not None
+        self.closed.append((entry.result, has_started))
 
     def plan_units(self, size: int) -> None:
         """Cut what may run into units: what stands in one unit runs together, the units run one after the other."""

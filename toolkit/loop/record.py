@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
 from toolkit.chat import AssistantMessage, ChatResponse, Message, ToolCall, ToolResult, Usage, call_ids_of
@@ -11,7 +11,7 @@ from toolkit.errors import LoopUsageError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.detection import LoopDetector
 from toolkit.loop.open_calls import CallStatus, OpenCall, OpenCalls
-from toolkit.loop.outcome import AwaitingApproval, NoValidAnswer, TerminationReason, UsageLimit
+from toolkit.loop.outcome import Aborted, AwaitingApproval, NoValidAnswer, TerminationReason, UsageLimit
 from toolkit.loop.own_results import write_not_started
 from toolkit.loop.steps import Command
 
@@ -44,7 +44,7 @@ class FrozenState:
     incoming: list[Message]
     warnings: list[Message]
     command: Command | None
-    wound_up: UsageLimit | NoValidAnswer | None
+    wound_up: UsageLimit | NoValidAnswer | Aborted | None
     is_last: bool
     tool_calls_executed: int
     detector: dict[str, Any] | None
@@ -57,6 +57,7 @@ class LoopRecord:
         messages: The transcript to start from: valid, and owned by the machine from here on.
         config: The settings; only what decides is read here.
         compacts: Whether a `Compact` step comes before each request.
+        now: Gives the time of a result that the machine writes itself; None leaves it without.
 
     Attributes:
         messages: The transcript so far.
@@ -92,7 +93,14 @@ class LoopRecord:
         "tool_rounds",
     )
 
-    def __init__(self, messages: list[Message], config: ToolLoopConfig[Any], *, compacts: bool = False) -> None:
+    def __init__(
+        self,
+        messages: list[Message],
+        config: ToolLoopConfig[Any],
+        *,
+        compacts: bool = False,
+        now: Callable[[], float] | None = None,
+    ) -> None:
         self.messages: list[Message] = messages
         self._spent: list[Usage] = []  # summed when somebody asks
         self.iterations: int = 0
@@ -104,13 +112,13 @@ class LoopRecord:
         self._is_compacted: bool = False
         self._phase: Phase = "ready"
         self._calls: Sequence[ToolCall] = ()
-        self._open = OpenCalls()
+        self._open = OpenCalls(now)
         self.closed: list[tuple[ToolResult, bool]] = self._open.closed
         self._results: Sequence[ToolResult] = ()
         self._incoming: list[Message] = []
         self._warnings: list[Message] = []
         self._command: Command | None = None
-        self._wound_up: UsageLimit | NoValidAnswer | None = None
+        self._wound_up: UsageLimit | NoValidAnswer | Aborted | None = None
         self._is_last: bool = False
         self._tool_calls_executed: int = 0
         self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
@@ -151,6 +159,11 @@ class LoopRecord:
         answers = [entry.result or write_not_started(entry.call, "approval is awaited") for entry in entries]
         return [*self.messages, *answers]
 
+    def refusal_of(self, tool_name: str) -> str | None:
+        """Return what was told of a call of a tool that the machine answered in this turn without asking anybody."""
+        told = [result.text for result, _ in self.closed if result.tool_name == tool_name]
+        return told[0] if told else None
+
     @property
     def last_results(self) -> Sequence[ToolResult]:
         """The results of the turn that was finished last."""
@@ -184,9 +197,16 @@ class LoopRecord:
         )
 
     @classmethod
-    def thaw(cls, frozen: FrozenState, config: ToolLoopConfig[Any], *, compacts: bool = False) -> Self:
+    def thaw(
+        cls,
+        frozen: FrozenState,
+        config: ToolLoopConfig[Any],
+        *,
+        compacts: bool = False,
+        now: Callable[[], float] | None = None,
+    ) -> Self:
         """Return a machine that goes on where the frozen one stood."""
-        state = cls(list(frozen.messages), config, compacts=compacts)
+        state = cls(list(frozen.messages), config, compacts=compacts, now=now)
         state._spent.append(frozen.usage)
         state.iterations = frozen.iterations
         state.tool_rounds = frozen.tool_rounds

@@ -200,7 +200,7 @@ class ModelRequests:
 
     def _count_wrong_calls(self) -> None:
         """Let a reply in which the answer's tool was called wrongly count as a wrong answer."""
-        problem = self._approvals.refusal_of(ANSWER_TOOL)
+        problem = self._approvals.refusal_of(ANSWER_TOOL) or self._resources.state.refusal_of(ANSWER_TOOL)
         if problem is None or not self._resources.config.asks_by_tool:
             return
         if self.answer_retries == 0:

@@ -241,17 +241,17 @@ class LoopState(LoopClosing):
             return None
         detected = None if self._detector is None else self._detect(calls)
         if response.stop_reason == "max_tokens":
-            self._refuse_unfinished(response.unfinished_call)
+            self._refuse_unfinished(response)
         return detected
 
-    def _refuse_unfinished(self, call: ToolCall | None) -> None:
-        """Answer a call at which the reply was cut off: what was not said whole does not run."""
-        entry = None if call is None or self._phase != "deciding" else self._open.by_id[call.id]
-        if entry is None or entry.status != "undecided":
-            return
-        self._open.refuse(entry, write_cut_off(entry.call))
-        if not self._open.undecided:
-            self._after_decision()
+    def _refuse_unfinished(self, response: ChatResponse) -> None:
+        """Answer the calls of a reply that was cut off which were not said whole: those do not run."""
+        for call in response.unfinished_calls:
+            entry = self._open.by_id.get(call.id) if self._phase == "deciding" else None
+            if entry is not None and entry.status == "undecided":
+                self._open.refuse(entry, write_cut_off(entry.call))
+                if not self._open.undecided:
+                    self._after_decision()
 
     def _stop_context(self, response: ChatResponse, calls: Sequence[ToolCall]) -> StopContext:
         if calls:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic
@@ -153,7 +154,7 @@ def copy_arguments(ready: Ready[Any]) -> dict[str, Any]:
 
 def error_result(call: ToolCall, message: str) -> ToolResult:
     """Return the error result of `call`."""
-    return ToolResult(call.id, encodable(message), tool_name=call.name, is_error=True)
+    return ToolResult(call.id, encodable(message), tool_name=call.name, is_error=True, time=time.time())
 
 
 def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
