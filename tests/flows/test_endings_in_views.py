@@ -440,6 +440,7 @@ async def test_a_tools_events_carry_its_label_tags_and_arguments_as_json() -> No
     first = next(message for message in result.messages if isinstance(message, ToolResult))
     assert first.time is not None
     assert start.time <= first.time <= told[-1].time
+    assert all(message.time for message in result.messages if isinstance(message, ToolResult))
 
 
 async def test_a_refusal_is_told_when_it_happens() -> None:

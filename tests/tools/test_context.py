@@ -13,6 +13,7 @@ from toolkit import (
     ToolContext,
     ToolExecutionUpdate,
     ToolLoopConfig,
+    ToolLoopHandle,
     ToolProgress,
     ToolRegistry,
     ToolRetryConfig,
@@ -159,3 +160,44 @@ async def test_reports_after_the_end_are_dropped() -> None:
     await tool_loop(script, ToolRegistry[None]([leak]), "go", ctx=None, config=ToolLoopConfig(on_event=listen))
     assert not kept[0].is_observed
     assert not [event for event in events if isinstance(event, ToolExecutionUpdate)]
+
+
+OPEN = [(end, False) for end in ("tool_timeout", "timeout", "cancel", "close", "scope")]
+SHIELDED = [(end, True) for end in ("tool_timeout", "timeout", "cancel", "close")]
+
+
+@pytest.mark.parametrize(("end", "is_shielded"), OPEN + SHIELDED)
+async def test_an_async_tool_that_tidies_up_sees_that_it_was_given_up(end: str, is_shielded: bool) -> None:
+    seen: list[bool] = []
+    has_begun = anyio.Event()
+
+    @tool_with_ctx
+    async def work(context: ToolContext[str]) -> str:
+        """Work."""
+        with anyio.move_on_after(0):
+            await anyio.sleep_forever()
+        seen.append(context.cancelled)  # a scope of its own is nothing
+        try:
+            has_begun.set()
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=is_shielded):  # noqa: ASYNC100 - it is what the context sees in there
+                seen.append(context.cancelled)
+        return "done"
+
+    config = ToolLoopConfig(
+        tool_timeout=0.05 if end == "tool_timeout" else None, timeout=0.05 if end == "timeout" else None
+    )
+    provider = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
+    handle = ToolLoopHandle(provider, ToolRegistry([work]), "go", ctx="app", config=config)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(handle.run)
+            await has_begun.wait()
+            if end == "cancel":
+                handle.cancel()
+            elif end == "close":
+                await handle.close()
+            elif end == "scope":
+                tasks.cancel_scope.cancel()
+    assert seen == [False, True]

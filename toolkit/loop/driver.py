@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
+import anyio
+
 from toolkit.chat import (
     ChatRequest,
     Message,
@@ -113,6 +115,10 @@ class Driver(Generic[Ctx, Out]):
             self._approvals.take_up(saved)
             self._requests.take_up(saved)
             self._resources.resume(saved.uses, saved.cut_texts)
+
+    def run_in(self, scope: anyio.CancelScope) -> None:
+        """Let tools see by `scope` that the run is to end."""
+        self._resources.memory.run_scope = scope
 
     async def begin(self, feed: EventFeed | None, *, waits: bool) -> None:
         """Take a place under the loops round this one, and tell observers that the run begins or goes on.

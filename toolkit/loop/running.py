@@ -128,6 +128,7 @@ class RunningLoop(Generic[Ctx, Out]):
         try:
             with scope:
                 is_wanted = self._expect_cancel(scope)
+                driver.run_in(scope)
                 await driver.begin(feed, waits=is_wanted)
                 is_late = anyio.current_time() >= deadline
                 if is_wanted and not is_late:

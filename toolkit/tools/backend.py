@@ -40,6 +40,7 @@ __all__ = [
     "detached_starter",
     "gather",
     "has_busy_threads",
+    "is_being_cancelled",
     "is_in_event_loop",
     "is_own_cancellation",
     "keep_cancelling",
@@ -88,6 +89,18 @@ def is_own_cancellation(mark: CancellationMark) -> bool:
     task = asyncio.current_task()
     assert task is not None
     return task.cancelling() <= mark and anyio.current_effective_deadline() != -math.inf
+
+
+def is_being_cancelled(mark: CancellationMark) -> bool:
+    """Return whether this task is being cancelled, by a scope round it or by asyncio; a shield round it hides scopes.
+
+    Args:
+        mark: What `cancellation_mark` gave in the task that is asked about.
+    """
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    now = cancellation_mark()
+    return now is not None and now > (mark or 0)
 
 
 def keep_cancelling() -> None:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 from typing_extensions import TypeVar
 
 from toolkit.errors import ToolTimeoutError
+from toolkit.tools.backend import CancellationMark, is_being_cancelled, is_in_event_loop
 from toolkit.tools.output import ToolOutput, copy_details, to_output
 from toolkit.tools.reporting import Reporter
 
@@ -48,8 +50,10 @@ class ToolContext(Generic[Ctx_co]):
 
     __slots__ = (
         "_clock",
+        "_home",
         "_is_cancelled",
         "_is_over",
+        "_mark",
         "_next",
         "_reporter",
         "_state",
@@ -82,8 +86,11 @@ class ToolContext(Generic[Ctx_co]):
         memory: RunMemory | None = None,
         policy: ExecutionPolicy | None = None,
         scope: Scope[Any] | None = None,
+        mark: CancellationMark = None,
     ) -> None:
         self._state = state
+        self._mark = mark
+        self._home = get_ident()
         self.policy: ExecutionPolicy | None = policy
         self.scope: Scope[Any] | None = scope
         self.call_id: str = call_id
@@ -112,9 +119,17 @@ class ToolContext(Generic[Ctx_co]):
     def cancelled(self) -> bool:
         """Whether the call, or this attempt at it, was given up.
 
-        A function in a thread can't be stopped and should look at it.
+        A function in a thread can't be stopped and should look at it. An async one finds it true while it tidies up.
         """
-        return self._is_cancelled
+        if self._is_cancelled or self._is_over:
+            return self._is_cancelled
+        # It is told as given up only when its function has ended, which may still be tidying up.
+        return get_ident() == self._home and is_in_event_loop() and self._is_being_cancelled()
+
+    def _is_being_cancelled(self) -> bool:
+        run = None if self.memory is None else self.memory.run_scope
+        scopes = [scope for scope in (self._clock, run) if scope is not None]
+        return any(scope.cancel_called for scope in scopes) or is_being_cancelled(self._mark)
 
     @property
     def is_observed(self) -> bool:
@@ -204,6 +219,7 @@ class ToolContext(Generic[Ctx_co]):
             memory=self.memory,
             policy=self.policy,
             scope=self.scope,
+            mark=self._mark,
         )
         context.attempt = attempt
         self._next = context

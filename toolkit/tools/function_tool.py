@@ -19,7 +19,7 @@ from typing_extensions import ParamSpec, TypeVar
 from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
-from toolkit.tools.backend import is_in_event_loop
+from toolkit.tools.backend import is_in_event_loop, run_in_own_context
 from toolkit.tools.composition import ComposedFunction, Execute, compose_function, describe_function
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx_contra, Registration
@@ -335,8 +335,13 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             # Known by the tool itself, as in a registry: both wait for each other.
             direct = self._direct = Registration[Any](self)
             direct.execute = self._ready.execute_raw
-        output = await run_directly(self._direct, parsed, ToolContext(ctx, tool_name=self._direct.name))
-        return output.details
+        direct, outputs = self._direct, list[ToolOutput]()
+
+        async def run() -> None:
+            outputs.append(await run_directly(direct, parsed, ToolContext(ctx, tool_name=direct.name)))
+
+        await run_in_own_context(run)
+        return outputs[0].details
 
     def _called(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
         parsed = self.parse_args(arguments)

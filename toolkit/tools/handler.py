@@ -100,6 +100,13 @@ class Registration(Generic[Ctx_contra]):
         self._schemas: str | None = None
         self._set(self.options)
 
+    @property
+    def owner(self) -> tuple[int, int]:
+        """What tells the tool from all others while it lives; equal for what was bound twice from one method."""
+        counter = getattr(self.tool, "counter", None)  # which tools bound from one method share
+        shared = counter if isinstance(counter, UsageCounter) else self.tool
+        return id(shared), id(getattr(self.tool, "receiver", None))
+
     def copy_definition(self) -> ToolDefinition:
         """Return the definition for somebody who may change what it holds."""
         definition = self.definition

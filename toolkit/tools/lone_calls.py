@@ -7,7 +7,7 @@ from functools import partial
 
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.tools.authorize import Aborted, Deferred, authorize
-from toolkit.tools.backend import gather
+from toolkit.tools.backend import gather, run_in_own_context
 from toolkit.tools.handler import Ctx
 from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.prepare import Refused, Scope, error_result, prepare_all
@@ -28,7 +28,13 @@ async def execute_alone(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: Exe
         return error_result(verdict.call, verdict.reason)
     if isinstance(verdict, Deferred):
         return error_result(verdict.ready.call, "The decision on this call was put off, so it was not run.")
-    return await run(verdict, ctx, policy)
+    ready, results = verdict, list[ToolResult]()
+
+    async def run_it() -> None:
+        results.append(await run(ready, ctx, policy))
+
+    await run_in_own_context(run_it)
+    return results[0]
 
 
 async def execute_together(

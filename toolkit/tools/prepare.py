@@ -32,6 +32,7 @@ __all__ = [
     "canonical_arguments",
     "canonical_call",
     "copy_arguments",
+    "copy_values",
     "error_result",
     "permit",
     "prepare",
@@ -136,11 +137,15 @@ _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def copy_arguments(ready: Ready[Any]) -> dict[str, Any]:
-    """Return the arguments of a call for somebody who only looks: what is done to them changes nothing.
-
-    A value that can't be copied is given as JSON says it.
-    """
+    """Return the arguments of a call for somebody who only looks: what is done to them changes nothing."""
     arguments = ready.arguments
+    if _UNCHANGING.issuperset(map(type, arguments.values())):  # here, too: each turn asks for it
+        return dict(arguments)
+    return copy_values(ready.registration, arguments)
+
+
+def copy_values(registration: Registration[Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of the arguments of a tool; a value that can't be copied is given as JSON says it."""
     if _UNCHANGING.issuperset(map(type, arguments.values())):
         return dict(arguments)
     import copy  # noqa: PLC0415 - few arguments hold more than text and numbers
@@ -148,7 +153,7 @@ def copy_arguments(ready: Ready[Any]) -> dict[str, Any]:
     try:
         return copy.deepcopy(arguments)
     except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied
-        plain: dict[str, Any] = json.loads(ready.registration.arguments.dump_json(arguments))
+        plain: dict[str, Any] = json.loads(registration.arguments.dump_json(arguments))
         return plain
 
 

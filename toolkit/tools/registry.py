@@ -316,6 +316,7 @@ class ToolRegistry(Generic[Ctx]):
         """
         scope = self.renamed({name: f"{namespace}{separator}{name}" for name in self._registrations})
         scope.prefix = f"{namespace}{separator}{self.prefix}"
+        scope.hidden_names |= {f"{namespace}{separator}{name}" for name in self.hidden_names}
         return scope
 
     def renamed(self, names: Mapping[str, str]) -> Self:

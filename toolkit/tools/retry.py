@@ -23,6 +23,7 @@ from toolkit.tools.backend import has_busy_threads
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.output import ToolOutput
+from toolkit.tools.prepare import copy_values
 from toolkit.tools.work import Work
 from toolkit.tools.workers import abandoned_count
 
@@ -84,6 +85,7 @@ async def run_with_retry(
     if retry is None:
         return await _run_in_time(registration, arguments, context, timeout)
     work, output = Work(), None
+    kept = copy_values(registration, arguments)  # a run may change what it is given
     try:
         with work.watched():
             output = await _run_in_time(registration, arguments, context, timeout)
@@ -96,7 +98,7 @@ async def run_with_retry(
         if output is None:
             raise failure
         return output  # a failure that the tool returned stays as it returned it, with its details
-    return await _run_again(registration, arguments, context, timeout, retry, failure, work)
+    return await _run_again(registration, kept, context, timeout, retry, failure, work)
 
 
 def _is_worth_it(retry: ToolRetryConfig, tool: str, error: BaseException) -> bool:
@@ -152,7 +154,7 @@ async def _run_again(
                     raise raised
                 output = None
                 with _another_attempt(context, attempt.retry_state.attempt_number) as again, work.watched():
-                    output = await _run_in_time(registration, arguments, again, timeout)
+                    output = await _run_in_time(registration, copy_values(registration, arguments), again, timeout)
                 if output.is_error:
                     raise ToolFailedError(output.text)  # noqa: TRY301 - how tenacity learns of a failure
     except ToolFailedError:

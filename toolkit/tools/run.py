@@ -35,7 +35,7 @@ from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
 from toolkit.tools.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
 from toolkit.tools.policy import ExecutionPolicy
-from toolkit.tools.prepare import Ready, copy_arguments
+from toolkit.tools.prepare import Ready, copy_arguments, copy_values
 from toolkit.tools.reporting import Reporter
 from toolkit.tools.retry import may_run_on, run_with_retry
 from toolkit.tools.run_memory import RunMemory
@@ -84,6 +84,7 @@ async def run(
         cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
     """
     call, registration, observer = ready.call, ready.registration, policy.observer
+    mark = cancellation_mark()
     context = ToolContext(
         state,
         call_id=call.id,
@@ -96,9 +97,9 @@ async def run(
         memory=memory,
         policy=policy,
         scope=ready.scope,
+        mark=mark,
     )
     began = 0.0
-    mark = cancellation_mark()
     is_cached = is_over = False
     crash: BaseException | None = None
     try:
@@ -356,14 +357,14 @@ async def _run_in_gates(
             held.pop()()
 
     try:
-        lock = options.lock(arguments) if callable(options.lock) else options.lock
+        lock = options.lock(copy_values(registration, arguments)) if callable(options.lock) else options.lock
         if lock is not None:
             waiting = partial(context.waiting_for, f"the lock {shown(lock)}")
             held.append(await enter_gate(lock_key(lock), waiting=waiting))
         if options.concurrency is not None:
             places = options.concurrency
             waiting = partial(context.waiting_for, f"one of its {places} places")
-            held.append(await enter_gate(("places", id(registration.tool), places), places, waiting=waiting))
+            held.append(await enter_gate(("places", *registration.owner, places), places, waiting=waiting))
         with work.watched():
             return await run_with_retry(registration, arguments, context, timeout)
     finally:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from anyio import CancelScope
+
 from toolkit.tools.results import ResultStore
 
 __all__ = ["READER", "RunMemory"]
@@ -20,9 +22,12 @@ class RunMemory:
         owner: The id of the run: in a store that several share, nobody else is given what it keeps.
         store: Where texts are kept; None makes a store for this run with the first of them, False keeps none.
         find_reader: Gives the name under which a model can call the tool that reads them.
+
+    Attributes:
+        run_scope: What is cancelled where the run is to end; None before it runs.
     """
 
-    __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "count")
+    __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "count", "run_scope")
 
     def __init__(
         self,
@@ -34,6 +39,7 @@ class RunMemory:
         self._store: ResultStore | Literal[False] | None = store
         self._find_reader = find_reader
         self.count: int = 0
+        self.run_scope: CancelScope | None = None
 
     @property
     def reader(self) -> str:
