@@ -120,11 +120,11 @@ def provider(script: list[AssistantMessage]) -> ScriptedProvider:
 
 
 def signature(events: list[LoopEvent]) -> list[str]:
-    """Return what happened, without what may differ from run to run: durations, and the order of parallel calls."""
+    """Return what happened, without what may differ from run to run: times, and the order of parallel calls."""
     parts: list[str] = []
     for event in events:
         if isinstance(event, ToolExecutionEnd):
-            parts.append(repr(replace(event, duration=0.0)))
+            parts.append(repr(replace(event, duration=0.0, result=replace(event.result, time=None))))
         elif not isinstance(event, Done | RunStart):  # a loop that is taken up again starts again
             parts.append(repr(event))
     return sorted(parts)

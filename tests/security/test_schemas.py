@@ -352,7 +352,8 @@ async def test_a_loop_times_out_while_arguments_are_checked() -> None:
 
     schema, text = SLOW
     slow = tool_from_schema("slow", "Be slow.", schema, lambda arguments: "ran")
-    provider = ScriptedProvider([ToolCall("1", "slow", text), "done"])
+    calls = [ToolCall(str(number), "slow", text) for number in range(10)]
+    provider = ScriptedProvider([AssistantMessage(calls), "done"])
     config = ToolLoopConfig(timeout=0.05)
     ended: list[ToolLoopResult] = []
 
