@@ -15,7 +15,15 @@ import anyio
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from toolkit import ToolLoopResult, ToolRegistry, tool, tool_from_function, tool_from_schema, tool_loop
+from toolkit import (
+    AssistantMessage,
+    ToolLoopResult,
+    ToolRegistry,
+    tool,
+    tool_from_function,
+    tool_from_schema,
+    tool_loop,
+)
 from toolkit.chat import ToolCall
 from toolkit.errors import SchemaError
 from toolkit.loop.config import ToolLoopConfig
