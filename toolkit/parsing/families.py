@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from toolkit.parsing.reply import TextFormat
+from toolkit.parsing.formats import TextFormat
 
 __all__ = ["format_of_model"]
 

@@ -17,7 +17,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from toolkit.chat import TextBlock, ToolCall, ToolResult
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
 from toolkit.parsing.attempts import ParsingLimits
-from toolkit.parsing.reply import TextFormat, read_reply
+from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.reply import read_reply
 from toolkit.parsing.wording import wording_of
 from toolkit.tools.approval import ApprovalHook
 from toolkit.tools.authorize import Aborted, Deferred, authorize

@@ -30,7 +30,8 @@ from toolkit.parsing.conversation import (
     with_complaint,
     without_tools,
 )
-from toolkit.parsing.reply import ReplyPart, ReplyReader, TextFormat, UnreadCall
+from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.reply import ReplyPart, ReplyReader, UnreadCall
 from toolkit.parsing.wording import wording_of
 
 __all__ = ["TextToolProvider"]

@@ -8,30 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
-from toolkit.errors import ConfigurationError
 from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
+from toolkit.parsing.formats import FORMATS_WITHOUT_FENCES, TextFormat, find_forms
 from toolkit.parsing.forms import END_OF_TURN, RESULTS, Form, Outcome, Passage, nothing_more, partial
-from toolkit.parsing.function_tags import FunctionTagsForm
-from toolkit.parsing.glm import GlmForm
-from toolkit.parsing.hermes import HermesForm
-from toolkit.parsing.invoke import InvokeForm
-from toolkit.parsing.json_objects import JsonForm
-from toolkit.parsing.llama import LlamaForm
-from toolkit.parsing.mistral import MistralForm
-from toolkit.parsing.phi import FunctoolsForm
-from toolkit.parsing.pythonic import BareCallForm, PythonicForm
-from toolkit.parsing.react import ReactForm
-from toolkit.parsing.sections import HarmonyForm, SectionForm
 from toolkit.parsing.source import SPACES, Source, Waiting
 from toolkit.parsing.speech import Speech, Surroundings
+from toolkit.parsing.thoughts import THINKING_OPENING, find_thinking_end
 
-__all__ = ["Reply", "ReplyPart", "ReplyReader", "TextFormat", "UnreadCall", "read_reply"]
-
-TextFormat: TypeAlias = Literal[
-    "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew",
-    "glm", "deepseek", "kimi", "harmony", "minimax", "phi", "anthropic",
-]  # fmt: skip
-"""How calls are written. For `read_reply` ``auto`` takes all of them."""
+__all__ = ["Reply", "ReplyPart", "ReplyReader", "UnreadCall", "read_reply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +115,8 @@ class ReplyReader:
     ) -> None:
         self._tools = KnownTools(tools)
         self._source = Source()
-        self._forms, self._opening = _forms(format)
-        self._takes_fences = format not in _WITHOUT_FENCES
+        self._forms, self._opening = _sort_forms(format)
+        self._takes_fences = format not in FORMATS_WITHOUT_FENCES
         self._repeated = tuple(repeated)
         self._speech = Speech()
         self._follows_item = False  # whether the last call was an item of a list
@@ -261,7 +245,7 @@ class ReplyReader:
         """Go past thoughts, where they begin or end here: what comes behind them is the reply."""
         source = self._source
         before = self._surroundings()
-        closing = yield from _thinking_end(source)
+        closing = yield from find_thinking_end(source)
         if not closing:
             return False
         if closing[0] == "/":
@@ -373,20 +357,6 @@ _TURN_ENDS = (
     *("<|user|>", "<|observation|>", "[INST]", "<\uff5cUser\uff5c>"),
 )
 _OTHERS_TURNS = (*RESULTS, "User:", "Human:")
-_THINKS = re.compile(
-    r"think|thought|reason|reflect|scratch_?pad|monolog|deliberat|rumina|\bcot\b|chain_of", re.IGNORECASE
-)
-# Any tag whose name may speak of thinking; most others are told by their first letters.
-_THINKING_OPENING = r"[<\[\u25c1][/|]?+(?:\Z|[A-Za-z](?:\Z|[\w:.-]))|\u25c1"
-_IN_THINKING_TAG = re.compile(r"[\w:.|/\u25b7-]")
-_HARMONY_THOUGHTS = tuple(
-    f"{start}<|channel|>{channel}<|message|>"
-    for start in ("", "<|start|>assistant")
-    for channel in ("analysis", "commentary")
-)
-_IN_ATTRIBUTES = re.compile(r"[^<>\n]")
-_TAG_ENDS = {"<": ">", "[": "]", "\u25c1": "\u25b7"}
-_LONGEST_TAG = 60
 _FENCES = {"`": re.compile("`"), "~": re.compile("~")}
 _LANGUAGE = re.compile(r"[\w.+-]")
 _LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
@@ -397,81 +367,22 @@ _MOST_PASSAGES = 5_000
 _MOST_MISSES = 10_000
 _NEVER = re.compile(r"(?!)")
 
-_JSON = JsonForm()
-_SECTIONS, _INVOKE = SectionForm(), InvokeForm()
-_FORMS: dict[str, tuple[Form, ...]] = {
-    "hermes": (HermesForm("<tool_call>"),),
-    "react": (ReactForm(),),
-    "llama": (LlamaForm(), FunctionTagsForm(), _JSON),
-    "mistral": (MistralForm(),),
-    "qwen": (FunctionTagsForm(),),
-    "pythonic": (PythonicForm(), BareCallForm()),
-    "json": (_JSON,),
-    "fenced": (_JSON,),
-    "crew": (_JSON, ReactForm()),
-    "glm": (GlmForm(),),
-    "deepseek": (_SECTIONS, _INVOKE),
-    "kimi": (_SECTIONS,),
-    "harmony": (HarmonyForm(),),
-    "minimax": (_INVOKE,),
-    "phi": (HermesForm("<|tool_call|>"), FunctoolsForm()),
-    "anthropic": (_INVOKE,),
-    "auto": (
-        *(GlmForm(), HermesForm(), FunctionTagsForm(), LlamaForm(), MistralForm()),
-        *(_SECTIONS, HarmonyForm(), _INVOKE, FunctoolsForm()),
-        *(PythonicForm(), ReactForm(), BareCallForm(), _JSON),
-    ),
-}
-# Where calls have marks of their own, a fence is code.
-_WITHOUT_FENCES = frozenset(
-    ["hermes", "mistral", "qwen", "glm", "deepseek", "kimi", "harmony", "minimax", "phi", "anthropic", "react"]
-)
 
-
-def _forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
+def _sort_forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
     """Return the forms of a format by the characters that they begin with, and a pattern of all their openings."""
-    forms = _FORMS.get(name)
-    if forms is None:
-        raise ConfigurationError(f"there is no format '{name}'; there are: {', '.join(_FORMS)}")
+    forms = find_forms(name)
     by_character: dict[str, list[Form]] = {}
     for form in forms:
         for character in form.characters:
             by_character.setdefault(character, []).append(form)
     openings = [
-        _THINKING_OPENING,
+        THINKING_OPENING,
         *[partial(token) for token in _TURN_ENDS],
         *[rf"(?<!.){partial(token)}" for token in _OTHERS_TURNS if token[0].isalpha()],
         r"(?<!`)`{1,2}+(?:\Z|`)|(?<!~)~{1,2}+(?:\Z|~)",
         *[form.opening for form in forms],
     ]
     return by_character, re.compile("|".join(openings))
-
-
-def _thinking_end(source: Source) -> Waiting[str]:
-    """Go past a tag that begins thoughts, and return what ends them; past one that ends them, and return ``/``.
-
-    It stays where it is, and returns nothing, where there is another tag or none.
-    """
-    there = source.length
-    for opening in _HARMONY_THOUGHTS:
-        if (yield from source.accepts(opening)):
-            return "<|end|>"
-    bracket = yield from source.peek(1)
-    closing = _TAG_ENDS.get(bracket, "")
-    if closing:
-        source.skip(1)
-        name = yield from source.word(_IN_THINKING_TAG, _LONGEST_TAG)
-        is_begun = closing == ">" and not name.endswith("|") and (yield from source.peek(1)) in {" ", "\t"}
-        if is_begun and _THINKS.search(name):
-            yield from source.word(_IN_ATTRIBUTES, 200)
-        if _THINKS.search(name) and (yield from source.accepts(closing)):
-            if name.strip("|").startswith(("/", "end_")):
-                return "/"
-            if "begin_" in name:
-                return bracket + name.replace("begin_", "end_") + closing
-            return f"{bracket}|/{name[1:]}{closing}" if name.startswith("|") else f"{bracket}/{name}{closing}"
-    source.back(there)
-    return ""
 
 
 def _past_turn(source: Source) -> Waiting[None]:

@@ -11,7 +11,7 @@ from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.escaping import escape_json, escape_markers
 from toolkit.parsing.families import format_of_model
-from toolkit.parsing.reply import TextFormat
+from toolkit.parsing.formats import TextFormat
 from toolkit.schema.examples import make_example
 from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.work import TooMuchWorkError

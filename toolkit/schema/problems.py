@@ -15,6 +15,7 @@ from typing import Any, Literal
 from toolkit.dataclass import dataclass
 from toolkit.schema.examples import ATTEMPTS, make_example
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
+from toolkit.schema.phrases import describe_node
 from toolkit.schema.work import TooMuchWorkError, WorkBudget
 
 __all__ = ["Problem", "WRONG_NAME", "example_line", "explain", "value_at"]
@@ -103,7 +104,7 @@ def value_at(value: Any, path: JsonPath) -> Any:
 def _line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nodes: Nodes) -> str:
     where = _path_text(problem.path)
     node = nodes.at(problem.path)
-    wanted = nodes.describe(node)
+    wanted = describe_node(nodes, node)
     match problem.kind:
         case "missing":
             return f"- {where}: required, but missing." + (f" Give {wanted}." if wanted else "")
@@ -124,7 +125,7 @@ def _accepted(problems: Sequence[Problem], nodes: Nodes) -> Iterator[str]:
     for path in dict.fromkeys(problem.path[:-1] for problem in problems if problem.kind == "unknown"):
         where = f" in {_path_text(path)}" if path else ""
         names = _names_in(path, nodes)
-        kinds = {name: nodes.describe(nodes.at((*path, name)), depth=1) for name in names[:_MOST_ACCEPTED]}
+        kinds = {name: describe_node(nodes, nodes.at((*path, name)), depth=1) for name in names[:_MOST_ACCEPTED]}
         listed = ", ".join(
             f"{json.dumps(name[:_LONGEST_NAME], ensure_ascii=False)} ({kind or 'any value'})"
             for name, kind in kinds.items()

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from toolkit.errors import SchemaError
 from toolkit.schema.nodes import Node, Nodes, is_array, is_object, subschemas
+from toolkit.schema.phrases import describe_node
 
 __all__ = ["anthropic", "anthropic_strict", "gemini", "openai_strict"]
 
@@ -352,7 +353,8 @@ class _Gemini:
             properties = kept["properties"]
             kept["properties"] = {name: self.node(member, inside) for name, member in properties.items()}
         elif kept.get("type") == "object" and is_object(rest := node.get("additionalProperties")) and rest:
-            words = f"An object of any names; each value is {self.nodes.describe(cast('Node', rest)) or 'any value'}."
+            value = describe_node(self.nodes, cast("Node", rest)) or "any value"
+            words = f"An object of any names; each value is {value}."
             kept["description"] = " ".join(filter(None, (kept.get("description"), words)))
         if kept.get("type") == "array":
             self._items(kept, node, inside)

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_core import (
@@ -30,25 +30,15 @@ from toolkit.schema.arguments import (
 )
 from toolkit.schema.canonical import canonical_json, without_addresses
 from toolkit.schema.fields import Fields
-from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
-from toolkit.schema.problems import WRONG_NAME, Problem, explain, value_at
+from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
+from toolkit.schema.problems import Problem, explain, value_at
 from toolkit.schema.strictness import is_strict_at
+from toolkit.schema.validation_errors import KINDS_OF_ERRORS, find_path, find_problems
 
 __all__ = ["TypedArguments"]
 
-_PREFIXES = ("Value error, ", "Assertion failed, ")
-_ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
 _TAKES_TEXT = frozenset({"string_type", "path_type"})
 _MENDABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
-_ALWAYS_TOLD = ("decimal_", "url_", "byte_size")
-# Models and functions on the one hand, dataclasses on the other.
-_KINDS = {
-    "missing": "missing",
-    "missing_argument": "missing",
-    "extra_forbidden": "unknown",
-    "unexpected_keyword_argument": "unknown",
-}
-_SAID_BY_THE_AUTHOR = frozenset({"value_error", "assertion_error"})
 _MAX_PROBLEMS = 500
 _CRASHES = (Exception, SystemExit)
 _logger = logging.getLogger("toolkit.schema")
@@ -181,8 +171,8 @@ class TypedArguments:
     def _refusal(self, details: Sequence[ErrorDetails], value: Any) -> InvalidArgumentsError:
         untold = len(details) - _MAX_PROBLEMS
         if untold > 0:
-            details = sorted(details, key=lambda detail: detail["type"] not in _KINDS)[:_MAX_PROBLEMS]
-        problems = _problems(details, value, self._nodes)
+            details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MAX_PROBLEMS]
+        problems = find_problems(details, value, self._nodes)
         return InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts, untold=max(0, untold)))
 
     def _explain_crash(self, value: Any, error: Exception | SystemExit) -> InvalidArgumentsError:
@@ -212,7 +202,9 @@ class TypedArguments:
             else:
                 self._each.validate_json(text, strict=self.is_strict or None)
         except ValidationError as error:
-            return _problems(error.errors(include_url=False, include_input=False)[:_MAX_PROBLEMS], value, self._nodes)
+            return find_problems(
+                error.errors(include_url=False, include_input=False)[:_MAX_PROBLEMS], value, self._nodes
+            )
         except _CRASHES as error:
             return [_crash(error, (name,))]
         return []
@@ -225,7 +217,7 @@ class TypedArguments:
         if "null" not in text:
             problems = [problem for problem in problems if problem["type"] in _MENDABLE]
         as_written: Any = None
-        paths = [_real_path(problem["loc"], value) for problem in problems]
+        paths = [find_path(problem["loc"], value) for problem in problems]
         mended = None
         for problem, path in zip(problems, paths, strict=True):
             came = value_at(value, path) if path and not self.is_strict else None
@@ -287,105 +279,6 @@ def _with_nothing_required(schema: Any) -> core_schema.CoreSchema:
         return cast("core_schema.CoreSchema", schema)
     fields = {name: {**field, "required": False} for name, field in schema["fields"].items()}
     return cast("core_schema.CoreSchema", {**schema, "fields": fields})
-
-
-def _real_path(location: tuple[str | int, ...], value: Any, *, is_missing: bool = False) -> JsonPath:
-    """Return an error's location without what is no key of the value: the names that Pydantic gives to choices."""
-    path: list[str | int] = []
-    last = len(location) - 1
-    for index, key in enumerate(location):
-        inner = value_at(value, tuple(path))
-        if (
-            (is_object(inner) and key in inner)
-            or (is_array(inner) and isinstance(key, int) and key < len(inner))
-            or (is_missing and index == last)
-        ):
-            path.append(key)
-    return tuple(path)
-
-
-def _problems(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> list[Problem]:
-    found: dict[JsonPath, Problem] = {}
-    for detail in _of_one_choice(details, value):
-        kind = _KINDS.get(detail["type"], "wrong")
-        path = _real_path(detail["loc"], value, is_missing=kind == "missing")
-        problem = _problem(detail, cast("Any", kind), path, value, nodes)
-        known = found.get(path)
-        if known is None or not known.reason or (problem.is_told and not known.is_told):
-            found[path] = problem
-    return list(found.values())
-
-
-def _problem(
-    detail: ErrorDetails, kind: Literal["wrong", "missing", "unknown"], path: JsonPath, value: Any, nodes: Nodes
-) -> Problem:
-    message = detail["msg"]
-    if kind != "wrong":
-        inside = _inside_json(detail, path, value, nodes)
-        if inside is None:
-            return Problem(path=path, kind=kind)
-        return Problem(path=path, kind="wrong", reason=f"{inside}{message}", is_told=True)
-    if detail["loc"] and detail["loc"][-1] == "[key]":
-        reason = f"{WRONG_NAME}: {message}"
-        return Problem(path=path, kind=kind, reason=reason, is_told=True)
-    if detail["type"] in _SAID_BY_THE_AUTHOR:
-        for prefix in _PREFIXES:
-            message = message.removeprefix(prefix)
-        return Problem(path=path, kind=kind, reason=message, is_told=True)
-    if (inside := _inside_json(detail, path, value, nodes)) is not None:
-        return Problem(path=path, kind=kind, reason=f"{inside}{message}", is_told=True)
-    if detail["type"].startswith(_ALWAYS_TOLD):
-        return Problem(path=path, kind=kind, reason=message, is_told=True)
-    if detail["type"].endswith(_ABOUT_FORM) and nodes.names_form(nodes.at(path)):
-        came = value_at(value, path)
-        # Of what is nothing like it, the words of the schema tell more: "a date like ...".
-        is_near = isinstance(came, str) and any(letter.isdigit() for letter in came)
-        return Problem(path=path, kind=kind, reason=message if is_near else "")
-    return Problem(path=path, kind=kind, reason=message)
-
-
-def _holds_json(node: Node) -> bool:
-    return node.get("format") == "json-string" or node.get("contentMediaType") == "application/json"
-
-
-def _inside_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nodes) -> str | None:
-    """Return where in the JSON that a string holds something is wrong, in words; None where it is no such string."""
-    if not isinstance(value_at(value, path), str) or not any(map(_holds_json, nodes.choices(nodes.at(path)))):
-        return None
-    rest = [str(key) for key in detail["loc"][len(path) :]]
-    return f"In the JSON that it holds, at {'.'.join(rest)}: " if rest else ""
-
-
-def _of_one_choice(details: Sequence[ErrorDetails], value: Any) -> list[ErrorDetails]:
-    """Keep, of the errors of each choice of a union, those of the choice that is nearest to right."""
-    groups: dict[JsonPath, dict[str, list[ErrorDetails]]] = {}
-    tagged: dict[int, tuple[JsonPath, str]] = {}
-    for index, detail in enumerate(details):
-        location = detail["loc"]
-        for position, key in enumerate(location):
-            path = _real_path(location[: position + 1], value)
-            is_tag = len(path) < len([*_real_path(location[:position], value), key])
-            is_name = position == len(location) - 1 and detail["type"] == "missing"
-            if is_tag and not is_name:
-                groups.setdefault(path, {}).setdefault(str(key), []).append(detail)
-                tagged[index] = (path, str(key))
-                break
-    best: dict[JsonPath, str] = {}
-    for path, choices in groups.items():
-        inner = [
-            name
-            for name, errors in choices.items()
-            if any(_real_path(e["loc"], value) != path or e["type"] == "missing" for e in errors)
-        ]
-        best[path] = min(
-            inner or choices,
-            key=lambda name: (len(choices[name]), sum(error["type"] == "missing" for error in choices[name])),
-        )
-    return [
-        detail
-        for index, detail in enumerate(details)
-        if index not in tagged or best[tagged[index][0]] == tagged[index][1]
-    ]
 
 
 def _enums_in(schema: Any) -> list[type[enum.Enum]]:

@@ -12,7 +12,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 from toolkit.schema.amounts import read_amount
@@ -20,6 +20,7 @@ from toolkit.schema.nodes import Node, Nodes
 from toolkit.tools.broken_json import NEVER_KEYS, WORDS, Reading, UnclearError, read_surely, to_json_number
 from toolkit.tools.flat_arguments import read_flat
 from toolkit.tools.idle_words import BLANK, check_surroundings, pass_end_tokens
+from toolkit.tools.string_contents import read_contents
 
 __all__ = ["DOUBTFUL", "find_readings"]
 
@@ -57,18 +58,12 @@ _NUMBER = re.compile(r"[-+.0-9][-+.\w]*+")
 _PART = rf"(?!//|/\*|\#)[^\s,:;=(){{}}\[\]<>\\|{_QUOTES}\uff0c\uff1a\uff1b\uff08\uff09\uff5b\uff5d\uff3b\uff3d]++"
 _BARE = re.compile(rf"{_PART}(?:[ ]{_PART})*+")
 _AMOUNT = re.compile(r"[-+$\u20ac\u00a3\u00a5]?+[0-9][0-9,._'\u2019 ]*+[^\W\d_]*+[%\u00b0]?+")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_PLAIN_ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-# Behind a backslash these begin the code of a character in other languages, or one of JSON's that is not whole.
-_MAYBE_CODES = frozenset("0123456789x")
-_CUT_UNIT = re.compile(r"\\u[0-9a-fA-F]")
 _INNER_QUOTES = "quotes inside a string were kept as text"
 DOUBTFUL = "a string swallowed what looks like another one"
 _ADJACENT = re.compile(rf"[{_QUOTES}]\s*[{_QUOTES}]")
 _ANY_QUOTE = re.compile(f"[{_QUOTES}]")
 _JOINT = re.compile(r"\s*[,+;.&|]*\s*")
 _MEMBER_INSIDE = re.compile(rf"[,{_QUOTES}]\s*{_KEY}\s*:", _FLAGS)
-_UNSAYABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _ENTITY_QUOTE = re.compile(r"&(?:quot|apos|\#34|\#39|\#x22|\#x27);", re.IGNORECASE | re.VERBOSE)
 _EXTRA_CLOSING = re.compile(r"\s*[}\]\uff5d\uff3d]\s*")
 
@@ -321,7 +316,7 @@ class _Search:
                     assumed.add(DOUBTFUL)
                 if opening != '"' or token[0] != '"':
                     assumed.add("quotes were put right")
-                for piece, more in _contents(raw):
+                for piece, more in read_contents(raw):
                     yield end, piece, frozenset({*assumed, *more})
             has_inner = True
 
@@ -396,37 +391,3 @@ def _joins_strings(raw: str) -> bool:
     """Whether a text with quotes inside, between two more, may be whole strings and what stands between them."""
     between = _ANY_QUOTE.split(raw)[1::2]
     return all(_JOINT.fullmatch(part) for part in between)
-
-
-def _contents(raw: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what may stand between two quotes: backslashes of escapes that JSON lacks stand for themselves."""
-    if _UNSAYABLE.search(raw):
-        return
-    escapes = [escape[1] for escape in _ESCAPE.finditer(raw)]
-    unknown = [escape for escape in escapes if len(escape) == 1 and escape not in _PLAIN_ESCAPES]
-    if any(escape in _MAYBE_CODES for escape in unknown) or _CUT_UNIT.search(_without_units(raw)):
-        return
-    known = [escape for escape in escapes if escape not in unknown and escape not in {'"', "'"}]
-    ways = [frozenset(unknown)]
-    if unknown and known:
-        ways.append(frozenset([*unknown, *known]))
-    for kept in ways:
-        text = _ESCAPE.sub(partial(_unescape, kept=kept), raw)
-        try:
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16")
-        except UnicodeDecodeError:
-            continue
-        yield json.dumps(text, ensure_ascii=False), ("backslashes were kept as text",) if unknown else ()
-
-
-def _without_units(raw: str) -> str:
-    return re.sub(r"\\\\|\\u[0-9a-fA-F]{4}", "", raw)
-
-
-def _unescape(match: re.Match[str], *, kept: frozenset[str]) -> str:
-    escape = match[1]
-    if escape in {'"', "'"}:
-        return escape
-    if escape in kept:
-        return match[0]
-    return chr(int(escape[1:], 16)) if len(escape) > 1 else _PLAIN_ESCAPES[escape]
