@@ -23,6 +23,7 @@ from toolkit import (
     ChatResponse,
     FunctionTool,
     LoopDetectionConfig,
+    LoopEvent,
     MemoryCache,
     Message,
     ResponseDone,
@@ -144,7 +145,7 @@ class Setting:
             before_tool_execution=(lambda name, call_id, arguments: True) if has("hooks") else None,
             after_tool_execution=(lambda name, call_id, is_error: None) if has("hooks") else None,
             timeout=3_600 if has("loop timeout") else None,
-            on_event=(lambda event: None) if has("events") else None,
+            on_event=_take_event if has("events") else None,
             loop_detection=LoopDetectionConfig() if has("detection") else None,
             usage_limits=UsageLimits(requests=10**6, tool_calls=10**6, total_tokens=10**9) if has("limits") else None,
             cache=MemoryCache() if has("cache") else None,
@@ -153,6 +154,10 @@ class Setting:
     def run(self, provider: Script, config: ToolLoopConfig | None) -> Coroutine[Any, Any, ToolLoopResult]:
         """Return a loop to run."""
         return tool_loop(provider, self.registry, "What is the weather?", config=config)
+
+
+def _take_event(event: LoopEvent) -> None:
+    """Do nothing with an event."""
 
 
 async def _approve(request: ApprovalRequest) -> Approve:

@@ -155,7 +155,8 @@ class Approvals(Generic[Ctx]):
         """Ask the guards about each call, in call order."""
         resources = self._resources
         self.ready = {}
-        for prepared in [self._prepared[call.id] for call in step.calls]:
+        for call in step.calls:
+            prepared = self._prepared[call.id]
             if resources.listener is not None:
                 for repair in prepared.repairs:
                     await resources.listener.emit(repair)
@@ -164,7 +165,7 @@ class Approvals(Generic[Ctx]):
             is_guarded = policy.before is not None or policy.approve is not None or policy.caller is not None
             if isinstance(prepared, Ready) and (is_guarded or prepared.asks is not None):
                 verdict = await authorize(prepared, policy)
-            refusal = self._apply(verdict)
+            refusal = self._admit(verdict) if isinstance(verdict, Ready) else self._apply(verdict)
             if refusal is not None and resources.listener is not None:
                 await resources.listener.emit(refusal)
             if resources.state.is_finished:

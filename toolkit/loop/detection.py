@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
+from operator import attrgetter
 from typing import Any, Literal
 
 from toolkit.chat import ToolCall, ToolResult
@@ -87,15 +88,15 @@ class _Item:
     Args:
         calls: The calls.
         signature: Equal where they are the same.
+        names: The tools of the calls.
     """
 
     calls: Sequence[ToolCall]
     signature: str
+    names: list[str]
 
-    @property
-    def names(self) -> list[str]:
-        """The tools of the calls."""
-        return [call.name for call in self.calls]
+
+_signature_of = attrgetter("signature")
 
 
 @dataclass(slots=True)
@@ -149,7 +150,7 @@ class LoopDetector:
     def saw_calls(self, calls: Sequence[ToolCall]) -> Repetition | None:
         """Count the calls of a turn, as they would run, and return what they repeat, if anything."""
         config = self._config
-        counted = [call for call in calls if call.name not in config.exempt]
+        counted = [call for call in calls if call.name not in config.exempt] if config.exempt else calls
         self._has_others = self._has_others or len(counted) < len(calls)
         self._items = _items_of(counted, config)
         if not counted:
@@ -160,7 +161,11 @@ class LoopDetector:
         else:
             found = self._count_in_turns()
         self._has_others = len(counted) < len(calls)
-        return self._judge([(item, run) for item, run in found if run.count >= config.threshold and self._is_loop(run)])
+        repeated: list[tuple[_Item, Run]] = []
+        for item, run in found:
+            if run.count >= config.threshold and self._is_loop(run):
+                repeated.append((item, run))
+        return self._judge(repeated) if repeated else None
 
     def _is_loop(self, run: Run) -> bool:
         """Whether what lies between is repeated, too: else it may be progress."""
@@ -202,9 +207,14 @@ class LoopDetector:
         """Count the items of a turn after those of the turns before."""
         self._turn += 1
         oldest = self._turn - (_ALTERNATING if self._config.mode == "call" else 1)
-        before = {signature: run for signature, run in self._runs.items() if run.turn >= oldest}
-        last = [signature for signature, run in before.items() if run.turn == self._turn - 1]
-        is_same = not self._has_others and set(last) == {item.signature for item in self._items}
+        before: dict[str, Run] = {}
+        last: list[str] = []
+        for signature, run in self._runs.items():
+            if run.turn >= oldest:
+                before[signature] = run
+            if run.turn == self._turn - 1:
+                last.append(signature)
+        is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
         self._runs = before
         found: list[tuple[_Item, Run]] = []
         for item in self._items:
@@ -233,10 +243,8 @@ class LoopDetector:
             return Run(known.count + 1, turn, names, False, both, result)
         return Run(2, turn, names, False, list(last), result)
 
-    def _judge(self, found: Sequence[tuple[_Item, Run]]) -> Repetition | None:
+    def _judge(self, found: Sequence[tuple[_Item, Run]]) -> Repetition:
         """Return what is to be told of the items that were repeated too often: one fact that names them all."""
-        if not found:
-            return None
         config = self._config
         counts = [run.count for _, run in found]
         names = [name for item, _ in found for name in item.names]
@@ -280,10 +288,12 @@ class LoopDetector:
 
 
 def _items_of(calls: Sequence[ToolCall], config: LoopDetectionConfig) -> list[_Item]:
-    signatures = [f"{call.name} {call.arguments}" for call in calls]
-    if config.mode == "call":
-        return [_Item([call], signature) for call, signature in zip(calls, signatures, strict=True)]
-    return [_Item(calls, "\n".join(sorted(signatures) if config.ignore_order else signatures))] if calls else []
+    items = [_Item([call], f"{call.name} {call.arguments}", [call.name]) for call in calls]
+    if config.mode == "call" or len(items) < 2:
+        return items
+    signatures = list(map(_signature_of, items))
+    signature = "\n".join(sorted(signatures) if config.ignore_order else signatures)
+    return [_Item(calls, signature, [call.name for call in calls])]
 
 
 def warning_text(fact: LoopDetected) -> str:

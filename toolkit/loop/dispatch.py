@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -33,10 +33,10 @@ async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: App
         if steered:
             resources.state.steered(steered)
             return
-    calls = [approvals.ready[call.id] for call in step.calls]
-    runs: list[_Run] = [partial(_run_call, ready, resources) for ready in calls]
+    ready = approvals.ready
+    runs: list[_Run] = [partial(_run_call, ready[call.id], resources) for call in step.calls]
     listener = resources.listener
-    if listener is None or not listener.needs_pump or not any(ready.registration.may_report for ready in calls):
+    if listener is None or not listener.needs_pump or not _may_report([ready[call.id] for call in step.calls]):
         await _run_all(runs, step.limit)
         return
     try:
@@ -48,6 +48,10 @@ async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: App
         # What no `Exception` is passes out as itself; beside it there can only be cancellations.
         cancelled = anyio.get_cancelled_exc_class()
         raise next(error for error in group.exceptions if not isinstance(error, cancelled)) from None
+
+
+def _may_report(calls: Sequence[Ready[Any]]) -> bool:
+    return any(ready.registration.may_report for ready in calls)
 
 
 async def _run_all(runs: Sequence[_Run], limit: int | None) -> None:

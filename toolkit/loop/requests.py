@@ -53,7 +53,7 @@ class ModelRequests:
         answer_retries: How often the model may be asked again for an answer of a type.
     """
 
-    __slots__ = ("_approvals", "_partial", "_provider", "_resources", "answer_retries", "request")
+    __slots__ = ("_approvals", "_partial", "_provider", "_resources", "_streams", "answer_retries", "request")
 
     def __init__(
         self, resources: LoopResources[Any], approvals: Approvals[Any], provider: Provider, request: ChatRequest | None
@@ -63,6 +63,7 @@ class ModelRequests:
         self._provider = provider
         self.answer_retries: int = resources.config.max_output_retries
         self._approvals = approvals
+        self._streams = resources.config.stream
         self._partial: list[str] = []  # of the answer that is coming, where it is kept
         if request is not None:
             self.request = replace(request, messages=messages)
@@ -110,7 +111,9 @@ class ModelRequests:
         while budget is None or self._reserve(budget, request):
             spent: Usage | None = None
             try:
-                response = await self._answer_to(request, listener)
+                streams = listener is not None if self._streams is None else self._streams
+                asked = self._stream_answer(request, listener) if streams else self._provider.generate(request)
+                response = await asked
                 spent = response.usage
                 self._partial.clear()
                 return response
@@ -135,10 +138,7 @@ class ModelRequests:
         if text and not self._resources.state.is_finished:
             self._resources.state.keep_partial(text)
 
-    async def _answer_to(self, request: ChatRequest, listener: Listener | None) -> ChatResponse:
-        streams = self._resources.config.stream
-        if not (listener is not None if streams is None else streams):
-            return await self._provider.generate(request)
+    async def _stream_answer(self, request: ChatRequest, listener: Listener | None) -> ChatResponse:
         events = self._provider.stream(request)
         response: ChatResponse | None = None
         try:

@@ -83,7 +83,10 @@ class TypedArguments:
 
     def parse_json(self, text: str) -> dict[str, Any]:
         """See `ArgumentsParser.parse_json`."""
-        arguments = self._parse(text)
+        try:
+            arguments = self._validate_json(text)
+        except _CRASHES as error:
+            arguments = self._look_again(text, error)
         # Pydantic takes the last of two values, and in what may be anything what is no number.
         if (self._takes_anything and text and not text.isspace()) or may_repeat_a_name(text):
             value = decode_clearly(text)
@@ -94,11 +97,15 @@ class TypedArguments:
     def _parse(self, text: str) -> dict[str, Any]:
         try:
             return self._validate_json(text)
-        except ValidationError as error:
+        except _CRASHES as error:
+            return self._look_again(text, error)
+
+    def _look_again(self, text: str, error: Exception | SystemExit) -> dict[str, Any]:
+        """Read what was not taken, or raise why: by Pydantic, or by an author's validator, which did not expect it."""
+        if isinstance(error, ValidationError):
             return self._second_look(text, error)
-        except _CRASHES as error:  # of an author's validator, which did not expect such a value
-            check_text(text)
-            raise self._explain_crash(_decode(text), error) from None
+        check_text(text)
+        raise self._explain_crash(_decode(text), error) from None
 
     def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""

@@ -6,9 +6,9 @@ import copy
 import inspect
 import logging
 import sys
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeAlias, cast
+from typing import Any, Generic, TypeAlias
 
 import anyio
 
@@ -102,7 +102,7 @@ async def _ask_approver(
     ready: Ready[Any], approve: ApprovalHook, guard: ExecutionPolicy, policy: ExecutionPolicy
 ) -> object:
     """Ask the approver of `guard` about a call that is made under `policy`."""
-    call, reason = ready.call, ready.asks or ""
+    call, reason, written = ready.call, ready.asks or "", ready.arguments_json
     if policy.observer is not None:
         options = ready.registration.options
         await policy.observer.emit(
@@ -112,7 +112,7 @@ async def _ask_approver(
                 label=options.label,
                 tags=options.tags,
                 arguments=copy_arguments(ready),
-                arguments_json=ready.arguments_json,
+                arguments_json=written,
                 reason=reason,
                 agent=policy.agent,
             )
@@ -125,25 +125,24 @@ async def _ask_approver(
         definition=ready.registration.copy_definition(),
         tags=ready.registration.options.tags,
         reason=reason,
-        preview=escape_in_json(ready.arguments_json),
+        preview=escape_in_json(written),
         agent=policy.agent,
         loop_id=policy.loop_id,
     )
+    ask: Callable[[ApprovalRequest], Any] = approve if guard.is_approver_async else partial(_ask_in_thread, approve)
     try:
         if guard.approval_timeout is None:
-            return await _ask_in_place_or_thread(approve, request, guard)
+            return await ask(request)
         with anyio.move_on_after(guard.approval_timeout):
-            return await _ask_in_place_or_thread(approve, request, guard)
+            return await ask(request)
     except Exception:
         _logger.exception("the approval hook raised for %s in call %s; the call is denied", call.name, call.id)
         return Deny("Tool call denied: the approval hook failed.")
     return Deny(f"Tool call denied: nobody decided on it within {guard.approval_timeout:g} s.")
 
 
-async def _ask_in_place_or_thread(approve: ApprovalHook, request: ApprovalRequest, guard: ExecutionPolicy) -> object:
-    """Call an approver, one that is not async in a thread: a person may think long, and other things go on."""
-    if guard.is_approver_async:
-        return await cast("Awaitable[object]", approve(request))
+async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> object:
+    """Call an approver that is not async: a person may think long, and other things go on."""
     answer = await run_in_worker(partial(approve, request), workers=_ANY_NUMBER)
     return await answer if inspect.isawaitable(answer) else answer
 

@@ -59,6 +59,9 @@ class UsageCounter:
     def claim(self, run: object = None) -> bool:
         """Take one use, if one is left for this run, or outside of runs; checking and taking are one step."""
         with self._lock:
+            if self.maximum is None and run is not None:  # nobody asks what a run has used of what has no limit
+                self._current += 1
+                return True
             used = self._outside if run is None else self._of_runs.get(run, 0)
             if self._is_exhausted(self._current if self.scope == "process" else used):
                 return False

@@ -19,7 +19,7 @@ from toolkit.errors import (
     ToolTimeoutError,
     ToolUsageLimitExceededError,
 )
-from toolkit.tools.backend import has_busy_threads
+from toolkit.tools.backend import has_busy_threads, loop_time
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.output import ToolOutput
@@ -30,7 +30,7 @@ from toolkit.tools.workers import abandoned_count
 if TYPE_CHECKING:
     from toolkit.tools.options import ToolRetryConfig
 
-__all__ = ["may_run_on", "run_with_retry"]
+__all__ = ["may_run_on", "run_in_time", "run_with_retry"]
 
 _logger = logging.getLogger("toolkit.tools")
 
@@ -50,14 +50,15 @@ def may_run_on(registration: Registration[Any], context: ToolContext[Any]) -> bo
     return context.is_left_running or abandoned_count() > 0 or has_busy_threads()
 
 
-async def _run_in_time(
+async def run_in_time(
     registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
 ) -> ToolOutput:
+    """Run once, and for at most `timeout` seconds."""
     context.waits_for = None  # what waits first says so itself
     if timeout is None:
         return await registration.execute(arguments, context)
     output: ToolOutput | None = None
-    with anyio.move_on_after(timeout) as clock:
+    with anyio.CancelScope(deadline=loop_time() + timeout) as clock:
         context.run_by(clock, timeout)
         output = await registration.execute(arguments, context)
     if output is not None:
@@ -83,12 +84,12 @@ async def run_with_retry(
     """Run once; what fails and may be retried is."""
     retry = registration.options.retry
     if retry is None:
-        return await _run_in_time(registration, arguments, context, timeout)
+        return await run_in_time(registration, arguments, context, timeout)
     work, output = Work(), None
     kept = copy_values(registration, arguments)  # a run may change what it is given
     try:
         with work.watched():
-            output = await _run_in_time(registration, arguments, context, timeout)
+            output = await run_in_time(registration, arguments, context, timeout)
         if not output.is_error:
             return output
         failure: Exception | SystemExit = ToolFailedError(output.text)
@@ -154,7 +155,7 @@ async def _run_again(
                     raise raised
                 output = None
                 with _another_attempt(context, attempt.retry_state.attempt_number) as again, work.watched():
-                    output = await _run_in_time(registration, copy_values(registration, arguments), again, timeout)
+                    output = await run_in_time(registration, copy_values(registration, arguments), again, timeout)
                 if output.is_error:
                     raise ToolFailedError(output.text)  # noqa: TRY301 - how tenacity learns of a failure
     except ToolFailedError:

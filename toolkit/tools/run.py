@@ -37,7 +37,7 @@ from toolkit.tools.output import ToolOutput, copy_result, describe_error, dump_o
 from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.prepare import Ready, copy_arguments, copy_values
 from toolkit.tools.reporting import Reporter
-from toolkit.tools.retry import may_run_on, run_with_retry
+from toolkit.tools.retry import may_run_on, run_in_time, run_with_retry
 from toolkit.tools.run_memory import RunMemory
 from toolkit.tools.settings import shown
 from toolkit.tools.work import Work
@@ -172,7 +172,10 @@ def _results(
         details=output.details,
         time=time.time(),
     )
-    return output.unsaid, result, _limited(result, registration, policy, memory)
+    most = registration.max_output_chars or policy.max_output_chars
+    if most is None or (len(result.content) <= most and isinstance(result.content, str)):
+        return output.unsaid, result, result
+    return output.unsaid, result, _limited(result, most, registration.options.keep_output or policy.keep_output, memory)
 
 
 def _checked_output(call: ToolCall, value: object) -> ToolOutput:
@@ -259,13 +262,9 @@ async def _tell_end(
 
 
 def _limited(
-    result: ToolResult, registration: Registration[Any], policy: ExecutionPolicy, memory: RunMemory | None
+    result: ToolResult, most: int, keep: Literal["head", "tail", "both"], memory: RunMemory | None
 ) -> ToolResult:
     """Return the result with its text cut to what the model may read."""
-    most = registration.max_output_chars or policy.max_output_chars
-    if most is None or (len(result.content) <= most and isinstance(result.content, str)):
-        return result
-    keep = registration.options.keep_output or policy.keep_output
     if isinstance(result.content, str):
         return replace(result, content=_cut(result.content, most, keep, memory))
     if len(result.text) <= most:
@@ -305,10 +304,12 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
     if not registration.counter.claim(context.memory):
         raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
     timeout = options.timeout or policy.tool_timeout
-    if options.lock is None and options.concurrency is None:
-        output = await run_with_retry(registration, arguments, context, timeout)
-    else:
+    if options.lock is not None or options.concurrency is not None:
         output = await _run_in_gates(registration, arguments, context, timeout)
+    elif options.retry is None:
+        output = await run_in_time(registration, arguments, context, timeout)
+    else:
+        output = await run_with_retry(registration, arguments, context, timeout)
     if key is not None and policy.cache is not None:
         try:
             if _may_keep(ready, output):
