@@ -15,15 +15,19 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 
+from toolkit.secrets import without_credentials
+
 __all__ = [
     "ACCEPTED_ENCODINGS",
     "MOST_ERROR_BYTES",
     "MOST_REPLY_BYTES",
     "BoundedBody",
     "BoundedClient",
+    "DiscreetUrl",
     "ReplyTooLargeError",
     "check_json_parts",
     "closed_with",
+    "hide_urls",
     "origin_of",
     "read_bounded",
 ]
@@ -92,11 +96,45 @@ class BoundedBody:
             raise ReplyTooLargeError(f"the reply is larger than {self._most_bytes} bytes and was not read further")
 
 
+class DiscreetUrl(httpx2.URL):
+    """A URL that is used as it is and shown without its secrets: HTTP clients write URLs into logs."""
+
+    def __str__(self) -> str:
+        return without_credentials(super().__str__())
+
+    def __repr__(self) -> str:
+        return f"URL({str(self)!r})"
+
+
+def hide_urls(client: httpx2.AsyncClient) -> None:
+    """Have a client write its URLs into logs without their secrets.
+
+    Only while a request is on its way: what signs it, or follows from its response, needs the whole URL.
+    """
+
+    async def hide(request: httpx2.Request) -> None:
+        request.url = DiscreetUrl(request.url)
+
+    async def show(response: httpx2.Response) -> None:
+        response.request.url = httpx2.URL(response.request.url)
+
+    hooks = client.event_hooks
+    client.event_hooks = {
+        "request": [*hooks.get("request", ()), hide],
+        "response": [show, *hooks.get("response", ())],
+    }
+
+
 class BoundedClient(httpx2.AsyncClient):
     """A client that follows no redirect and reads no more of a refusal than `MOST_ERROR_BYTES`.
 
-    A successful response to a request that was sent with ``stream=True`` is for `BoundedBody` to read.
+    A successful response to a request that was sent with ``stream=True`` is for `BoundedBody` to read. Logs show no
+    secret of its URLs.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        hide_urls(self)
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request.

@@ -53,7 +53,10 @@ _PLAIN_NAME = re.compile(
     r"|(\w*cache|idempotency|primary|foreign|sort|partition|public)_?key",
     re.IGNORECASE,
 )
-_SETTINGS = frozenset({"true", "false", "none", "null", "default", "auto", "basic", "bearer", "disabled", "enabled"})
+_SETTINGS = frozenset(
+    {"true", "false", "none", "null", "default", "auto", "basic", "bearer", "disabled", "enabled", "http", "https"}
+    | {"json", "text", "html", "stream", "stdio"}
+)
 # Headers whose values are words of a protocol, which errors should be able to name.
 _PROTOCOL_HEADERS = frozenset(
     {"accept", "accept-encoding", "accept-language", "anthropic-beta", "anthropic-version", "connection"}
@@ -122,7 +125,11 @@ def secrets_of_headers(headers: Mapping[str, str] | None) -> list[str]:
     Nobody knows what a gateway takes for a password, so only the words of the protocol itself are left.
     """
     given = {name.lower(): value for name, value in (headers or {}).items()}
-    found = [value for name, value in given.items() if name not in _PROTOCOL_HEADERS or _KEYS.search(value)]
+    found = [
+        value
+        for name, value in given.items()
+        if not (name in _PROTOCOL_HEADERS or name.startswith("x-stainless-")) or _KEYS.search(value)
+    ]
     found = [value for value in found if value.lower() not in _SETTINGS]
     fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.split(value)]
     return [*(secret for value in found for secret in _parts_of(value)), *filter(None, fields)]
@@ -141,7 +148,8 @@ def secrets_in_url(url: str) -> list[str]:
     found += [value for _, value in parse_qsl(parts.query, keep_blank_values=False)]
     found += [piece.partition("=")[2] for piece in parts.query.split("&")]
     found += [segment for segment in parts.path.split("/") if _OPAQUE_SEGMENT.fullmatch(segment)]
-    return [form for value in found if value for form in dict.fromkeys((value, unquote(value)))]
+    found = [value for value in found if value and value.lower() not in _SETTINGS]
+    return [form for value in found for form in dict.fromkeys((value, unquote(value)))]
 
 
 def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:

@@ -6,20 +6,29 @@ import logging
 import os
 import sqlite3
 import stat
+import sys
+import traceback
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from openai import Omit
 from pydantic import BaseModel, SecretStr
 
 from toolkit import (
     ChatRequest,
     Defer,
     MemoryCache,
+    ProviderError,
     SqliteCache,
     Tool,
     ToolCall,
+    ToolkitError,
     ToolLoopConfig,
     ToolRegistry,
     UserMessage,
@@ -29,7 +38,14 @@ from toolkit import (
 )
 from toolkit.chat.serialization import plain_to_json, request_to_plain
 from toolkit.providers import CachedProvider
+from toolkit.providers.anthropic import AnthropicProvider
+from toolkit.providers.google import GoogleProvider
+from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
+from toolkit.sources.mcp import http, mcp_tools, sse, stdio
+from toolkit.sources.openapi import ApiKey, openapi_tools
+from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import RecordingProvider, ScriptedProvider
+from toolkit.testing.loopback import Answer, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -224,3 +240,199 @@ async def test_no_shared_cache_of_answers_tells_a_secret_option() -> None:
     assert (await provider.generate(request)).text == "Hello."
     told = plain_to_json({"provider": "one", **request_to_plain(request)})
     assert kept != [f"answer:{hashlib.sha256(told.encode()).hexdigest()}"]
+
+
+# what servers and programs echo, and what logs tell
+
+
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "in capitals": str.upper,
+    "percent-encoded": lambda secret: quote(secret, safe=""),
+    "in JSON": json.dumps,
+    "in Base64": lambda secret: b64encode(secret.encode()).decode(),
+    "in Base64 of URLs": lambda secret: urlsafe_b64encode(secret.encode()).decode(),
+    "in hex": lambda secret: secret.encode().hex(),
+}
+# Each is given in some place, and nowhere else.
+HEADERS = {
+    "X-Tenant": "tenant/one-99",
+    "X-Thing": "Token thing+token-99",
+    "Authorization": "Bearer bearer=token-99",
+    "Cookie": "sid=cookie+value-99; b=cookie+other-99",
+    "X-Login": "Basic " + b64encode(b"ada:basic-pass+99").decode(),
+}
+IN_HEADERS = [
+    *("tenant/one-99", "thing+token-99", "bearer=token-99", "cookie+value-99", "cookie+other-99", "basic-pass+99"),
+]
+LOGIN = "ada99:pass%2Bword-99"
+QUERY = "v=version+99&sig=signature-99"
+IN_URL = ["pass+word-99", "pass%2Bword-99", "version 99", "signature-99", "pathTOKENabcdef0123456789"]
+ARGUMENTS = [
+    *("--api-key", "option-secret+99", "--token=joined-secret+99", "positional-random-99", "ENV_SECRET=variable+99"),
+    *("--header", "X-Neutral: header+neutral-99", "postgres://bob:database+99@db/x", "https://h/x?token=query+99"),
+    *('{"password": "configured+99"}', "-k", "short+option-99a", "AKIAABCDEFGHIJKLMNOP"),
+]
+IN_ARGUMENTS = [
+    *("option-secret+99", "joined-secret+99", "positional-random-99", "variable+99", "header+neutral-99"),
+    *("database+99", "query+99", "configured+99", "short+option-99a", "AKIAABCDEFGHIJKLMNOP"),
+]
+ENVIRONMENT = {
+    "MY_TOKEN": "token+in+env-99",
+    "DATABASE": "mysql://bob:login+99@db/x",
+    "PLAIN": "sk-abcdefgh12345678-99",
+}
+IN_ENVIRONMENT = ["token+in+env-99", "login+99", "sk-abcdefgh12345678-99"]
+
+
+def tell(error: BaseException) -> str:
+    """All that can be shown of an error, with what stands behind it, whatever a traceback would leave out."""
+    told, waiting, passed = list[str](), [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in passed:
+            continue
+        passed.add(id(one))
+        told += [*traceback.format_exception(one), repr(one), str(one), repr(vars(one))]
+        waiting += [other for other in (one.__cause__, one.__context__) if other is not None]
+        waiting += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+    return "\n".join(told)
+
+
+def found_in(shown: str, secrets: Sequence[str]) -> list[str]:
+    return [secret for secret in secrets if secret.lower() in shown.lower()]
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    with caplog.at_level(logging.INFO):
+        yield caplog
+
+
+@pytest.mark.parametrize("is_sse", [False, True], ids=["http", "events"])
+@pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN)
+async def test_no_error_nor_log_shows_what_an_mcp_server_is_told(
+    log: pytest.LogCaptureFixture, write: Callable[[str], str], is_sse: bool
+) -> None:
+    secrets = [*IN_HEADERS, *IN_URL]
+    echoed = [write(secret) for secret in secrets]
+    message = {"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": " ".join(echoed)}}
+    with serving() as server:
+        url = server.root.replace("//", f"//{LOGIN}@") + f"/mcp/pathTOKENabcdef0123456789?{QUERY}"
+        for answer in (
+            Answer(message, status=400),
+            Answer(" ".join(echoed).encode(), content_type="text/plain"),
+            Answer(b"", status=307, headers={"location": "/other?token=" + quote(echoed[0])}),
+        ):
+            server.answers[:] = [answer]
+            reached = (sse if is_sse else http)(url, headers=HEADERS, timeout=5)
+            with pytest.raises(ToolkitError) as caught:
+                async with mcp_tools(reached):
+                    pass
+            shown = tell(caught.value) + repr(reached)
+            assert not found_in(shown, [*secrets, *echoed])
+    assert not found_in(log.text, [*secrets, *echoed])
+    assert "HTTP Request" in log.text
+
+
+ECHOES = """
+import json, os, sys
+told = " ".join([*sys.argv[1:], *os.environ.values()])
+forms = [told, json.dumps(told), *(value.encode().hex() for value in told.split())]
+print("I was told", *forms, file=sys.stderr)
+print(*forms, flush=True)
+"""
+
+
+async def test_no_error_nor_log_shows_what_a_program_is_told(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    program = tmp_path / "echoes.py"
+    program.write_text(ECHOES)
+    secrets = [*IN_ARGUMENTS, *IN_ENVIRONMENT]
+    everything = [*secrets, *(secret.encode().hex() for secret in secrets)]
+    reached = stdio(sys.executable, str(program), *ARGUMENTS, env=ENVIRONMENT)
+    with pytest.raises(ToolkitError) as caught:
+        async with mcp_tools(reached):
+            pass
+    assert not found_in(tell(caught.value) + repr(reached), everything)
+    assert "I was told" in log.text
+    with pytest.raises(ToolkitError) as caught:
+        async with plugin_tools(sys.executable, [str(program), *ARGUMENTS], env=ENVIRONMENT):
+            pass
+    assert not found_in(tell(caught.value), everything)
+    assert not found_in(log.text, everything)
+
+
+async def test_a_plugin_inherits_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, seen = tmp_path / "notes.py", tmp_path / "seen"
+    program.write_text(f"import json, os; open({str(seen)!r}, 'w').write(json.dumps(dict(os.environ)))")
+    monkeypatch.setenv("OPENAI_API_KEY", "inherited-99")
+    monkeypatch.setenv("DATABASE", "inherited-99")
+    with pytest.raises(ToolkitError):
+        async with plugin_tools(sys.executable, [str(program)]):
+            pass
+    assert "inherited-99" not in seen.read_text()
+
+
+DOCUMENT: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "t", "version": "1"},
+    "paths": {"/x": {"get": {"operationId": "get_x", "responses": {"200": {"description": "It."}}}}},
+    "components": {"securitySchemes": {"key": {"type": "apiKey", "name": "v", "in": "query"}}},
+}
+
+
+@pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN)
+async def test_no_result_nor_log_shows_what_an_api_is_told(
+    log: pytest.LogCaptureFixture, write: Callable[[str], str]
+) -> None:
+    secrets = [*IN_HEADERS, "query-key+99"]
+    echoed = [write(secret) for secret in secrets]
+    with serving() as server:
+        for answer in (Answer({"echo": echoed}), Answer({"echo": echoed}, status=500), Answer(pieces=[], is_cut=True)):
+            server.answers[:] = [answer]
+            auth = ApiKey(name="v", value="query-key+99", location="query")
+            async with openapi_tools(DOCUMENT, base_url=server.root, headers=HEADERS, auth=auth) as tools:
+                result = await ToolRegistry(tools).execute(ToolCall("1", "get_x", "{}"))
+                assert not found_in(repr(result) + repr(tools), [*secrets, *echoed])
+    assert not found_in(log.text, [*secrets, *echoed, quote("query-key+99", safe="")])
+    assert "HTTP Request" in log.text
+
+
+PROVIDERS: dict[str, Callable[..., Any]] = {
+    "chat": partial(OpenAIProvider, "m"),
+    "responses": partial(OpenAIResponsesProvider, "m"),
+    "anthropic": partial(AnthropicProvider, "m"),
+    "google": partial(GoogleProvider, "m"),
+}
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+async def test_no_error_nor_log_shows_what_a_provider_is_told(log: pytest.LogCaptureFixture, kind: str) -> None:
+    headers = {name: value for name, value in HEADERS.items() if name != "Authorization"}
+    planted = [secret for secret in IN_HEADERS if not secret.startswith("bearer")]
+    secrets = [*planted, *IN_URL[:-1], "sk-the-key/0123456789+99"]
+    echoed = [write(secret) for write in WRITTEN.values() for secret in secrets]
+    with serving() as server:
+        url = server.root.replace("//", f"//{LOGIN}@") + f"?{QUERY}"
+        told = {"x-request-id": quote(" ".join(secrets[:3]), safe=" /+="), "request-id": secrets[0]}
+        server.answers[:] = [Answer({"error": {"message": " ".join(echoed)}}, status=500, headers=told)]
+        async with PROVIDERS[kind](base_url=url, api_key="sk-the-key/0123456789+99", headers=headers) as provider:
+            with pytest.raises(ProviderError) as caught:
+                await provider.generate(ChatRequest(messages=[UserMessage("Hi")]))
+            assert not found_in(tell(caught.value) + repr(provider), [*secrets, *echoed])
+    assert not found_in(log.text, [*secrets, *echoed])
+    assert "HTTP Request" in log.text
+
+
+@pytest.mark.parametrize("url", ["https://gateway.example/v1", "http://192.168.1.7:8000/v1"])
+@pytest.mark.parametrize("kind", ["chat", "responses"])
+def test_the_account_of_the_environment_stays_with_its_vendor(
+    kind: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-99")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-99")
+    provider = PROVIDERS[kind](base_url=url, api_key="by-hand")
+    left_out = {name for name, value in provider._request_headers.items() if isinstance(value, Omit)}
+    assert {"OpenAI-Organization", "OpenAI-Project"} <= left_out
+    at_home = PROVIDERS[kind](base_url="https://api.openai.com/v1", api_key="by-hand")
+    assert not [value for value in at_home._request_headers.values() if isinstance(value, Omit)]

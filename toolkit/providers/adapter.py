@@ -13,7 +13,7 @@ from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_headers
 from toolkit.providers.credentials import checked_url, split_login
 from toolkit.providers.failures import Failures
-from toolkit.secrets import secrets_in_url, secrets_of_headers, without_credentials
+from toolkit.secrets import cut_causes, secrets_in_url, secrets_of_headers, without_credentials
 from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 __all__ = ["UNREADABLE", "Adapter", "Decoder"]
@@ -57,8 +57,8 @@ class _Spent:
 
 
 @contextmanager
-def _spending() -> Generator[_Spent]:
-    """Hang what was spent on an error; and let it hold on to none before it that shows a secret."""
+def _spending(failures: Callable[[], Failures]) -> Generator[_Spent]:
+    """Hang what was spent on an error; and let neither it nor one behind it show a secret."""
     spent = _Spent()
     try:
         yield spent
@@ -67,6 +67,7 @@ def _spending() -> Generator[_Spent]:
         error.usage = None if usage == Usage() else usage
         if error.__cause__ is None:
             error.__context__ = None
+        cut_causes(error, failures().without_secrets)
         raise
 
 
@@ -131,7 +132,7 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for what the format can't say.
         """
-        with _spending() as spent:
+        with _spending(self._failures) as spent:
             exchange, body = await self._encoded(request, streams=False)
             answer = await exchange.ask(body, timeout=self._timeout_of(request))
             spent.usage = lambda: self._usage_in(answer.json)
@@ -147,7 +148,7 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for what the format can't say.
         """
-        with _spending() as spent:
+        with _spending(self._failures) as spent:
             exchange, body = await self._encoded(request, streams=True)
             async with exchange.listen(body, timeout=self._timeout_of(request)) as pieces:
                 decoder = self._decoder(request, pieces.request_id)

@@ -63,12 +63,15 @@ def is_home(url: str, hosts: Sequence[str]) -> bool:
     return urlsplit(url).scheme == "https" and is_of(url, *hosts)
 
 
-def headers_kept_home(url: str, variable: str, hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the headers that an SDK takes from a variable and that must not go to a URL."""
+def headers_kept_home(url: str, variable: str, hosts: Sequence[str], *names: str) -> tuple[str, ...]:
+    """Return the names of the headers that an SDK takes from a variable and that must not go to a URL.
+
+    `names` are those of headers that it takes from variables of their own.
+    """
     if is_loopback(url) or is_home(url, hosts):
         return ()
     lines = os.environ.get(variable, "").split("\n")
-    return tuple([line.partition(":")[0].strip() for line in lines if ":" in line])
+    return (*names, *(line.partition(":")[0].strip() for line in lines if ":" in line))
 
 
 def checked_url(url: str) -> str:

@@ -25,7 +25,7 @@ from toolkit.errors import (
 )
 from toolkit.http_replies import ReplyTooLargeError
 from toolkit.providers.json_values import as_items, as_text
-from toolkit.secrets import without_secrets
+from toolkit.secrets import cut_causes, without_secrets
 
 __all__ = ["NO_KEY", "Failures", "request_id_of", "retry_after_of"]
 
@@ -99,12 +99,14 @@ class Failures:
             return self.unreachable(error.__cause__ if isinstance(error.__cause__, Exception) else error)
         if isinstance(error, ValueError | ArithmeticError | RecursionError):
             return self.not_an_answer(str(error) or type(error).__name__)
-        return ProviderError(self.provider, _short(self._without_secrets(str(error))) or type(error).__name__)
+        return ProviderError(self.provider, _short(self.without_secrets(str(error))) or type(error).__name__)
 
     def cause_of(self, error: Exception) -> Exception | None:
         """Return what to raise ``from``: the error, unless it repeats a secret, which a traceback would show."""
-        shown = f"{error!s} {error!r} {getattr(error, 'body', None)!s} {error.__cause__!r} {error.__context__!r}"
-        return None if self._without_secrets(shown) != shown else error
+        holder = Exception()
+        holder.__cause__ = error
+        cut_causes(holder, self.without_secrets)
+        return error if holder.__cause__ is error else None
 
     def late(self, seconds: float | None) -> ProviderTimeoutError:
         """Return the error of a request that took too long."""
@@ -116,7 +118,7 @@ class Failures:
 
     def unreachable(self, cause: Exception) -> ProviderError:
         """Return the error of a connection that could not be made, or was cut."""
-        said = self._without_secrets(_first_words(cause)) or type(cause).__name__
+        said = self.without_secrets(_first_words(cause)) or type(cause).__name__
         kinds = {kind.__name__ for kind in type(cause).__mro__}
         if kinds & _CUT_OFF:
             message = f"the connection to {self.url} was cut before the answer was complete: {said}"
@@ -142,7 +144,7 @@ class Failures:
         facts: dict[str, Any] = {
             "status": status,
             "retry_after": _retry_delay(details) if (asked := retry_after_of(headers)) is None else asked,
-            "request_id": request_id_of(headers),
+            "request_id": self._strike_id(request_id_of(headers)),
         }
         if status < 400:
             return ProviderError(self.provider, self._sent_away(headers.get("location", "")), **facts)
@@ -170,16 +172,16 @@ class Failures:
             where = f"{parts.scheme}://{parts.hostname}" if parts.hostname else "elsewhere on that host"
         except ValueError:
             where = "what is no address"
-        where = self._without_secrets(where)
+        where = self.without_secrets(where)
         return f"{self.url} redirects to {where}, and no redirect is followed with a key; if it is right, set base_url"
 
     def not_an_answer(self, found: str, *, request_id: str | None = None) -> BadResponseError:
         """Return the error of an answer that is nothing of the protocol: HTML, or no JSON."""
         return BadResponseError(
             self.provider,
-            f"{self.url} did not answer with {self.protocol} ({_short(self._without_secrets(found))}): "
+            f"{self.url} did not answer with {self.protocol} ({_short(self.without_secrets(found))}): "
             f"{self.url_advice}",
-            request_id=request_id,
+            request_id=self._strike_id(request_id),
         )
 
     def empty(self, what: str, *, request_id: str | None = None) -> BadResponseError:
@@ -188,7 +190,7 @@ class Failures:
             self.provider,
             f"the answer has no {what}: does this server speak {self.protocol}?",
             is_retryable=True,
-            request_id=request_id,
+            request_id=self._strike_id(request_id),
         )
 
     def cut_off(self, *, request_id: str | None = None) -> ProviderError:
@@ -197,7 +199,7 @@ class Failures:
             self.provider,
             "the stream ended before the answer was complete: the connection was cut, or the server stopped",
             is_retryable=True,
-            request_id=request_id,
+            request_id=self._strike_id(request_id),
         )
 
     def reported(self, error: object, *, request_id: str | None = None) -> ProviderError:
@@ -206,7 +208,7 @@ class Failures:
         said = self._said(details or error) or str(error)
         codes = _codes(details)
         status = next((int(code) for code in codes if code.isdecimal() and 400 <= int(code) < 600), None)
-        facts: dict[str, Any] = {"status": status, "request_id": request_id}
+        facts: dict[str, Any] = {"status": status, "request_id": self._strike_id(request_id)}
         if codes & _CONTEXT_CODES or _is_about_context(status or 400, said):
             return ContextTooLongError(self.provider, f"{said}; shorten the conversation or set a compaction", **facts)
         if codes & _FILTER_CODES or _FILTER_PHRASE in said.lower():
@@ -225,9 +227,13 @@ class Failures:
             text = body
         else:
             text = ""
-        return _short(self._without_secrets(text))
+        return _short(self.without_secrets(text))
 
-    def _without_secrets(self, text: str) -> str:
+    def _strike_id(self, request_id: str | None) -> str | None:
+        return request_id and self.without_secrets(request_id)
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text of the server's without what it must not show."""
         return without_secrets(text, [secret for secret in self.secrets if secret != NO_KEY])
 
 

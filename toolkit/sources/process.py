@@ -19,6 +19,7 @@ __all__ = ["LONGEST_LINE", "LineProcess", "LineTooLongError"]
 
 LONGEST_LINE = 32 * 1024 * 1024
 _LONGEST_LOG_LINE = 2_000
+_LONGEST_LOOKED_AT = 10_000
 _LINES_KEPT = 20
 _PATIENCE = 1.0
 
@@ -53,7 +54,7 @@ class LineProcess:
         self._logger = logger
         self._process = process
         self._output = _Lines(process.stdout, LONGEST_LINE)
-        self._errors = _Lines(process.stderr, _LONGEST_LOG_LINE)
+        self._errors = _Lines(process.stderr, _LONGEST_LOOKED_AT)
 
     async def write(self, line: bytes) -> None:
         """Write a line; returns when the pipe has taken it.
@@ -83,7 +84,8 @@ class LineProcess:
     async def log_errors(self) -> None:
         """Log what it writes to standard error, and keep the last of it."""
         while (line := await self._errors.next()) is not None:
-            text = self.redact(line[:_LONGEST_LOG_LINE].decode("utf-8", "replace").rstrip())
+            # Cut behind that: a piece of a secret would not be known for one.
+            text = self.redact(line.decode("utf-8", "replace").rstrip())[:_LONGEST_LOG_LINE]
             if text:
                 self.last_words.append(text)
                 self._logger.info("%s: %s", self.name, text)

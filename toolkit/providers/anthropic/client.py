@@ -108,7 +108,8 @@ class AnthropicProvider(Adapter):
         self._request_headers = dict[str, Any](_HEADERS)
         if client is None:
             kept_home = headers_kept_home(self._base_url, "ANTHROPIC_CUSTOM_HEADERS", _VENDOR)
-            self._request_headers |= {header: omit for header in kept_home if header not in self._headers}
+            given = {header.lower() for header in self._headers}
+            self._request_headers |= {header: omit for header in kept_home if header.lower() not in given}
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=AnthropicError)
         self._encoder = MessagesEncoder(
             model=model,

@@ -35,6 +35,7 @@ ApiKey = str | Callable[[], Awaitable[str]]
 _DEFAULT_URL = "https://api.openai.com/v1"
 _OWN_HOSTS = ("openai.com", "azure.com")
 _VENDOR = ("openai.com",)
+_ACCOUNT = ("OpenAI-Organization", "OpenAI-Project")
 _HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
@@ -62,6 +63,7 @@ class OpenAIClient(Adapter):
         if client is not None:
             base_url = str(client.base_url)
             api_key = client.api_key or "none"
+            headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
         super().__init__(
             model,
             name=name,
@@ -82,8 +84,9 @@ class OpenAIClient(Adapter):
         self._given_client = client
         self._request_headers = dict[str, Any](_HEADERS)
         if client is None:
-            kept_home = headers_kept_home(self._base_url, "OPENAI_CUSTOM_HEADERS", _VENDOR)
-            self._request_headers |= {header: omit for header in kept_home if header not in self._headers}
+            kept_home = headers_kept_home(self._base_url, "OPENAI_CUSTOM_HEADERS", _VENDOR, *_ACCOUNT)
+            given = {header.lower() for header in self._headers}
+            self._request_headers |= {header: omit for header in kept_home if header.lower() not in given}
         self._exchange = Exchange(send=self._send, failures=self._failures, raised=OpenAIError)
 
     def _make_client(self) -> AsyncOpenAI:

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _LONGEST = 600
+_SHORT = 20
 _STAND_INS = ("Server returned an error response", "Not Found", "Session terminated")  # for a status, by the SDK
 
 
@@ -179,4 +180,7 @@ def _is_about_certificates(error: BaseException | None) -> bool:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+    if len(text) <= _LONGEST:
+        return text
+    head = text[:_LONGEST]
+    return f"{head.rpartition(' ')[0] or head[:_SHORT]} ..."  # a piece of a secret would not be known for one

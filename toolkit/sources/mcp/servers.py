@@ -27,7 +27,16 @@ from mcp.types import jsonrpc_message_adapter
 
 from toolkit.errors import ConfigurationError
 from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with
-from toolkit.secrets import program_name, secrets_in_arguments, secrets_of, without_credentials, without_secrets
+from toolkit.secrets import (
+    program_name,
+    secrets_in_arguments,
+    secrets_in_url,
+    secrets_of,
+    secrets_of_headers,
+    without_credentials,
+    without_secrets,
+)
+from toolkit.sources.mcp.logs import struck_logs
 from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.tools.processes import start_process
 
@@ -45,6 +54,8 @@ __all__ = [
 _LOG = logging.getLogger("toolkit.sources.mcp")
 _READ_TIMEOUT = 300.0
 _LONGEST_QUOTE = 200
+_LONGEST_LOOKED_AT = 10_000
+_MOST_SIGNATURES = 16
 _TIMEOUT = 30.0
 
 
@@ -142,7 +153,7 @@ async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_R
                     message: _Received = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                 except ValueError as error:
                     message = error
-                    quote = process.redact(line[:_LONGEST_QUOTE].decode("utf-8", "replace"))
+                    quote = process.redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE]
                     _LOG.warning("%s: what it wrote is no message and is ignored: %s", process.name, quote)
                 await received.send(message)
         except LineTooLongError:
@@ -188,6 +199,9 @@ class HttpServer:
     timeout: float = _TIMEOUT
     is_sse: bool = False
     name: str
+    _signatures: deque[str] = field(
+        default_factory=lambda: deque[str](maxlen=_MOST_SIGNATURES), init=False, repr=False, compare=False
+    )
 
     def open(self, words: deque[str]) -> Transport:  # noqa: ARG002 - a server elsewhere keeps its log there
         """Connect."""
@@ -195,16 +209,18 @@ class HttpServer:
 
     @asynccontextmanager
     async def _open_http(self) -> AsyncGenerator[Any]:
-        async with self._client() as client, streamable_http_client(self.url, http_client=client) as streams:
-            yield streams
+        with struck_logs(self.redact):
+            async with self._client() as client, streamable_http_client(self.url, http_client=client) as streams:
+                yield streams
 
     @asynccontextmanager
     async def _open_sse(self) -> AsyncGenerator[Any]:
         def make(*_: Any, **__: Any) -> httpx2.AsyncClient:
             return self._client()
 
-        async with sse_client(self.url, httpx_client_factory=make) as streams:
-            yield streams
+        with struck_logs(self.redact):
+            async with sse_client(self.url, httpx_client_factory=make) as streams:
+                yield streams
 
     def _client(self) -> httpx2.AsyncClient:
         verify = True if self.verify is None else self.verify
@@ -213,12 +229,19 @@ class HttpServer:
             auth=self.auth,
             verify=verify,
             timeout=httpx2.Timeout(self.timeout, read=_READ_TIMEOUT),
+            event_hooks={"request": [self._note_signature]},
         )
 
+    async def _note_signature(self, request: httpx2.Request) -> None:
+        # What `auth` signs with is known to nobody else.
+        signature = request.headers.get("authorization")
+        if signature is not None and signature not in self._signatures:
+            self._signatures.append(signature)
+
     def redact(self, text: str) -> str:
-        """Return `text` without the headers that tell of secrets, and without the user and query of the URL."""
-        parts = urlsplit(self.url)
-        secrets = [*secrets_of(self.headers), parts.query, parts.password or ""]
+        """Return `text` without headers, without what signs requests, and without the user and query of the URL."""
+        secrets = [*secrets_of_headers(self.headers), *secrets_in_url(self.url)]
+        secrets += [secret for signature in self._signatures for secret in secrets_of_headers({"": signature})]
         return without_secrets(text.replace(self.url, without_credentials(self.url)), secrets)
 
 

@@ -27,6 +27,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
 from toolkit.loop.depth import LoopFrame
+from toolkit.secrets import cut_causes
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
 from toolkit.tools.backend import start_detached
@@ -98,7 +99,8 @@ class McpSession:
         start_detached(self._own)
         try:
             await self._connected()
-        except BaseException:
+        except BaseException as error:
+            cut_causes(error, self.server.redact)
             await self._close()
             raise
         return self
@@ -121,7 +123,11 @@ class McpSession:
         """
         if self._home is None:
             raise self._closed()
-        return await self._home.call(partial(self._requested, what, make, is_repeatable=is_repeatable))
+        try:
+            return await self._home.call(partial(self._requested, what, make, is_repeatable=is_repeatable))
+        except McpError as error:
+            cut_causes(error, self.server.redact)
+            raise
 
     async def _requested(self, what: str, make: Callable[[Client], Awaitable[T]], *, is_repeatable: bool) -> T:
         client = await self._connected()

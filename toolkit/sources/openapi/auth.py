@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of, read_bounded
 from toolkit.schema.nodes import is_object
-from toolkit.secrets import without_credentials, without_secrets
+from toolkit.secrets import secrets_of_headers, without_credentials, without_secrets
 from toolkit.sources.openapi.document import Document
 from toolkit.sources.openapi.urls import Origin, is_url
 
@@ -34,6 +34,7 @@ _SENDABLE = re.compile(r"[\x21-\x7e]+([ \t]+[\x21-\x7e]+)*")
 _EARLIER = 30.0
 _LIFETIME = 300.0
 _SHORTEST = 4
+_LONGEST_FORM = 5  # each byte percent-encoded twice
 _MOST_TOKEN_BYTES = 1_000_000
 
 
@@ -125,12 +126,13 @@ class Secrets:
     def add(self, *secrets: str) -> None:
         """Remember secrets; shorter ones than four characters would be found in everything, and are not."""
         for secret in secrets:
-            self._known.update(form for form in (secret, quote(secret, safe="")) if len(form) >= _SHORTEST)
+            if len(secret) >= _SHORTEST:
+                self._known.add(secret)
 
     @property
     def longest(self) -> int:
-        """How many bytes the longest takes."""
-        return max((len(secret.encode()) for secret in self._known), default=0)
+        """How many bytes the longest takes, however it is written."""
+        return max((_LONGEST_FORM * len(secret.encode()) for secret in self._known), default=0)
 
     def without(self, text: str) -> str:
         """Return a text with every secret blotted out."""
@@ -205,7 +207,7 @@ class Signer:
         except Exception as error:
             # What it says may hold what it handles.
             raise ToolFailedError(f"The request could not be signed: {type(error).__name__}.") from error
-        self._secrets.add(*headers.values(), *(value.partition(" ")[2] for value in headers.values()))
+        self._secrets.add(*secrets_of_headers(headers))
         return Signature(headers=headers)
 
     async def _current_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> str:

@@ -12,13 +12,13 @@ import httpx2
 from anyio.lowlevel import current_token
 
 from toolkit.errors import ToolFailedError, ToolTimeoutError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of
+from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, hide_urls, origin_of
 from toolkit.secrets import without_credentials
 from toolkit.sources.openapi.auth import Secrets, Signature, Signer
 from toolkit.sources.openapi.operation import Endpoint
 from toolkit.sources.openapi.response import Limits, output_of
 from toolkit.sources.openapi.serialization import Wire, wire_of
-from toolkit.sources.openapi.urls import DiscreetUrl, Origin
+from toolkit.sources.openapi.urls import Origin
 from toolkit.tools.output import ToolOutput
 
 __all__ = ["Caller"]
@@ -162,13 +162,15 @@ class Caller:
     def _new_client(self) -> httpx2.AsyncClient:
         # Calls of different people may share the tools, so no cookie is carried from one to the next.
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-        return httpx2.AsyncClient(
+        client = httpx2.AsyncClient(
             headers={**_ACCEPT, **self._headers},
             timeout=self._timeout,
             transport=self._transport,
             cookies=no_cookies,
             follow_redirects=False,
         )
+        hide_urls(client)
+        return client
 
 
 def _url(base_url: str, wire: Wire) -> str:

@@ -24,10 +24,10 @@ from referencing.jsonschema import DRAFT202012
 
 from toolkit.bounded_yaml import YamlTooLargeError, load_yaml
 from toolkit.errors import OpenApiError
-from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of
+from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, origin_of
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.secrets import without_credentials
-from toolkit.sources.openapi.urls import DiscreetUrl, is_url
+from toolkit.sources.openapi.urls import is_url
 
 __all__ = ["Document", "Part", "read_document"]
 

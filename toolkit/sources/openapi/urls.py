@@ -7,13 +7,10 @@ from collections.abc import Iterable
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-import httpx2
-
 from toolkit.errors import ConfigurationError
 from toolkit.http_replies import origin_of
-from toolkit.secrets import without_credentials
 
-__all__ = ["DiscreetUrl", "Origin", "allowed_origins", "is_url"]
+__all__ = ["Origin", "allowed_origins", "is_url"]
 
 
 def is_url(text: str) -> bool:
@@ -48,13 +45,3 @@ def _read_origin(host: str) -> Origin:
     raise ConfigurationError(
         f"allow_hosts names {host!r}: write a host like 'api.example.com', or an origin like 'http://10.0.0.1:8080'"
     )
-
-
-class DiscreetUrl(httpx2.URL):
-    """A URL that is used as it is and shown without its secrets: HTTP clients write URLs into logs."""
-
-    def __str__(self) -> str:
-        return without_credentials(super().__str__())
-
-    def __repr__(self) -> str:
-        return f"URL({str(self)!r})"
