@@ -29,6 +29,7 @@ from toolkit import (
     ToolExecutionStart,
     ToolExecutionUpdate,
     ToolLoopConfig,
+    ToolLoopHandle,
     ToolProgress,
     ToolRegistry,
     ToolResult,
@@ -419,3 +420,41 @@ async def test_it_is_under_the_rules_of_any_tool() -> None:
     assert first.text == "Blue."
     assert "usage limit" in second.text
     assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("end", ["tool_timeout", "timeout", "cancel"])
+async def test_who_watches_is_told_how_a_run_ended_that_its_caller_gave_up(end: str) -> None:
+    has_begun = anyio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        has_begun.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    agent = sub_agent_tool("waiter", "Waits.", ScriptedProvider([ToolCall("w", "wait", "{}")]), ToolRegistry([wait]))
+    told: list[LoopEvent] = []
+    config = ToolLoopConfig(
+        on_event=told.append,
+        tool_timeout=0.05 if end == "tool_timeout" else None,
+        timeout=0.05 if end == "timeout" else None,
+    )
+    provider = ScriptedProvider([ToolCall("1", "waiter", '{"task": "Wait."}'), "Given up."])
+    handle = ToolLoopHandle(provider, ToolRegistry([agent]), "go", config=config)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(handle.run)
+            await has_begun.wait()
+            if end == "cancel":
+                tasks.cancel_scope.cancel()
+    updates = [event for event in told if isinstance(event, ToolExecutionUpdate)]
+    inner = [event.output.details for event in updates if isinstance(event.output.details, SubAgentEvent)]
+    kinds = [type(each.event) for each in inner]
+    assert kinds.count(ToolExecutionStart) == kinds.count(ToolExecutionEnd) == 1
+    assert kinds.count(Done) == 1
+    assert kinds[-1] is Done
+    result = next(message for message in handle.messages if isinstance(message, ToolResult))
+    assert result.child_loop_id == inner[-1].loop_id
+    assert isinstance(result.details, SubAgentRun)
+    check_transcript(list(result.details.messages))

@@ -193,3 +193,16 @@ async def test_a_transcript_that_can_not_be_repaired_is_not_said_to_be(caplog: p
     with pytest.raises(TranscriptError, match="a dict is not a message"):
         await tool_loop(ScriptedProvider([]), TOOLS, wrong)
     assert caplog.records == []
+
+
+async def test_a_stream_or_channel_that_is_awaited_or_entered_without_async_says_how_it_is_entered() -> None:
+    provider, registry = ScriptedProvider(["never asked"]), ToolRegistry([])
+    for made, spelling in (
+        (tool_loop_stream(provider, registry, "go"), r"async with tool_loop_stream\(\.\.\.\) as events"),
+        (tool_loop_channel(provider, registry, "go"), r"async with tool_loop_channel\(\.\.\.\) as \(events, handle\)"),
+    ):
+        with pytest.raises(LoopUsageError, match=spelling):
+            await made
+        with pytest.raises(LoopUsageError, match=spelling), made:
+            pass
+    assert not provider.requests

@@ -11,6 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, Literal, cast
 
+import anyio
 from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
 
@@ -18,7 +19,7 @@ from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelt
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame
-from toolkit.loop.events import LoopDetected, LoopEvent
+from toolkit.loop.events import Done, Failed, LoopDetected, LoopEvent
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import (
     Aborted,
@@ -37,6 +38,7 @@ from toolkit.loop.outcome import (
 )
 from toolkit.loop.prompt import check_parts
 from toolkit.loop.resources import SubAgentSeat, sub_agent_seat
+from toolkit.loop.streaming import EventStream
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
@@ -80,7 +82,7 @@ class SubAgentRun:
     Args:
         sub_agent: The sub-agent's name.
         loop_id: The id of its run.
-        result: Its transcript, usage and reason for ending; None where it failed.
+        result: Its transcript, usage and reason for ending; None where it failed or was given up.
         error: What made it fail.
         messages: Its transcript, also where it failed.
     """
@@ -156,16 +158,38 @@ class SubAgent(Generic[Ctx]):
             )
         finally:
             _count(handle)
+            # Told where no output comes of it, because the caller gave it up.
+            left = SubAgentRun(self.name, handle.loop_id, None, messages=tuple(handle.messages))
+            context.left_by_child = (handle.loop_id, left)
 
     async def _relay(self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any]) -> None:
         """Run to the end, passing each event on before the next one comes."""
+        is_told = False
         async with handle.stream() as events:
-            async for event in events:
-                details = SubAgentEvent(self.name, handle.loop_id, event)
-                if isinstance(event, ToolProgress):
-                    await context.deliver_progress(f"{self.name}: {event.text}", details=details)
-                else:
-                    await context.deliver_update(ToolOutput(_show_event(self.name, event), details=details))
+            try:
+                async for event in events:
+                    details = SubAgentEvent(self.name, handle.loop_id, event)
+                    if isinstance(event, ToolProgress):
+                        await context.deliver_progress(f"{self.name}: {event.text}", details=details)
+                    else:
+                        await context.deliver_update(ToolOutput(_show_event(self.name, event), details=details))
+                    is_told = isinstance(event, (Done, Failed))
+            finally:
+                if not is_told:
+                    await self._tell_end(context, handle, events)
+
+    async def _tell_end(
+        self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any], events: EventStream[Any]
+    ) -> None:
+        """End a run whose caller was cancelled, and tell how it ended without waiting for who reads that."""
+        handle.cancel()
+        with anyio.CancelScope(shield=True):
+            try:
+                async for event in events:
+                    details = SubAgentEvent(self.name, handle.loop_id, event)
+                    context.report_update(ToolOutput(_show_event(self.name, event), details=details))
+            except Exception:
+                _logger.exception("sub-agent %s failed while it was cancelled", self.name)
 
     def _find_caller(self, context: ToolContext[Ctx]) -> Caller | None:
         if self.approvals == "own" or context.policy is None or context.scope is None:

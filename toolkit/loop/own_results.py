@@ -19,11 +19,14 @@ def write_not_started(call: ToolCall, why: str, cut: CutCall | None = None) -> T
 def write_interrupted(call: ToolCall, why: str, cut: CutCall | None) -> ToolResult:
     """Return the result of a call that had started; `cut` tells whether it may run on."""
     after = " It may still be running." if cut is not None and cut.may_run_on else ""
+    child_loop_id, details = (None, None) if cut is None else cut.left_by_child
     return ToolResult(
         call.id,
         f"Interrupted: {why}. The tool was running and may have taken effect.{after}",
         tool_name=call.name,
         is_error=True,
+        child_loop_id=child_loop_id,
+        details=details,
     )
 
 

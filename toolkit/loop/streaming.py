@@ -86,6 +86,14 @@ class EventStream(Generic[Out]):
     def __iter__(self) -> NoReturn:
         raise LoopUsageError(_SPELLING)
 
+    def __await__(self) -> NoReturn:
+        raise LoopUsageError(_SPELLING)
+
+    def __enter__(self) -> NoReturn:
+        raise LoopUsageError(_SPELLING)
+
+    def __exit__(self, *error: object) -> None: ...
+
     @property
     def result(self) -> ToolLoopResult[Out]:
         """What the run leaves, once it has ended or the block was left.
@@ -228,3 +236,13 @@ class EventChannel(Generic[Out]):
     def __aiter__(self) -> NoReturn:
         iter(self)
         raise AssertionError
+
+    def __await__(self) -> NoReturn:
+        iter(self)
+        raise AssertionError
+
+    def __enter__(self) -> NoReturn:
+        iter(self)
+        raise AssertionError
+
+    def __exit__(self, *error: object) -> None: ...

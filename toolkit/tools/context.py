@@ -46,6 +46,7 @@ class ToolContext(Generic[Ctx_co]):
         waits_for: What the call waits for before its body begins; None once that has begun.
         memory: What the run keeps between its calls; None outside of a run.
         is_left_running: Whether the call was given up while a worker thread was at work on it.
+        left_by_child: The id of a loop that ran inside, and what it left; for a result that no output is there for.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class ToolContext(Generic[Ctx_co]):
         "call_id",
         "depth",
         "is_left_running",
+        "left_by_child",
         "memory",
         "metadata",
         "policy",
@@ -101,6 +103,7 @@ class ToolContext(Generic[Ctx_co]):
         self.sync_workers: int = sync_workers
         self.waits_for: str | None = "its turn"
         self.is_left_running: bool = False
+        self.left_by_child: tuple[str | None, object] = (None, None)
         self.memory: RunMemory | None = memory
         self._reporter = reporter
         self._next: ToolContext[Ctx_co] | None = None

@@ -174,6 +174,7 @@ def _another_attempt(context: ToolContext[Ctx], attempt: int) -> Generator[ToolC
         is_over = True
     finally:
         context.is_left_running |= again.is_left_running
+        context.left_by_child = again.left_by_child
         if not is_over:
             again.abandon()
         again.close()

@@ -54,11 +54,13 @@ class CutCall:
     Args:
         waited_for: What it waited for where its body never began; None where that ran.
         may_run_on: Whether something of it may still run.
+        left_by_child: The id of a loop that ran inside, and what it left.
     """
 
     waited_for: str | None
     _: KW_ONLY
     may_run_on: bool
+    left_by_child: tuple[str | None, object] = (None, None)
 
 
 async def run(
@@ -125,9 +127,10 @@ async def run(
         if not is_over:
             context.abandon()
             if cut is not None:
-                cut(call.id, CutCall(context.waits_for, may_run_on=may_run_on(registration, context)))
+                may_go_on = may_run_on(registration, context)
+                cut(call.id, CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child))
     context.close()
-    unsaid, whole, limited = _results(ready, output, policy, memory)
+    unsaid, whole, limited = _results(ready, output, policy, context)
     if keep is not None:
         keep(call.id, limited)
     if observer is not None or policy.after is not None or policy.caller is not None:
@@ -156,10 +159,12 @@ async def _read_cancellation(
 
 
 def _results(
-    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, memory: RunMemory | None
+    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, context: ToolContext[Any]
 ) -> tuple[tuple[str, ...], ToolResult, ToolResult]:
     """Return what of a result JSON could not carry, the whole of it, and as far as the model may read it."""
     call, registration = ready.call, ready.registration
+    if context.left_by_child[0] is not None:
+        output = _with_child(output, context)
     if type(output) is not ToolOutput or output.is_error or output.unsaid:
         output = _checked_output(call, output)
     result = ToolResult(
@@ -175,7 +180,8 @@ def _results(
     most = registration.max_output_chars or policy.max_output_chars
     if most is None or (len(result.content) <= most and isinstance(result.content, str)):
         return output.unsaid, result, result
-    return output.unsaid, result, _limited(result, most, registration.options.keep_output or policy.keep_output, memory)
+    keep = registration.options.keep_output or policy.keep_output
+    return output.unsaid, result, _limited(result, most, keep, context.memory)
 
 
 def _checked_output(call: ToolCall, value: object) -> ToolOutput:
@@ -186,6 +192,14 @@ def _checked_output(call: ToolCall, value: object) -> ToolOutput:
             "tool %s gave what JSON can't carry; its text stands for %s", call.name, ", ".join(output.unsaid)
         )
     return output
+
+
+def _with_child(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
+    """Return an output that, if the call was given up, tells of the loop that ran inside."""
+    if type(output) is not ToolOutput or not output.is_error or output.child_loop_id is not None:
+        return output
+    child_loop_id, details = context.left_by_child
+    return replace(output, child_loop_id=child_loop_id, details=details)
 
 
 def _with_reason(output: ToolOutput) -> ToolOutput:
