@@ -135,6 +135,15 @@ def test_calls_and_results_are_told_in_the_words_of_the_format(case: Told) -> No
 
 
 @pytest.mark.anyio
+async def test_a_call_in_thoughts_that_the_prompt_has_begun_is_not_run() -> None:
+    text = f"I might.\n{CALL}\n</think>\nIt is five."
+    generated = await TextToolProvider(ScriptedProvider([text])).generate(request())
+    assert (generated.tool_calls, generated.text) == ((), text)
+    _, last = await streamed(TextToolProvider(ScriptedProvider([text])), request())
+    assert (last.tool_calls, last.text) == ((), text)
+
+
+@pytest.mark.anyio
 async def test_the_model_is_told_of_every_tool_after_the_system_prompt() -> None:
     model = ScriptedProvider(["Hello."])
     asked = ChatRequest(

@@ -86,7 +86,7 @@ def in_pieces(text: str, cuts: list[int]) -> Reply:
     joined: list[ReplyPart] = []
     bounds = [0, *sorted({cut % (len(text) + 1) for cut in cuts}), len(text)]
     parts = [part for start, end in pairwise(bounds) for part in reader.feed(text[start:end])]
-    for part in [*parts, *reader.finish()]:
+    for part in reader.settle([*parts, *reader.finish()]):
         if isinstance(part, str) and joined and isinstance(joined[-1], str):
             joined[-1] += part
         else:
@@ -226,6 +226,27 @@ def test_what_was_read_is_given_before_what_is_still_open() -> None:
     (unread,) = reader.finish()
     assert isinstance(unread, UnreadCall)
     assert unread.text == "<tool_call>"
+
+
+@pytest.mark.parametrize("thought", [tagged(PARIS_JSON), f"I might.\n{tagged(PARIS_JSON)}\nNo.", tagged('{"name": ')])
+@pytest.mark.parametrize("end", ["</think>", "</thinking>", "[/THINK]", "\u25c1/think\u25b7"])
+@pytest.mark.parametrize("answer", ["It is sunny.", tagged(ADD_JSON)])
+def test_a_call_in_thoughts_that_the_prompt_has_begun_is_none(thought: str, end: str, answer: str) -> None:
+    text = f"{thought}\n{end}\n\n{answer}"
+    for reply in (read_reply(text, TOOLS), in_pieces(text, list(range(len(text))))):
+        assert [call.name for call in reply.calls] == (["add"] if answer.startswith("<") else [])
+        assert not reply.unread
+        assert thought in reply.text
+
+
+def test_a_quotation_goes_on_behind_thoughts_that_stand_in_it() -> None:
+    call = "<|start|>assistant<|channel|>commentary to=functions.now<|message|>{}<|call|>"
+    thought = "<|channel|>analysis<|message|>I look.<|end|>"
+    for text in (f"> {thought}{call}", f"> <think>I look.</think>{tagged(ADD_JSON)}", f"> </think>{tagged(ADD_JSON)}"):
+        assert not read_reply(text, TOOLS).calls
+        assert not in_pieces(text, list(range(len(text)))).calls
+    assert read_reply(f"{thought}{call}", TOOLS).calls
+    assert read_reply(f"> <think>I look.\n</think>{tagged(ADD_JSON)}", TOOLS).calls
 
 
 def test_a_format_that_is_not_there_is_an_error_that_names_those_that_are() -> None:

@@ -160,7 +160,7 @@ def find_foreign_calls(parts: Sequence[ReplyPart], request: ChatRequest, tools: 
     if _MAY_CALL.search(text) is None:
         return []
     reader = ReplyReader(tools, repeated=others_texts(request))
-    found = [*reader.feed(text), *reader.finish()]
+    found = reader.settle([*reader.feed(text), *reader.finish()])
     return [part.name if isinstance(part, ToolCall) else "" for part in found if not isinstance(part, str)]
 
 

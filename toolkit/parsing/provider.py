@@ -116,7 +116,7 @@ class TextToolProvider:
                 return replace(response, usage=spent)
             text = _text(response)
             reader = self._reader(request, tools)
-            parts = [*reader.feed(text), *reader.finish()]
+            parts = reader.settle([*reader.feed(text), *reader.finish()])
             told = complaint(parts, request, tools, self._wording) if attempts_left else None
             if told is None:
                 return replace(answer(response, parts, request, tools, self._wording), usage=spent)
@@ -192,6 +192,8 @@ class _StreamedReply:
             new = [] if self._texts else self._reader.feed(_text(event.response))
             new += self._reader.finish()
         self.parts += new
+        if self.response is not None:
+            self.parts = self._reader.settle(self.parts)
         return new
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -81,7 +81,7 @@ def read_reply(text: str, tools: Iterable[ToolDefinition], *, format: TextFormat
         format: The only format that is looked for.
     """
     reader = ReplyReader(tools, format=format)
-    parts = [*reader.feed(text), *reader.finish()]
+    parts = reader.settle([*reader.feed(text), *reader.finish()])
     joined: list[ReplyPart] = []
     for part in parts:
         if isinstance(part, str) and joined and isinstance(joined[-1], str):
@@ -96,6 +96,7 @@ class ReplyReader:
 
     What may still become a call is held back, and white space, which may stand before one; all other text is given at
     once. The parts are the same however the reply was cut into pieces, but for text, which comes in more of them.
+    What was given as a call may turn out to be a thought: `settle` says so when the reply is over.
 
     Args:
         tools: What the model may call.
@@ -121,6 +122,10 @@ class ReplyReader:
         self._speech = Speech()
         self._follows_item = False  # whether the last call was an item of a list
         self._has_thought = False
+        self._fed: list[str] = []  # all that came, until thoughts have ended
+        self._taken = 0  # the length of what was read of it
+        self._told = 0
+        self._thought: tuple[str, int] | None = None  # what the prompt had begun, and how many parts were told of it
         self._parts: list[ReplyPart] = []
         self._before = ""
         self._space = ""  # white space whose text may still come
@@ -134,6 +139,8 @@ class ReplyReader:
 
     def feed(self, text: str) -> list[ReplyPart]:
         """Take some more of the reply, and return what is known now."""
+        if not self._has_thought:
+            self._fed.append(text)
         self._source.feed(text)
         return self._advance()
 
@@ -142,9 +149,21 @@ class ReplyReader:
         self._source.is_ended = True
         return self._advance()
 
+    def settle(self, parts: Sequence[ReplyPart]) -> list[ReplyPart]:
+        """Return all parts of a reply that is over, with the calls that turned out to be thoughts as text.
+
+        A template may begin the thoughts in the prompt. Then only their end stands in the reply, behind all that was
+        thought, and no call before it was one.
+        """
+        if self._thought is None:
+            return list(parts)
+        text, count = self._thought
+        return [text, *parts[count:]]
+
     def _advance(self) -> list[ReplyPart]:
         next(self._running, None)
         parts, self._parts = self._parts, []
+        self._told += len(parts)
         return parts
 
     def _read(self) -> Generator[None]:
@@ -193,7 +212,7 @@ class ReplyReader:
             if self._is_repeated(text):
                 self._say(text, is_speech=False)
                 return "text"
-            self._tell(UnreadCall(text, str(error)), before)
+            self._tell(UnreadCall(text, str(error)), before, text)
             return "calls"
         if outcome is None:
             source.back()
@@ -206,14 +225,14 @@ class ReplyReader:
             self._left -= len(outcome)
             if self._left < 0:
                 yield from source.rest()
-                self._tell(
-                    UnreadCall(source.take(), f"A reply may have {MOST_CALLS} calls, and this has more."), before
-                )
+                text = source.take()
+                self._tell(UnreadCall(text, f"A reply may have {MOST_CALLS} calls, and this has more."), before, text)
                 return "calls"
-            source.take()
+            text = source.take()
             for call in outcome:
                 self._count += 1
-                self._tell(replace(call, id=f"call_{self._count}"), before)
+                self._tell(replace(call, id=f"call_{self._count}"), before, text)
+                text = ""
             return "calls"
         self._passages += 1
         for _ in outcome:
@@ -250,21 +269,28 @@ class ReplyReader:
             return False
         if closing[0] == "/":
             # The template of the prompt may have opened the thoughts; they end once.
-            if self._has_thought or not self._speech.lets_thoughts_end:
+            if self._has_thought or before.is_in_quotation or not self._speech.lets_thoughts_end:
                 source.back()
                 return False
             self._speech = Speech()
+            self._say(source.take(), is_speech=False)
+            self._thought = "".join(self._fed)[: self._taken], self._told + len(self._parts)
+            is_cited = False
         elif _MENTIONED.search(self._before[-1:]) or before.is_quoted:
             source.back()
             return False
         else:
-            passage = source.past(closing)
-            for _ in passage:
+            is_cited = before.is_in_quotation
+            for _ in source.past(closing):
+                is_cited = is_cited and "\n" not in source.piece()
                 self._say(source.take(), is_speech=False)
                 yield
+            is_cited = is_cited and "\n" not in source.piece()
         self._has_thought = True
+        self._fed.clear()
         self._say(source.take(), is_speech=False)
-        self._before = ""
+        # The line of a quotation goes on behind thoughts that stand in it.
+        self._before = before.text.rpartition("\n")[2] if is_cited else ""
         self._passages += 1
         return True
 
@@ -322,6 +348,7 @@ class ReplyReader:
         """Give text, as far as it is not white space before a call."""
         if not text:
             return
+        self._taken += len(text)
         (self._speech.hear if is_speech else self._speech.skip)(text)
         if _SAYS_SOMETHING.search(text):
             self._follows_item = False
@@ -336,8 +363,9 @@ class ReplyReader:
         self._has_text = True
         self._last_is_call = False
 
-    def _tell(self, part: ToolCall | UnreadCall, before: Surroundings) -> None:
+    def _tell(self, part: ToolCall | UnreadCall, before: Surroundings, text: str) -> None:
         self._parts.append(part)
+        self._taken += len(text)
         self._follows_item = before.is_item
         self._speech.skip("\n")
         self._before = ""

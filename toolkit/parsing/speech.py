@@ -111,6 +111,11 @@ class Surroundings:
         return _ITEM.fullmatch(self.text.rpartition("\n")[2]) is not None
 
     @property
+    def is_in_quotation(self) -> bool:
+        """Whether its line is one of a quotation, as ``> text``."""
+        return _ASIDE.match(self.text.rpartition("\n")[2]) is not None
+
+    @property
     def is_spoken_of(self) -> bool:
         """Whether what has a mark of its own is no call here: it is quoted, shown, reported or spoken of."""
         if self._is_aside:
@@ -153,7 +158,7 @@ class Surroundings:
         return bool(
             self.is_quoted
             or _QUOTED.search(self.text[-5:])
-            or _ASIDE.match(line)
+            or self.is_in_quotation
             or (self.text.strip() and _CODE_INDENT.fullmatch(line))
         )
 

@@ -13,7 +13,7 @@ _THINKS = re.compile(
 )
 # Any tag whose name may speak of thinking; most others are told by their first letters.
 THINKING_OPENING = r"[<\[\u25c1][/|]?+(?:\Z|[A-Za-z](?:\Z|[\w:.-]))|\u25c1"
-_IN_THINKING_TAG = re.compile(r"[\w:.|/\u25b7-]")
+_IN_THINKING_TAG = re.compile(r"[\w:.|/-]")
 _HARMONY_THOUGHTS = tuple(
     f"{start}<|channel|>{channel}<|message|>"
     for start in ("", "<|start|>assistant")
