@@ -1,4 +1,4 @@
-"""What must not be seen: which values are secrets by their names, and what is left of a text without them.
+"""The values that must not be seen: which are secrets by their names, and what is left of a text without them.
 
 The one list of telling names, the one list of what keys look like, and the one mask. Who shows or writes a text that a
 program, a server or a model has said strikes secrets out of it here first.

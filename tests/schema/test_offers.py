@@ -393,7 +393,8 @@ def values_of(schema: Any, root: dict[str, Any], depth: int = 0) -> st.SearchStr
 
 
 def arms_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    return schema.get("anyOf", [schema])
+    arms: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    return arms
 
 
 def objects_of(schema: Any, root: dict[str, Any], depth: int) -> st.SearchStrategy[Any]:

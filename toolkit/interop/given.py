@@ -1,4 +1,4 @@
-"""What the functions for other frameworks are given: one tool or many, in or out."""
+"""The tools that the functions for other frameworks are given: one or many, in or out."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Budget:
 
     @property
     def usage(self) -> Usage:
-        """What was booked so far."""
+        """The sum of all that was booked so far."""
         return Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens, cost=self._cost or None)
 
     def reserve_request(self, max_tokens: int | None) -> UsageLimit | None:

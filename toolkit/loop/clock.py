@@ -10,7 +10,7 @@ __all__ = ["LoopClock"]
 
 
 class LoopClock:
-    """What is left of a loop's time.
+    """The time that a loop has left.
 
     Args:
         seconds: How much there is; None without a limit.
@@ -41,5 +41,5 @@ class LoopClock:
 
     @property
     def seconds_left(self) -> float | None:
-        """What was left when it was paused last; None without a limit."""
+        """The seconds that were left when it was paused last; None without a limit."""
         return self._seconds_left

@@ -38,7 +38,7 @@ _WHY: dict[type[Any], str] = {
 
 
 class LoopClosing(LoopRecord):
-    """What ends a turn, or the loop; `LoopState` decides when."""
+    """The feeds and steps that end a turn, or the loop; `LoopState` decides when."""
 
     __slots__ = ()
 

@@ -295,7 +295,7 @@ class Driver(Generic[Ctx, Out]):
 
     @property
     def approvals(self) -> Approvals[Ctx]:
-        """What decides on calls."""
+        """The part that decides on calls."""
         return self._approvals
 
     def save(self, seconds_left: float | None) -> Snapshot:

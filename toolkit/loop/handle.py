@@ -229,7 +229,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
 
     @property
     def result(self) -> ToolLoopResult[Out]:
-        """What the loop leaves; also after it was cancelled, or a stream of it was left.
+        """The result of the loop; also after it was cancelled, or a stream of it was left.
 
         Raises:
             LoopUsageError: It has not ended.

@@ -1,4 +1,4 @@
-"""Whoever takes the events of a loop, and how events wait for them: first the hooks, then the reader of a stream."""
+"""The takers of a loop's events, and how events wait for them: first the hooks, then the reader of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loop is made of and starts from: checked here, with errors that show what would be right."""
+"""The parts and the prompt that a loop is made of: checked here, with errors that show what would be right."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class FrozenState:
 
 
 class LoopRecord:
-    """What a loop has come to; `LoopState` decides what follows from it.
+    """The state that a loop has reached; `LoopState` decides what follows from it.
 
     Args:
         messages: The transcript to start from: valid, and owned by the machine from here on.

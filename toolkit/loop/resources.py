@@ -1,4 +1,4 @@
-"""What the parts of one running loop share: its machine, its tools, and what it may spend."""
+"""The things that the parts of one running loop share: its machine, its tools, and what it may spend."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ sub_agent_seat: ContextVar[SubAgentSeat | None] = ContextVar("toolkit_sub_agent_
 
 @dataclass(slots=True, kw_only=True)
 class LoopResources(Generic[Ctx]):
-    """What a loop works with.
+    """The parts that a loop works with.
 
     Args:
         state: The machine.

@@ -96,7 +96,7 @@ class EventStream(Generic[Out]):
 
     @property
     def result(self) -> ToolLoopResult[Out]:
-        """What the run leaves, once it has ended or the block was left.
+        """The result of the run, once it has ended or the block was left.
 
         Raises:
             LoopUsageError: It goes on.
@@ -197,7 +197,7 @@ class ChannelEvents(Generic[Out]):
 
     @property
     def result(self) -> ToolLoopResult[Out]:
-        """What the run leaves, once it has ended or the block was left; see `EventStream.result`."""
+        """The result of the run, once it has ended or the block was left; see `EventStream.result`."""
         return self.stream.result
 
     @property

@@ -1,4 +1,4 @@
-"""What comes of a turn that the caller steps by hand, and what the caller says to it."""
+"""The outcomes of a turn that the caller steps by hand, and the caller's answers to it."""
 
 from __future__ import annotations
 

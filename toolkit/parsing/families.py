@@ -1,4 +1,4 @@
-"""Which format a model was trained to write its calls in."""
+"""The format that a model was trained to write its calls in."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class ToolUsage(Generic[Ctx]):
 
     @property
     def fingerprint_context(self) -> Mapping[str, Any]:
-        """Who stands behind the agent, for events and `ToolContext.metadata` of the calls that follow."""
+        """The agent's identity, for events and `ToolContext.metadata` of the calls that follow."""
         return self._fingerprint_context
 
     @fingerprint_context.setter

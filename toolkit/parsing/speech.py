@@ -84,7 +84,7 @@ _CODE_INDENT = re.compile(r"(?: {4}| {0,3}\t)[ \t]*\Z")
 
 @dataclass(slots=True, kw_only=True)
 class Surroundings:
-    """What stands before a place.
+    """The text that stands before a place.
 
     Args:
         text: The last few hundred characters of the text before it; empty directly after a call.

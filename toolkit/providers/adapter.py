@@ -24,7 +24,7 @@ class Decoder(Protocol):
 
     @property
     def usage(self) -> Usage:
-        """What the answer has cost, as far as it says."""
+        """The usage that the answer tells, as far as it does."""
         ...
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
@@ -50,7 +50,7 @@ UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 
 
 class _Spent:
-    """What is known of the cost of a request, once it is under way."""
+    """The known cost of a request, once it is under way."""
 
     def __init__(self) -> None:
         self.usage: Callable[[], Usage] = Usage

@@ -1,4 +1,4 @@
-"""Which key goes where: what an environment holds for a vendor goes to that vendor, or stays on this machine."""
+"""The keys of vendors: what an environment holds for a vendor goes to that vendor, or stays on this machine."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class EnoughProblemsError(Exception):
 
 
 class Marks:
-    """Which members and items of one value some part of a schema has said something about."""
+    """The members and items of one value that some part of a schema has said something about."""
 
     __slots__ = ("items", "names")
 

@@ -1,4 +1,4 @@
-"""What a hint itself says in words: `Field(description=)`, ``Annotated[T, "text"]`` and ``Doc("text")``."""
+"""The words that a hint itself carries: `Field(description=)`, ``Annotated[T, "text"]`` and ``Doc("text")``."""
 
 from __future__ import annotations
 

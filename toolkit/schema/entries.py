@@ -1,4 +1,4 @@
-"""What a docstring says of one parameter each, in the notation of its section: Google, Markdown, NumPy or fields.
+"""The entries of a docstring, one a parameter, in the notation of its section: Google, Markdown, NumPy or fields.
 
 What is no entry is given back, so that no line gets lost.
 """
@@ -38,7 +38,7 @@ _ADMONITIONS = frozenset({"note", "notes", "warning", "warnings", "important", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentedParameter:
-    """What a docstring says of one parameter."""
+    """The words of a docstring on one parameter."""
 
     description: str = ""
     type_text: str | None = None
@@ -63,7 +63,7 @@ class DocumentedParameter:
 
 @dataclass(slots=True)
 class Entries:
-    """What one section holds: parameters, and the lines that belong to none."""
+    """The contents of one section: parameters, and the lines that belong to none."""
 
     parameters: dict[str, DocumentedParameter] = field(default_factory=dict[str, DocumentedParameter])
     rest: list[str] = field(default_factory=list[str])

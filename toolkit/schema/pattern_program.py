@@ -59,7 +59,7 @@ class LookStep:
 
 @dataclass(slots=True)
 class BackStep:
-    """What a group has found, once more."""
+    """The text that a group has found, once more."""
 
     group: int
 

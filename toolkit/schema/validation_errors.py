@@ -1,4 +1,4 @@
-"""What is wrong with arguments, read from the errors of Pydantic: where it stands, and of what kind it is."""
+"""The errors of Pydantic, read as problems of arguments: where each stands, and of what kind it is."""
 
 from __future__ import annotations
 

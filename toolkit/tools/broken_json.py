@@ -35,7 +35,7 @@ _MOST_ENCODINGS = 3
 
 @dataclass(slots=True)
 class Reading:
-    """What a broken text may mean.
+    """A meaning that a broken text may have.
 
     Args:
         text: It as JSON.

@@ -102,7 +102,7 @@ class Registration(Generic[Ctx_contra]):
 
     @property
     def owner(self) -> tuple[int, int]:
-        """What tells the tool from all others while it lives; equal for what was bound twice from one method."""
+        """The identity of the tool while it lives; equal for what was bound twice from one method."""
         counter = getattr(self.tool, "counter", None)  # which tools bound from one method share
         shared = counter if isinstance(counter, UsageCounter) else self.tool
         return id(shared), id(getattr(self.tool, "receiver", None))

@@ -92,7 +92,7 @@ def _unfindable(function: Callable[..., Any]) -> str | None:
 
 
 class IsolatedError(Exception):
-    """What a function raised in its process, by a class that is not made anew here; it has the name of that class."""
+    """An error that a function raised in its process, of a class that is not made anew; it has that class's name."""
 
 
 # The caller's side.

@@ -29,7 +29,7 @@ AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | Non
 
 @dataclass(slots=True, kw_only=True)
 class Caller:
-    """Whoever's call runs a sub-agent: its rules and its guards hold for the sub-agent's calls, too.
+    """The caller that runs a sub-agent: its rules and its guards hold for the sub-agent's calls, too.
 
     Args:
         policy: With its guards.

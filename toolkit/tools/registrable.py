@@ -1,4 +1,4 @@
-"""What can be registered, and the tool made of it."""
+"""The values that can be registered, and the tool made of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run keeps between its calls: how often its tools were used, and the whole of the texts that were cut."""
+"""The memory of one run: how often its tools were used, and the whole of the texts that were cut."""
 
 from __future__ import annotations
 

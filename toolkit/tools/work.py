@@ -1,4 +1,4 @@
-"""What a call has left running: threads that were given up and still work. What the call holds is held until then."""
+"""The threads that a call gave up and that still work. What the call holds is held until they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hosts a server answers for, and which pages may call it: scheme, host and port are compared exactly."""
+"""The hosts that a server answers for, and the pages that may call it: scheme, host and port are compared exactly."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ SamplingApproval: TypeAlias = Callable[[SamplingRequest], bool | Awaitable[bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """What a server may ask of a model on the application's account.
+    """The requests that a server may make of a model on the application's account.
 
     A server writes the whole request, so that it can spend tokens and read what the model says. Each request counts in
     the usage and the limits of the loop whose call is under way on the server.

@@ -126,7 +126,7 @@ class StreamDecoder:
 
     @property
     def usage(self) -> Usage:
-        """What the answer has cost, as far as it says."""
+        """The usage that the answer tells, as far as it does."""
         return decode_usage(self._ended.get("usage"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
