@@ -93,7 +93,7 @@ def test_a_url_holds_secrets_in_its_login_and_query() -> None:
         ([], set[str]()),
         (["tok3n-abcdef-99", "/srv/data2/x-1234567", "main2-server.py", "8080", "server==1.2.3"], {"tok3n-abcdef-99"}),
         (["-e", "API_KEY=s3cret", "MODE=fast"], {"s3cret"}),
-        (["--header", "X-Tenant: acme-77"], {"acme-77"}),
+        (["X-Tenant: acme-77", "-H", "Tenant: acme-88", "a: plain"], {"acme-77", "acme-88"}),
         (["--header=Authorization: Bearer t0ken"], {"t0ken"}),
         (["postgres://ada:p%40ss@host/db"], {"ada:p%40ss", "ada:p@ss", "ada", "p%40ss", "p@ss"}),
         (["https://host/mcp?token=abcd&x=1"], {"abcd"}),

@@ -12,7 +12,6 @@ from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from html import escape
-from itertools import pairwise
 from json import dumps
 from pathlib import PurePath
 from typing import Any, cast
@@ -95,6 +94,7 @@ _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in 
 _FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of what some schemes authorize by
 _CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
 _NAMED = re.compile(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
+_HEADER_OPTIONS = ("-H", "--header", "--headers")
 _PROCESS_KEY = os.urandom(32)
 _PROGRAM = re.compile(r"[\w@./][\w@./-]*")
 _RUNNER = re.compile(
@@ -160,10 +160,11 @@ def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     run = program_name(command, arguments)
-    for argument, following in pairwise([*arguments, ""]):
+    for before, argument, following in zip(["", *arguments], arguments, [*arguments[1:], ""], strict=False):
         named = _NAMED.fullmatch(argument)
         if named is not None:
-            found += secrets_of_headers({named[1]: named[3]}) if ":" in named[2] else secrets_of({named[1]: named[3]})
+            is_header = ":" in named[2] and ("-" in named[1] or before in _HEADER_OPTIONS)
+            found += (secrets_of_headers if is_header else secrets_of)({named[1]: named[3]})
         elif argument.startswith("-"):
             found += secrets_of({argument: following})
         elif PurePath(argument).name != run and _is_opaque(argument):

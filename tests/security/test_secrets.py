@@ -23,6 +23,7 @@ from pydantic import BaseModel, SecretStr
 from toolkit import (
     ChatRequest,
     Defer,
+    LoopUsageError,
     MemoryCache,
     ProviderError,
     SqliteCache,
@@ -30,6 +31,7 @@ from toolkit import (
     ToolCall,
     ToolkitError,
     ToolLoopConfig,
+    ToolLoopHandle,
     ToolRegistry,
     UserMessage,
     tool,
@@ -44,7 +46,7 @@ from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 from toolkit.sources.mcp import http, mcp_tools, sse, stdio
 from toolkit.sources.openapi import ApiKey, openapi_tools
 from toolkit.sources.plugin import plugin_tools
-from toolkit.testing import RecordingProvider, ScriptedProvider
+from toolkit.testing import FunctionProvider, RecordingProvider, ScriptedProvider
 from toolkit.testing.loopback import Answer, serving
 
 pytestmark = pytest.mark.anyio
@@ -295,7 +297,7 @@ def tell(error: BaseException) -> str:
         passed.add(id(one))
         told += [*traceback.format_exception(one), repr(one), str(one), repr(vars(one))]
         waiting += [other for other in (one.__cause__, one.__context__) if other is not None]
-        waiting += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        waiting += getattr(one, "exceptions", ())
     return "\n".join(told)
 
 
@@ -436,3 +438,57 @@ def test_the_account_of_the_environment_stays_with_its_vendor(
     assert {"OpenAI-Organization", "OpenAI-Project"} <= left_out
     at_home = PROVIDERS[kind](base_url="https://api.openai.com/v1", api_key="by-hand")
     assert not [value for value in at_home._request_headers.values() if isinstance(value, Omit)]
+
+
+# snapshots
+
+
+OPTIONS: dict[str, Any] = {
+    "api_key": "option+99",
+    "extra_headers": {"X-Tenant": "tenant+99", "Accept": "application/json"},
+    "extra_query": {"v": "query+99"},
+    "extra_body": {"client_secret": "body+99", "keys": ["list+99"], "top_k": 5},
+}
+
+
+async def test_a_snapshot_holds_no_secret_of_the_options_and_is_restored_with_them() -> None:
+    asked: list[ChatRequest] = []
+
+    def answer(request: ChatRequest) -> str:
+        asked.append(request)
+        return "Done."
+
+    registry = ToolRegistry([sign_in]).configured("sign_in", requires_approval=True)
+    provider = ScriptedProvider([ToolCall("1", "sign_in", '{"pin": "1234"}')])
+    config = ToolLoopConfig(on_tool_call=lambda _: Defer())
+    request = ChatRequest(messages=[UserMessage("Sign in.")], options={**OPTIONS, "service_tier": "flex"})
+    result = await tool_loop(provider, registry, request, config=config)
+    assert result.snapshot is not None
+    saved = json.dumps(result.snapshot)
+    assert "+99" not in saved
+    assert "application/json" in saved
+    with pytest.raises(LoopUsageError, match="api_key, extra_headers, extra_query, extra_body"):
+        await tool_loop(FunctionProvider(answer), registry, result.snapshot)
+    with pytest.raises(LoopUsageError, match=r"\(extra_body\)"):
+        given = {name: OPTIONS[name] for name in ("api_key", "extra_headers", "extra_query")}
+        await tool_loop(
+            FunctionProvider(answer), registry, result.snapshot, config=ToolLoopConfig(request_options=given)
+        )
+    config = ToolLoopConfig(request_options=OPTIONS)
+    assert "+99" not in repr(config)
+    handle = ToolLoopHandle(FunctionProvider(answer), registry, result.snapshot, config=config, decisions={"1": True})
+    assert (await handle.run()).text == "Done."
+    assert asked[0].options == {**OPTIONS, "service_tier": "flex"}
+
+
+async def test_options_of_the_configuration_are_laid_over_those_of_the_request() -> None:
+    asked: list[ChatRequest] = []
+
+    def answer(request: ChatRequest) -> str:
+        asked.append(request)
+        return "Done."
+
+    request = ChatRequest(messages=[UserMessage("Hi.")], options={"a": 1, "b": 2})
+    config = ToolLoopConfig(request_options={"b": 3})
+    await tool_loop(FunctionProvider(answer), ToolRegistry(), request, config=config)
+    assert asked[0].options == {"a": 1, "b": 3}

@@ -187,6 +187,8 @@ class ToolLoopConfig(Generic[Out]):
         signing_key: A secret of the application that seals its snapshots, 32 random bytes say: those that are not
             sealed with it are not restored. Without one a snapshot is only as trustworthy as where it is kept: who can
             write there can have any tool called with any arguments.
+        request_options: Laid over the `ChatRequest.options` of each request, by name. A snapshot holds ``***`` in place
+            of the secrets among those (telling names, all headers and query values): give them here to restore it.
         output_type: The type of the answer, also a union such as ``A | B`` or a ``Literal``: it is asked for, checked,
             and given as `ToolLoopResult.output`.
         output_mode: ``tool`` has the model call a tool named ``final_answer``; ``native`` sets the request's
@@ -232,6 +234,7 @@ class ToolLoopConfig(Generic[Out]):
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
     sync_workers: int = 40
     signing_key: str | bytes | None = field(default=None, repr=False)
+    request_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     output_type: TypeForm[Out] = cast("TypeForm[Out]", None)
     output_mode: Literal["tool", "native"] = "tool"
     max_output_retries: int = 2
@@ -317,6 +320,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "metadata": (Mapping,),
     "sync_workers": (int,),
     "signing_key": (str, bytes, None),
+    "request_options": (Mapping,),
     "output_mode": ("tool", "native"),
     "max_output_retries": (int,),
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 import anyio
 from typing_extensions import TypeVar
 
-from toolkit.chat import ChatRequest, Message, Provider, Usage
+from toolkit.chat import Message, Provider, Usage
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.clock import LoopClock
@@ -129,6 +129,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         else:
             request = check_prompt(prompt, system_prompt)
             config = config or DEFAULT_CONFIG
+            if config.request_options:
+                request = replace(request, options={**request.options, **config.request_options})
             driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config)
             self._set_up(driver, LoopClock(config.timeout, counts_pauses=counts_pauses))
         if decisions:
@@ -168,8 +170,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
             counts_pauses: As for a new handle; the time since it was saved does not count.
 
         Raises:
-            LoopUsageError: It is no snapshot, of another version, was changed, is not sealed with the key, or a tool of
-                its open calls is gone.
+            LoopUsageError: It is no snapshot, of another version, was changed, is not sealed with the key, a tool of
+                its open calls is gone, or a secret among the request's options is not in `config.request_options`.
         """
         handle = object.__new__(cast("type[ToolLoopHandle[OtherCtx, OtherOut]]", cls))
         check_parts(provider, registry, snapshot, config)
@@ -186,12 +188,12 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         *,
         counts_pauses: bool,
     ) -> None:
-        from toolkit.loop.snapshot import SavedRequest, load_snapshot  # noqa: PLC0415 - few loops are restored
+        from toolkit.loop.snapshot import load_snapshot, restore_request  # noqa: PLC0415 - few loops are restored
 
         saved = load_snapshot(snapshot, None if config is None else config.signing_key)
-        settings = {field.name: getattr(saved.request, field.name) for field in fields(SavedRequest)}
-        request = ChatRequest(messages=(), **settings)
-        driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config or DEFAULT_CONFIG, saved=saved)
+        config = config or DEFAULT_CONFIG
+        request = restore_request(saved.request, config.request_options)
+        driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config, saved=saved)
         self._set_up(driver, LoopClock(saved.seconds_left, counts_pauses=counts_pauses))
 
     # what may be asked at any time

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import PydanticSerializationError
 
@@ -20,11 +20,20 @@ from toolkit.loop.budget import Budget
 from toolkit.loop.outcome import Snapshot
 from toolkit.loop.record import FrozenState
 from toolkit.loop.state import LoopState
+from toolkit.secrets import MASK, replace_fields
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["SavedLoop", "SavedRequest", "dump_snapshot", "load_snapshot", "make_seal", "save_loop"]
+__all__ = [
+    "SavedLoop",
+    "SavedRequest",
+    "dump_snapshot",
+    "load_snapshot",
+    "make_seal",
+    "restore_request",
+    "save_loop",
+]
 
 _VERSION = 2
 
@@ -133,7 +142,7 @@ def save_loop(
             response_format=request.response_format,
             reasoning_effort=request.reasoning_effort,
             timeout=request.timeout,
-            options=dict(request.options),
+            options=replace_fields(request.options, lambda _: MASK),
         ),
         bindings=approvals.list_bindings(),
         arguments=approvals.dump_modified(),
@@ -145,6 +154,37 @@ def save_loop(
         cut_texts=cut_texts,
     )
     return dump_snapshot(saved, [asdict(approval) for approval in approvals.list_pending()], signing_key)
+
+
+def restore_request(saved: SavedRequest, options: Mapping[str, Any]) -> ChatRequest:
+    """Return a saved request's settings, without messages.
+
+    Args:
+        saved: Its options hold no secrets.
+        options: Laid over them.
+
+    Raises:
+        LoopUsageError: A secret that was among them is not given.
+    """
+    settings = {field.name: getattr(saved, field.name) for field in fields(saved)}
+    settings["options"] = {**saved.options, **options}
+    left = [name for name, value in settings["options"].items() if name not in options and _holds_mask(value)]
+    if left:
+        raise LoopUsageError(
+            f"the snapshot holds no secrets, and some of the request's options are such ({', '.join(left)}): "
+            "give them in ToolLoopConfig(request_options={...})"
+        )
+    return ChatRequest(messages=(), **settings)
+
+
+def _holds_mask(value: object) -> bool:
+    match value:
+        case dict():
+            return any(map(_holds_mask, cast("dict[str, object]", value).values()))
+        case list():
+            return any(map(_holds_mask, cast("list[object]", value)))
+        case _:
+            return value == MASK
 
 
 def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]], signing_key: str | bytes | None) -> Snapshot:
