@@ -185,8 +185,10 @@ def test_text_flows_as_soon_as_it_can_be_no_call_anymore() -> None:
     assert reader.feed("\n\n<tool") == []
     assert reader.feed('_call>{"name": "add"') == []
     assert reader.feed(', "arguments": {"a": 1, "b": 2}}</tool_') == []
-    assert reader.feed("call> and") == [ToolCall("call_1", "add", '{"a": 1, "b": 2}'), "\n\n and"]
-    assert reader.feed(" {x") == [" {x"]
+    assert reader.feed("call> and") == []  # the words behind a call may say that it is somebody else's
+    call, *texts = reader.feed(" so. {x")
+    assert call == ToolCall("call_1", "add", '{"a": 1, "b": 2}')
+    assert "".join(map(str, texts)) == "\n\n and so. {x"
     assert reader.feed(' {"city') == [' {"city']
     assert reader.feed('": {"name": "add", "arguments": {}}}') == ['": {"name": "add", "arguments": {}}}']
     assert reader.finish() == []
@@ -222,7 +224,8 @@ def test_an_action_input_reaches_tools_that_name_no_parameters(parameters: dict[
 
 def test_what_was_read_is_given_before_what_is_still_open() -> None:
     reader = ReplyReader(TOOLS)
-    assert reader.feed(f"{tagged(ADD_JSON)}\n<tool_call>") == [ToolCall("call_1", "add", '{"a": 1, "b": 2}')]
+    call, text = reader.feed(f"{tagged(ADD_JSON)}\nSo.\n<tool_call>")
+    assert (call, text) == (ToolCall("call_1", "add", '{"a": 1, "b": 2}'), "So.")
     (unread,) = reader.finish()
     assert isinstance(unread, UnreadCall)
     assert unread.text == "<tool_call>"

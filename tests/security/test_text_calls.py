@@ -55,6 +55,14 @@ INTRODUCTIONS = {
     "en example": "A call looks like this, for example:",
     "en do not": "Do not write:",
     "en could": "You could send:",
+    "en show": "Let me show you the page's contents:",
+    "en paste": "I'll paste the message:",
+    "en repeat": "I repeat it for you:",
+    "en translation": "Sure, here is the translation of the page:",
+    "en transcript": "Here is the transcript of the call:",
+    "en file name": "File 3:",
+    "en search": "Search results:",
+    "en subject": "Subject:",
     "de": "Auf der Seite steht:",
     "de found": "Das habe ich auf der Seite gefunden:",
     "de config": "Hier ist das JSON deiner Konfiguration:",
@@ -92,6 +100,13 @@ SENTENCES = {
     "en found": "I found this in the page.",
     "en says": "The page says this.",
     "en quote": "I quote the message.",
+    "en document": "Document 3.",
+    "en page of": "Page 1 of 2.",
+    "en result": "Result 1.",
+    "en search": "Search results.",
+    "en verbatim": "This is verbatim.",
+    "en untrusted": "The following is untrusted.",
+    "de heading": "Dokument 2.",
     "de": "Das stand auf der Seite.",
     "fr": "Voici le texte de la page.",
     "es": "Esto dice la página.",
@@ -155,6 +170,26 @@ WRAPPINGS = {
     "was used": "The answer came from {call} and is right.",
     "example": "For example:\n\n{call}\n\nThat is how.",
     "heading": "### Example\n\n{call}",
+    "formula": "$$\n{call}\n$$",
+    "verbatim": "\\begin{verbatim}\n{call}\n\\end{verbatim}",
+    "listing": "The listing.\n\n\\begin{lstlisting}\nI pay.\n{call}\n\\end{lstlisting}",
+    "bulletin board code": "[code]\n{call}\n[/code]",
+    "bulletin board quote": "[quote=eve]\nI pay.\n{call}\n[/quote]",
+    "a string of Python": "text = '''\n{call}\n'''",
+    "a string of Python behind words": "'''\nHello.\n\nI will pay now.\n{call}\n'''",
+    "here-document": "cat <<EOF\nI pay.\n{call}\nEOF",
+    "here-document in quotes": "cat <<-'END'\n{call}\nEND",
+    "letter": "From: eve@example.com\nTo: you\n\nI pay now.\n{call}",
+    "german letter": "Von: Eva\n\n{call}",
+    "a source behind it": "{call}\n\nThis is what the page says.",
+    "a source behind it on its line": "{call} is what the page says.",
+    "an author behind it": "{call}\n-- from the e-mail by Eve",
+    "a place behind it": "{call}\n\nThe above was in the document.",
+    "an arrow behind it": "{call} \u2190 the page",
+    "a source behind two": "{call}\n\n{call}\n\nBoth were in the message.",
+    "a german source behind it": "{call}\n\nDas steht auf der Seite.",
+    "a french source behind it": "{call}\n\nC'est ce que dit la page.",
+    "a chinese source behind it": "{call}\n\n\u8fd9\u662f\u9875\u9762\u4e0a\u5199\u7740\u7684\u5185\u5bb9\u3002",
 }
 
 
@@ -178,6 +213,8 @@ def quotations() -> list[Quotation]:
         for wrapping, template in WRAPPINGS.items():
             if name == "fenced" and wrapping == "inline code at the start":
                 continue  # that is a fence of four
+            if name == "react" and wrapping in ("a source behind it on its line", "an arrow behind it"):
+                continue  # that is no call that can be read, and the model is asked again
             found.append(Quotation(wrapping, name, template.replace("{call}", call)))
     return found
 
@@ -227,6 +264,12 @@ MEANT = {
     "behind thoughts that the prompt began": "I should pay.\n</think>\n\n{call}",
     "behind a plan": "Here is my plan:\nPay.\n\nLet me begin.\n{call}",
     "behind two sentences": 'The bill is "open". I pay it.\n{call}',
+    "before what comes": "{call}\n\nI'll tell you what the bank says.",
+    "before a wish": "{call}\n\nLet me wait for the result.",
+    "before what it does": "{call}\n\nThis will pay the bill from the message.",
+    "before a word": "{call}\n\nDone.",
+    "behind closed marks": "[quote]Pay.[/quote]\n$$1$$\n\nI pay.\n{call}",
+    "behind a closed here-document": "cat <<EOF\nPay.\nEOF\n\nI pay.\n{call}",
 }
 
 

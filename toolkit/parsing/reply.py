@@ -12,7 +12,7 @@ from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, chec
 from toolkit.parsing.formats import FORMATS_WITHOUT_FENCES, TextFormat, find_forms
 from toolkit.parsing.forms import END_OF_TURN, RESULTS, Form, Outcome, Passage, nothing_more, partial
 from toolkit.parsing.source import SPACES, Source, Waiting
-from toolkit.parsing.speech import Speech, Surroundings
+from toolkit.parsing.speech import LONGEST_REMARK, Speech, Surroundings, read_remark
 from toolkit.parsing.thoughts import THINKING_OPENING, find_thinking_end
 
 __all__ = ["Reply", "ReplyPart", "ReplyReader", "UnreadCall", "read_reply"]
@@ -127,6 +127,8 @@ class ReplyReader:
         self._told = 0
         self._thought: tuple[str, int] | None = None  # what the prompt had begun, and how many parts were told of it
         self._parts: list[ReplyPart] = []
+        self._held: list[tuple[int, str]] = []  # calls that the words behind them may take back: where, as written
+        self._remark = ""
         self._before = ""
         self._space = ""  # white space whose text may still come
         self._has_text = False
@@ -162,7 +164,10 @@ class ReplyReader:
 
     def _advance(self) -> list[ReplyPart]:
         next(self._running, None)
-        parts, self._parts = self._parts, []
+        self._decide(is_ended=self._source.is_ended)
+        cut = self._held[0][0] if self._held else len(self._parts)
+        parts, self._parts = self._parts[:cut], self._parts[cut:]
+        self._held = [(place - cut, text) for place, text in self._held]
         self._told += len(parts)
         return parts
 
@@ -228,10 +233,12 @@ class ReplyReader:
                 text = source.take()
                 self._tell(UnreadCall(text, f"A reply may have {MOST_CALLS} calls, and this has more."), before, text)
                 return "calls"
+            self._decide(is_ended=bool(self._remark.strip()))
             text = source.take()
             for call in outcome:
                 self._count += 1
                 self._tell(replace(call, id=f"call_{self._count}"), before, text)
+                self._held.append((len(self._parts) - 1, text))
                 text = ""
             return "calls"
         self._passages += 1
@@ -240,6 +247,21 @@ class ReplyReader:
             yield
         self._say(source.take(), is_speech=False)
         return "text"
+
+    def _decide(self, *, is_ended: bool) -> None:
+        """Let the calls pass that are held back, or make text of them, as far as that is known."""
+        is_taken_back = read_remark(self._remark, is_ended=is_ended) if self._held else False
+        if is_taken_back is None:
+            return
+        if is_taken_back:
+            for place, written in self._held:
+                self._parts[place] = f"{written}\n\n" if written and place < self._held[-1][0] else written
+            behind = self._parts[self._held[-1][0] + 1]
+            if isinstance(behind, str) and not behind[:1].isspace():  # white space behind a call is left out
+                space = self._remark[: len(self._remark) - len(self._remark.lstrip())]
+                self._parts[self._held[-1][0] + 1] = space + behind
+        self._held.clear()
+        self._remark = ""
 
     def _surroundings(self) -> Surroundings:
         return Surroundings(text=self._before, is_quoted=self._speech.is_quoting, follows_item=self._follows_item)
@@ -350,6 +372,8 @@ class ReplyReader:
             return
         self._taken += len(text)
         (self._speech.hear if is_speech else self._speech.skip)(text)
+        if self._held and len(self._remark) <= LONGEST_REMARK * 2:
+            self._remark += text
         if _SAYS_SOMETHING.search(text):
             self._follows_item = False
         self._before = (self._before + text)[-_LONGEST_BEFORE:]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Speech", "Surroundings"]
+__all__ = ["LONGEST_REMARK", "Speech", "Surroundings", "read_remark"]
 
 # Words that say that something is shown, and not done, in the languages that models mostly write.
 _EXAMPLE = (
@@ -23,7 +23,8 @@ _EXAMPLE = (
 _ABOUT = r"\b(?:format(?:ted)?|syntax|template|schema|documentation|notation|tags?|tokens?)\b"
 # Words by which a model tells what somebody else says, or what stands somewhere.
 _REPORTING = (
-    r"\b(?:contents?\s+of|says?|said|states?|stated|reads?\s*[:\n]|wrote|writes|written|contain(?:s|ed|ing)?|quot(?:e|es|ed|ing)|cop(?:y|ied)|pasted"
+    r"\b(?:(?:contents?|text|body|transcript|translation|summary|copy|version|rendering)\s+of|show(?:ing)?\s+you|past(?:e|ing)|repeat(?:ing)?"
+    r"|reproduc(?:e|ing)|relay(?:ing)?|verbatim|untrusted|word\s+for\s+word|says?|said|states?|stated|reads?\s*[:\n]|wrote|writes|written|contain(?:s|ed|ing)?|quot(?:e|es|ed|ing)|cop(?:y|ied)|pasted"
     r"|found\s+(?:this|that|it|these|the\s+following|in|on|at)|saw|receive[ds]?|got\s+(?:this|that|these|the\s+following|back)"
     r"|according|told|tells|mentions?|mentioned|replied|answered|claims?"
     r"|steht|stand|sagte?|schreibt|schrieb|geschrieben|lautet|heißt|enthält|zitat\w*|zitier\w*|gefunden|folgende\w*"
@@ -41,6 +42,13 @@ _SOURCE = (
     r"|paragraph|webseite|seite|nachricht|text|page\s+web|message|texte|página|mensaje|texto|mensagem|pagina|messaggio|testo"
     r"|bericht|tekst|stron\w*|wiadomoś\w*|страниц\w*|сообщени\w*|текст\w*|сторінк\w*|sayfa\w*|mesaj\w*|metin|sida\w*|trang|halaman)\b"
     r"|页面|頁面|网页|網頁|消息|文本|ページ|メッセージ|テキスト|페이지|메시지|텍스트|الصفحة|النص|الرسالة|पेज|पृष्ठ|संदेश|דף|صفحه|หน้า|σελίδα"
+)
+# A heading: it names what somebody else wrote, and says nothing.
+_HEADING = (
+    r"\A\W*(?:the\s+)?(?:document|doc|file|page|(?:search\s+)?results?|source|attachment|article|chapter|section|message"
+    r"|(?:e-?)?mail|item|entry|comment|snippet|post|quote|excerpt|subject|dokument|datei|ergebnisse?|document|fichier"
+    r"|r\u00e9sultats?|documento|archivo|resultados?|risultat[oi]|\u0434\u043e\u043a\u0443\u043c\u0435\u043d\u0442|\u0444\u0430\u0439\u043b"
+    r"|\u6587\u4ef6|\u6587\u6863|\u7ed3\u679c)s?\s*[#\d]*(?:\s+of\s+\d+)?\W*(?:\Z|:)"
 )
 # Words that take back what has no mark of its own, or tell of it.
 _TELLING = (
@@ -68,7 +76,7 @@ _ANNOUNCING = re.compile(
 _SHOWN = re.compile(_EXAMPLE, re.IGNORECASE)
 _SPOKEN_OF = re.compile(_ABOUT, re.IGNORECASE)
 _TOLD = re.compile(f"{_EXAMPLE}|{_ABOUT}|{_TELLING}|{_REPORTING}", re.IGNORECASE)
-_REPORTED = re.compile(_REPORTING, re.IGNORECASE)
+_REPORTED = re.compile(f"{_REPORTING}|{_HEADING}", re.IGNORECASE)
 _FROM_A_SOURCE = re.compile(_SOURCE, re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?]\s|[\u3002\uff01\uff1f](?!\Z)")
 # An opening quote, or the mark of code; a closing one has something before it.
@@ -194,15 +202,47 @@ def _is_reported(introduction: str, *, is_announced: bool) -> bool:
     )
 
 
+_ASCRIBED = re.compile(
+    rf"{_REPORTING}|\b(?:above|earlier|before|was|were|from|in|by)\b.*(?:{_SOURCE}|\b(?:document|file|readme|article|user)\b)"
+    rf"|\A\W*(?:\u2190|--|\u2014|\u2013)\W*\w.*(?:{_SOURCE}|\b(?:document|file|readme|article|user)\b)",
+    re.IGNORECASE,
+)
+_EXPECTING = re.compile(
+    r"\b(?:will|would|should|shall|going\s+to|once|when|after|until|wait(?:ing)?|hold|moment|next|then|wird|werden|sobald"
+    r"|va|vais|sera|cuando|va\s+a|quando)\b|['\u2019]ll\b",
+    re.IGNORECASE,
+)
+LONGEST_REMARK = 200
+"""How many characters behind a call are looked at for whose call it is."""
+
+
+def read_remark(text: str, *, is_ended: bool) -> bool | None:
+    """Return whether the words behind a call say that it is somebody else's; None where more of them must be read."""
+    words = text.lstrip()[:LONGEST_REMARK]
+    end = re.search(r"[.!?]\s|[\u3002\uff01\uff1f]|\n", f"{words} " if is_ended else words)
+    if end is None and len(words) < LONGEST_REMARK and not is_ended:
+        return None
+    remark = words if end is None else words[: end.start() + 1]
+    return bool(_ASCRIBED.search(remark) and not _ANNOUNCING.search(remark) and not _EXPECTING.search(remark))
+
+
 _PAIRS = {
     "\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d", "\u300e": "\u300f",
     "\u2039": "\u203a",
 }  # fmt: skip
 _EVENTS = re.compile(
-    r"\n|\"|`+|[\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d\u300e\u300f\u2039\u203a]"
-    r"|<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]{0,40})(?:\s[^<>\n]{0,200})?(?P<empty>/)?>"
+    r"\n|\"|`+|\$\$|'''|\\(?P<edge>begin|end)\{(?P<block>[a-z*]{1,20})\}|<<-?\s?['\"]?(?P<here>[A-Z_]{2,20})\b"
+    r"|\[(?P<unquote>/)?(?P<quote>quote|code|pre|page|document|e?mail|message|text|file|content|source|log|noparse|spoiler)"
+    r"(?:=[^\]\n]{0,60})?\]|[\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d\u300e\u300f\u2039\u203a]"
+    r"|<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]{0,40})(?:\s[^<>\n]{0,200})?(?P<empty>/)?>",
 )
-_OPEN_END = re.compile(r"(?:`+|<[^<>\n]{0,250})\Z")
+_OPEN_END = re.compile(r"(?:`+|(?<!\$)\$|(?<!')'{1,2}|\\[a-z*{]{0,28}|\[[^\[\]\n]{0,75}|<{1,2}[^<>\n]{0,250})\Z")
+# The first line of a letter, by which it says who wrote it.
+_LETTER = re.compile(
+    r"(?:from|von|de|da|van|od|fr\u00e5n|\u043e\u0442|\u0432\u0456\u0434|\u53d1\u4ef6\u4eba|\u5bc4\u4ef6\u8005"
+    r"|\u5dee\u51fa\u4eba|\ubcf4\ub0b8 \uc0ac\ub78c)\s?[:\uff1a]\s?\S",
+    re.IGNORECASE,
+)
 # Tags that nobody closes, and those in which models put their own words.
 _OWN_TAG_NAMES = (
     "br hr img p li b i em strong u wbr input link meta answer final_answer final reply assistant action actions step "
@@ -211,6 +251,7 @@ _OWN_TAG_NAMES = (
 _OWN_TAGS = frozenset(_OWN_TAG_NAMES.split())
 _LONGEST_LINE = 300
 _MOST_COLONS = 5_000
+_MOST_TAGS = 100
 
 
 class Speech:
@@ -280,6 +321,12 @@ class Speech:
             self._is_in_quotes = not self._is_in_quotes
         elif mark[0] == "`":
             self._is_in_code = self._is_in_code != (len(mark) < 3)
+        elif event["here"]:
+            self._open(f"<<{event['here']}")
+        elif event["block"] or event["quote"]:
+            self._take_block(event)
+        elif mark in ("$$", "'''"):
+            self._take_pair(mark)
         elif mark[0] == "<":
             self._take_tag(event)
         elif self._closers and mark in self._closers[-1]:
@@ -288,21 +335,44 @@ class Speech:
             self._closers.append(_PAIRS[mark])
         self._extend(mark)
 
+    def _take_block(self, event: re.Match[str]) -> None:
+        name = "\\" + event["block"] if event["block"] else "[" + event["quote"]
+        if event["edge"] == "end" or event["unquote"]:
+            self._close(name)
+        elif self._begins_line:
+            self._open(name)
+
+    def _take_pair(self, mark: str) -> None:
+        if mark in self._tags:
+            self._close(mark)
+        elif self._begins_line or mark == "'''":
+            self._open(mark)
+
+    def _open(self, name: str) -> None:
+        if len(self._tags) < _MOST_TAGS:
+            self._tags.append(name)
+
+    def _close(self, name: str) -> None:
+        if name in self._tags:
+            del self._tags[self._tags.index(name) :]
+
     def _take_tag(self, event: re.Match[str]) -> None:
         name = event["name"].casefold()
         if event["close"]:
-            if name in self._tags:
-                del self._tags[self._tags.index(name) :]
+            self._close(name)
         elif not event["empty"] and name not in _OWN_TAGS and self._begins_line:
-            self._tags.append(name)
+            self._open(name)
 
     def _end_line(self) -> None:
         line = "".join(self._line)[-_LONGEST_LINE:].strip(_DECORATION)
         self._line.clear()
         self._begins_line = True
         self._is_in_code = False
+        self._close(f"<<{line}")
         if not line:
             self._is_in_quotes = False
+        elif _LETTER.match(line):
+            self.is_citing = self.is_reporting = True
         elif line[-1] in _COLONS and not self.is_citing:
             self._colons += 1
             sentence = _last_sentence(line)
