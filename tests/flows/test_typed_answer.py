@@ -12,18 +12,23 @@ from toolkit import (
     ConfigurationError,
     LoopUsageError,
     NoValidAnswer,
+    Permissions,
     ResultAsAnswer,
     SchemaError,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
+    ToolResult,
     TypedAnswer,
     UserMessage,
+    allow,
+    deny,
     tool,
     tool_loop,
     validate_transcript,
 )
+from toolkit.agents import sub_agent_tool
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
@@ -209,3 +214,37 @@ async def test_the_callers_own_response_format_stays_without_an_output_type() ->
     provider = ScriptedProvider(["x"])
     await tool_loop(provider, TOOLS, ChatRequest(messages=[UserMessage("?")], temperature=0.1))
     assert provider.requests[0].response_format is None
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["own rules", "the rules of a caller"])
+@pytest.mark.parametrize("is_denied", [False, True], ids=["by default", "by a rule"])
+async def test_what_a_loop_offers_by_itself_need_not_be_allowed_but_may_be_denied(
+    is_inside: bool, is_denied: bool
+) -> None:
+    rules = [allow("asker"), allow("long_text"), *([deny("final_answer"), deny("read_result")] if is_denied else [])]
+    permissions = Permissions(rules, default="deny")
+
+    @tool
+    async def long_text() -> str:
+        """Give a long text."""
+        return "long " * 10_000
+
+    asked = ScriptedProvider(
+        [
+            ToolCall("a", "long_text", "{}"),
+            ToolCall("b", "read_result", '{"id": "result_1"}'),
+            ToolCall("c", "final_answer", '{"answer": 5}'),
+        ]
+    )
+    config = ToolLoopConfig(output_type=int, max_output_retries=0)
+    if is_inside:
+        agent = sub_agent_tool("asker", "Asks.", asked, ToolRegistry([long_text]), config=config)
+        outer = ScriptedProvider([ToolCall("1", "asker", '{"task": "Ask."}'), "Done."])
+        result = await tool_loop(outer, ToolRegistry([agent], permissions=permissions), "Go")
+        assert [message.text == "5" for message in result.messages if message.role == "tool"] == [not is_denied]
+        return
+    registry = ToolRegistry([long_text], permissions=permissions)
+    answer = await tool_loop(asked, registry, "Go", config=config)
+    assert (answer.output, isinstance(answer.reason, NoValidAnswer)) == (None if is_denied else 5, is_denied)
+    read = next(message for message in answer.messages if isinstance(message, ToolResult) and message.call_id == "b")
+    assert read.is_error is is_denied

@@ -52,6 +52,7 @@ class ExpectedAnswer(Generic[Out]):
         except SchemaError as error:
             raise SchemaError("output_type", error.reason) from error
         self.registration: Registration[Any] = Registration(tool)
+        self.registration.is_offered_by_loop = True
 
     def check_name(self, names: Container[object]) -> None:
         """Check that no other tool has the answer's name.

@@ -111,6 +111,7 @@ class LoopResources(Generic[Ctx]):
             if self._reader is None or self._reader.name != name:
                 reader = read_result_tool(ResultStore())
                 self._reader = Registration(reader, replace(reader.definition, name=name))
+                self._reader.is_offered_by_loop = True
             self._with_reader = (tools, (*tools, self._reader.definition))
         return self._with_reader[1]
 

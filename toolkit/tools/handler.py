@@ -63,6 +63,7 @@ class Registration(Generic[Ctx_contra]):
         "execute",
         "former_names",
         "is_guarded",
+        "is_offered_by_loop",
         "max_output_chars",
         "may_report",
         "name",
@@ -97,6 +98,8 @@ class Registration(Generic[Ctx_contra]):
         # The names that it has had in what this is a scope of, each with the rules that held there.
         self.former_names: tuple[tuple[str, object], ...] = ()
         self.cache_identity: str | None = None
+        # Whether a loop offers it by itself, for its answer say: nobody has to allow that, but may deny it.
+        self.is_offered_by_loop: bool = False
         self._schemas: str | None = None
         self._set(self.options)
 

@@ -47,7 +47,8 @@ def judge(
     aliases = {other.name for other in there} | {name for name, rules in former if rules is permissions}
     others = {name for name, _ in former} | {registration.tool.definition.name}
     seen = _read_arguments(registration, arguments)
-    return permissions.decide(registration.name, seen, aliases=aliases, other_names=others)
+    default = "allow" if registration.is_offered_by_loop else None
+    return permissions.decide(registration.name, seen, aliases=aliases, other_names=others, default=default)
 
 
 def _read_arguments(registration: Registration[Any], arguments: dict[str, Any]) -> Mapping[str, Any]:

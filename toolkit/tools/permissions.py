@@ -119,7 +119,8 @@ class Permissions:
 
     Args:
         rules: The rules.
-        default: What to do with a call that no rule matches.
+        default: What to do with a call that no rule matches. It does not hold for what a loop offers by itself, such as
+            ``final_answer`` and ``read_result``: only a rule on these does.
 
     Raises:
         ConfigurationError: Something in `rules` is no rule, or the default is no action.
@@ -149,6 +150,7 @@ class Permissions:
         *,
         aliases: Collection[str] = (),
         other_names: Collection[str] = (),
+        default: PermissionAction | None = None,
     ) -> Decision:
         """Return what the rules say; must be given the arguments as JSON has them, validated, with defaults filled in.
 
@@ -159,6 +161,7 @@ class Permissions:
             arguments: What it is called with.
             aliases: Other names of the same tool, for all rules.
             other_names: Further ones, for the rules that deny and ask.
+            default: What to do where no rule matches; None takes the default of these rules.
         """
         trusted = {tool_name, *aliases}
         names = {*trusted, *other_names}
@@ -170,7 +173,7 @@ class Permissions:
         except Exception:
             _logger.exception("a permission rule failed for %s; the call is denied", tool_name)
             return Decision("deny", None, f"Tool '{tool_name}' may not be called: a permission rule failed.")
-        return _decision(self.default, None, tool_name)
+        return _decision(default or self.default, None, tool_name)
 
 
 _ALLOWED = Decision("allow")
