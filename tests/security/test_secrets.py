@@ -488,7 +488,8 @@ async def test_options_of_the_configuration_are_laid_over_those_of_the_request()
         asked.append(request)
         return "Done."
 
-    request = ChatRequest(messages=[UserMessage("Hi.")], options={"a": 1, "b": 2})
     config = ToolLoopConfig(request_options={"b": 3})
-    await tool_loop(FunctionProvider(answer), ToolRegistry(), request, config=config)
-    assert asked[0].options == {"a": 1, "b": 3}
+    for prompt in (ChatRequest(messages=[UserMessage("Hi.")], options={"a": 1, "b": 2}), "Hi.", [UserMessage("Hi.")]):
+        await tool_loop(FunctionProvider(answer), ToolRegistry(), prompt, config=config)
+    assert [request.options for request in asked] == [{"a": 1, "b": 3}, {"b": 3}, {"b": 3}]
+    assert [request.messages[0] for request in asked] == [UserMessage("Hi.")] * 3

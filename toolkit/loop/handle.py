@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 import anyio
@@ -18,7 +17,7 @@ from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.driver import Driver
 from toolkit.loop.events import Failed
 from toolkit.loop.outcome import Out, Snapshot, ToolLoopResult
-from toolkit.loop.prompt import Prompt, check_keywords, check_parts, check_prompt
+from toolkit.loop.prompt import Prompt, check_keywords, check_parts, check_prompt, with_options
 from toolkit.loop.running import RunningLoop
 from toolkit.loop.steps import Command
 from toolkit.loop.turns import Completed, TurnOutcome, Yielded
@@ -130,7 +129,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
             request = check_prompt(prompt, system_prompt)
             config = config or DEFAULT_CONFIG
             if config.request_options:
-                request = replace(request, options={**request.options, **config.request_options})
+                request = with_options(request, config.request_options)
             driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config)
             self._set_up(driver, LoopClock(config.timeout, counts_pauses=counts_pauses))
         if decisions:

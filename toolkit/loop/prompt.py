@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from toolkit.chat import (
     ChatRequest,
@@ -21,7 +21,7 @@ from toolkit.loop.outcome import Snapshot
 from toolkit.tools.registry import ToolRegistry
 from toolkit.tools.settings import check_setting, shown
 
-__all__ = ["Prompt", "check_keywords", "check_parts", "check_prompt", "transcript_of"]
+__all__ = ["Prompt", "check_keywords", "check_parts", "check_prompt", "transcript_of", "with_options"]
 
 _logger = logging.getLogger("toolkit.loop")
 
@@ -107,6 +107,13 @@ def check_prompt(
         del transcript[0]
     transcript.insert(0, SystemMessage(system_prompt))
     return replace(prompt, messages=transcript) if isinstance(prompt, ChatRequest) else transcript
+
+
+def with_options(prompt: str | Sequence[Message] | ChatRequest, options: Mapping[str, Any]) -> ChatRequest:
+    """Return a request with these options laid over its own."""
+    if isinstance(prompt, ChatRequest):
+        return replace(prompt, options={**prompt.options, **options})
+    return ChatRequest(messages=transcript_of(prompt), options=dict(options))
 
 
 def transcript_of(prompt: str | Sequence[Message] | ChatRequest) -> list[Message]:
