@@ -59,9 +59,8 @@ def check_keywords(misspelled: Iterable[str]) -> None:
     Raises:
         ConfigurationError: Says where what was meant goes.
     """
-    settings = {field.name for field in fields(ToolLoopConfig) if field.init}
     for name in misspelled:
-        if name in settings:
+        if name in {field.name for field in fields(ToolLoopConfig) if field.init}:
             right = f"it is a setting, config=ToolLoopConfig({name}=...)"
         elif name in _MEANT:
             right = f"write {_MEANT[name]}"
