@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp.types as wire
@@ -31,6 +31,7 @@ from toolkit import (
 )
 from toolkit.errors import McpError
 from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools
+from toolkit.sources.mcp.callbacks import Questions
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
 pytestmark = [
@@ -325,3 +326,34 @@ async def test_no_answer_fills_the_memory(kind: str) -> None:
             pass
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 400_000  # kilobytes on Linux: some copies of 64 MiB, not 200 MB and more
+
+
+PAGES = {
+    "https://example.com/consent?id=1#top": True,
+    "http://localhost:8000/": True,
+    "javascript:alert(1)": False,
+    "data:text/html,x": False,
+    "file:///etc/passwd": False,
+    "vscode://file/x": False,
+    "https://bank.example@evil.example/": False,
+    "https://bank.example\\@evil.example/": False,
+    "https://example.com/\u202egpj.exe": False,
+    "https://example.com/\x1b[2K": False,
+    "https://example.com/ x": False,
+    "//evil.example/": False,
+    "": False,
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_a_user_is_sent_to_pages_of_the_web_alone(page: str) -> None:
+    asked: list[str | None] = []
+
+    def answer(question: Elicitation) -> bool:
+        asked.append(question.url)
+        return True
+
+    params = wire.ElicitRequestURLParams(mode="url", message="May I?", url=page, elicitation_id="1")
+    result = await Questions(answer, "a server").elicit(cast("Any", None), params)
+    assert isinstance(result, wire.ElicitResult)
+    assert (result.action, asked) == (("accept", [page]) if PAGES[page] else ("decline", []))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -135,6 +136,10 @@ _KINDS: Mapping[str, tuple[Kind, ...]] = {
 }
 
 
+# Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.
+_WEB_PAGE = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][!-~]*)?", re.IGNORECASE | re.ASCII)
+
+
 class Questions:
     """Answers a server's questions to the user by a callback of the application's, one at a time.
 
@@ -160,6 +165,9 @@ class Questions:
             _logger.warning("MCP server '%s' has asked %s questions; no more are shown", self._server, _MOST_QUESTIONS)
             return wire.ErrorData(code=wire.INVALID_REQUEST, message="This client shows its user no more questions.")
         if isinstance(params, wire.ElicitRequestURLParams):
+            if _WEB_PAGE.fullmatch(params.url) is None:
+                _logger.warning("MCP server '%s' wants the user to open what is no page of the web", self._server)
+                return wire.ElicitResult(action="decline")
             question = Elicitation(message=params.message, url=params.url)
         else:
             question = Elicitation(message=params.message, schema=params.requested_schema)
