@@ -49,7 +49,8 @@ _TELLING_NAME = re.compile(
 _PLAIN_NAME = re.compile(
     r"(max|min|num|total|input|output|prompt|completion|reasoning|cached?|stop|eos)_?\w*tokens?(_\w+)?|tokens"
     r"|keyboard\w*|keywords?|\w*key_?words?|authors?|author_\w+|monkey|key_?(code|name|id|type)s?|tokeniz\w*"
-    r"|(\w*cache|idempotency|primary|foreign|sort|partition|public)_?key",
+    r"|(\w*cache|idempotency|primary|foreign|sort|partition|public|group)_?keys?|keys|secretar\w+"
+    r"|tokens?_(count|limit|budget|usage)s?",
     re.IGNORECASE,
 )
 _SETTINGS = frozenset(

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotReq
 import pydantic
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
-from typing_extensions import Doc, TypeAliasType, TypedDict, TypeVar, Unpack
+from typing_extensions import Doc, TypeAliasType, TypedDict, TypeVar, TypeVarTuple, Unpack
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.schema import FunctionSchema, function_schema
@@ -1016,3 +1016,13 @@ def test_aliases_of_members_are_offered_once_and_a_named_tuple_keeps_its_docstri
     properties = function_schema(function).parameters["properties"]
     assert properties["twice"] == {"enum": ["x"], "type": "string"}
     assert properties["position"]["description"] == "A place on a map."
+
+
+Kinds = TypeVarTuple("Kinds")
+
+
+def test_positional_arguments_of_any_types_are_offered_as_any_values() -> None:
+    def function(*values: *Kinds) -> tuple[*Kinds]:
+        return values
+
+    assert function_schema(function).parameters["properties"] == {"values": {"type": "array", "items": {}}}

@@ -228,7 +228,7 @@ def test_each_kind_of_reference_within_the_document_is_followed(reference: dict[
 
 
 def test_a_dynamic_reference_is_followed_inside_a_part_with_a_name_of_its_own() -> None:
-    names = {"$id": "names", "type": "array", "items": {"$dynamicRef": "#each"}}
+    names: dict[str, Any] = {"$id": "names", "type": "array", "items": {"$dynamicRef": "#each"}}
     names["$defs"] = {"Each": {"$dynamicAnchor": "each", "type": "string"}}
     schema = {
         "$id": "https://example.com/root",

@@ -203,6 +203,15 @@ class Plain:
         self._own = 1
 
 
+class Grouped:
+    def __init__(self) -> None:
+        self.keys = ["region"]
+        self.group_keys = True
+        self.token_count = 3
+        self.has_token = False
+        self.secretary = "Ada"
+
+
 class Slotted:
     __slots__ = ("size",)
 
@@ -217,6 +226,11 @@ OBJECTS = [
         "a plain object without its secrets",
         Plain(),
         '{"name":"a","api_key":"***"}\n(What looks like a secret by its name is shown as ***.)',
+    ),
+    Case(
+        "words like those of secrets",
+        Grouped(),
+        '{"keys":["region"],"group_keys":true,"token_count":3,"has_token":false,"secretary":"Ada"}',
     ),
     Case("a set of objects", {Slotted()}, '[{"size":[1,2]}]'),
     Case("standard Base64", [b"\xfb\xff", bytearray(b"a")], '["+/8=","YQ=="]\n(Bytes are shown as Base64.)'),

@@ -92,6 +92,8 @@ class Fields:
         if isinstance(hint, (typing.ParamSpecArgs, typing.ParamSpecKwargs)):
             hint = Any
         unpacked = _unpacked(hint)
+        if isinstance(unpacked, (typing.TypeVarTuple, typing_extensions.TypeVarTuple)):
+            hint, unpacked = Any, None
         description = documented.text_beside(hint, parameter.default) if documented is not None else ""
         match parameter.kind:
             case inspect.Parameter.VAR_KEYWORD if unpacked is not None:

@@ -56,8 +56,9 @@ def _inside(part: Any, is_strict: bool, key: str | int) -> list[tuple[Any, bool]
     outer = is_strict and "strict" not in part
     if isinstance(key, int):
         items = part.get("items_schema")
-        listed = items if is_array(items) else [items] * (key + 1)
-        return [(listed[key], outer)] if key < len(listed) and listed[key] is not None else []
+        if is_array(items):
+            items = items[key] if key < len(items) else None
+        return [(items, outer)] if items is not None else []
     fields: Any = part.get("fields", ())
     named = fields if is_object(fields) else {field["name"]: field for field in fields}
     inner = named.get(key) or next((field for field in named.values() if field.get("validation_alias") == key), None)

@@ -40,6 +40,7 @@ __all__ = ["TypedArguments"]
 _TAKES_TEXT = frozenset({"string_type", "path_type"})
 _MENDABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
 _MAX_PROBLEMS = 500
+_LONGEST_TUPLE = 1_000
 _CRASHES = (Exception, SystemExit)
 _logger = logging.getLogger("toolkit.schema")
 
@@ -224,6 +225,7 @@ class TypedArguments:
         if "null" not in text:
             problems = [problem for problem in problems if problem["type"] in _MENDABLE]
         as_written: Any = None
+        strict_at: dict[JsonPath, bool] = {}
         paths = [find_path(problem["loc"], value) for problem in problems]
         mended = None
         for problem, path in zip(problems, paths, strict=True):
@@ -235,7 +237,7 @@ class TypedArguments:
                 # As a number, 1.10 would lose a digit.
                 as_written = as_written or json.loads(text, parse_int=str, parse_float=str)
                 # Of a path, a strict one is refused as text.
-                is_strict = problem["type"] != "path_type" and self.is_strict_at(path)
+                is_strict = problem["type"] != "path_type" and self._is_strict_like(path, strict_at)
                 better = None if is_strict else value_at(as_written, path)
             elif problem["type"] == "json_type" and came is not None:
                 better = json.dumps(came)  # what is to be JSON in a string, sent as it is
@@ -244,6 +246,13 @@ class TypedArguments:
                 value_at(value, path[:-1])[path[-1]] = better
         without = drop_nulls(value, paths, self._nodes)
         return mended if without is None else without
+
+    def _is_strict_like(self, path: JsonPath, known: dict[JsonPath, bool]) -> bool:
+        """Return `is_strict_at`, once for all places far back in a list: no tuple is that long."""
+        like = tuple([min(key, _LONGEST_TUPLE) if isinstance(key, int) else key for key in path])
+        if like not in known:
+            known[like] = self.is_strict_at(like)
+        return known[like]
 
     def _member_named(self, name: str, expected: str) -> Any:
         if self._enums is None:

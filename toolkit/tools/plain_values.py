@@ -238,8 +238,14 @@ def _public_attributes(value: Any) -> dict[str, Any] | None:
     public = [name for name in dict.fromkeys(names) if not name.startswith("_") and hasattr(value, name)]
     if not public:
         return {} if isinstance(value, types.SimpleNamespace) else None
-    is_data = isinstance(value, types.SimpleNamespace)
-    return {name: MASK if not is_data and is_secret_name(name) else getattr(value, name) for name in public}
+    if isinstance(value, types.SimpleNamespace):
+        return {name: getattr(value, name) for name in public}
+    return {name: _masked(name, getattr(value, name)) for name in public}
+
+
+def _masked(name: str, value: Any) -> Any:
+    # Whether there is a secret is none.
+    return MASK if is_secret_name(name) and value is not None and not isinstance(value, bool) else value
 
 
 _Read = Callable[[_Reader, Any, str], Any]
