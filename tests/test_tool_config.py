@@ -98,3 +98,11 @@ def test_a_file_that_says_what_can_not_be_is_an_error_with_its_place(bad: str, t
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="No such file"):
         load_tools(tmp_path / "missing.yaml")
+
+
+@pytest.mark.parametrize("value", ["!!timestamp x", "!!int ''", "!!bool maybe", "!!float x", "!!binary é"])
+def test_a_value_that_is_not_what_its_tag_says_is_an_error_of_ours(value: str, tmp_path: Path) -> None:
+    file = tmp_path / "tools.yaml"
+    file.write_text(f"tools: {value}\n")
+    with pytest.raises(ConfigurationError, match=r"tools\.yaml can't be read"):
+        load_tools(file)

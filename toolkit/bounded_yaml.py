@@ -40,6 +40,10 @@ def load_yaml(text: str, loader: type[Any] | None = None, *, most_parts: int = 1
     made = safe("")
     try:
         return made.construct_document(root)
+    except (yaml.YAMLError, ValueError):
+        raise
+    except Exception as error:  # such as `!!timestamp x`, for which the loader's own code is not ready
+        raise ValueError(f"a value in it is not what its tag says: {type(error).__name__}") from error
     finally:
         made.dispose()
 

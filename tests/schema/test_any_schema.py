@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from pydantic import AfterValidator, BeforeValidator
 
-from tests.schema.fuzz import check_arguments, check_schema
 from toolkit import tool_from_function, tool_from_schema
 from toolkit.chat import ToolCall
 from toolkit.errors import SchemaError
@@ -132,31 +127,3 @@ def careless(
 def test_any_text_against_careless_validators_gives_a_result(value: str) -> None:
     prepared = result_of(tool_from_function(careless), value)
     assert isinstance(prepared, Ready) or prepared.result.text
-
-
-def test_the_fuzzers_take_what_they_are_given() -> None:
-    for data in (b"", b"\x00{}", b'\x01{"type": "object"}\n{"a": 1}', b"\xff\xfe", b'{"$ref": "#"}\n{}'):
-        check_schema(data)
-        check_arguments(data)
-
-
-@pytest.mark.full
-@pytest.mark.skipif(
-    find_spec("atheris") is None, reason="atheris is not installed: pip install 'atheris>=3.0' (Linux, Python to 3.13)"
-)
-@pytest.mark.parametrize("target", ["schema", "arguments"])
-def test_no_input_crashes_or_hangs(target: str, tmp_path: Path) -> None:
-    folder = tmp_path / "inputs"
-    folder.mkdir()
-    run = subprocess.run(
-        [
-            *[sys.executable, str(Path(__file__).with_name("fuzz.py")), target, str(folder)],
-            *["-max_total_time=120", "-timeout=10", "-max_len=2000", "-seed=1", f"-artifact_prefix={tmp_path}/"],
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert run.returncode == 0, (run.stdout + run.stderr)[-4000:]

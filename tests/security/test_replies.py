@@ -18,7 +18,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.providers.loopback import chunk, completion, events
-from toolkit import BadResponseError, ChatRequest, Provider, ProviderError, UserMessage
+from tests.sources.openapi.pets import document, operation
+from toolkit import BadResponseError, ChatRequest, Provider, ProviderError, ToolCall, ToolRegistry, UserMessage
 from toolkit.chat.provider import closing
 from toolkit.http_replies import BoundedClient, ReplyTooLargeError, check_json_parts, read_bounded
 from toolkit.providers import ClosableProvider
@@ -26,6 +27,7 @@ from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
+from toolkit.sources.openapi import openapi_tools
 
 pytestmark = pytest.mark.anyio
 
@@ -404,3 +406,18 @@ async def test_numbers_without_measure_are_an_error_of_ours_or_not_told(name: st
             except BadResponseError:
                 return
     assert (response.usage.input_tokens, response.usage.cost) == (0, None)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("charset", ["idna", "punycode", "undefined", "unicode_escape", "hex", "x" * 5_000])
+async def test_a_charset_that_is_none_is_read_as_utf_8(charset: str) -> None:
+    """Some codecs refuse to replace, or take time in the square of the text."""
+
+    def reply(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": f"text/plain; charset={charset}"}, content="Zoë-".encode())
+
+    source = document({"/pets": {"get": operation(operationId="pets")}})
+    async with openapi_tools(source, transport=httpx2.MockTransport(reply)) as tools:
+        result = await ToolRegistry(tools).execute(ToolCall("1", "pets", "{}"))
+    assert not result.is_error
+    assert result.text.endswith("Zoë-")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toolkit.errors import ToolFailedError
+from toolkit.text_encodings import is_text_encoding
 from toolkit.visible_text import escape_in_name, escape_in_text
 
 __all__ = ["FileText", "decoded", "image_type", "is_binary", "searchable"]
@@ -19,16 +20,6 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _LOOKED_AT = 8192
-# Those in which files are, and whose codecs take time in proportion to the text: some others (punycode, idna) don't.
-_ENCODINGS = frozenset({
-    "ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "utf-7",
-    *(f"iso8859-{number}" for number in range(1, 17) if number != 12), "koi8-r", "koi8-u", "mac-roman", "hp-roman8",
-    *(f"cp{number}" for number in (437, 850, 852, 855, 858, 862, 864, 866, 874, 932, 936, 949, 950)),
-    *(f"cp{number}" for number in range(1250, 1259)),
-    "gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis", "shift_jis_2004", "euc_jp", "euc_jis_2004",
-    "iso2022_jp", "iso2022_kr", "euc_kr", "johab",
-})  # fmt: skip
-_LONGEST_ENCODING = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +135,7 @@ def _read(data: bytes, encoding: str, path: str) -> str:
 
 
 def _check_encoding(encoding: str) -> None:
-    try:
-        is_known = len(encoding) <= _LONGEST_ENCODING and codecs.lookup(encoding).name in _ENCODINGS
-    except (LookupError, ValueError):
-        is_known = False
-    if not is_known:
+    if not is_text_encoding(encoding):
         raise ToolFailedError(
             f"'{escape_in_text(encoding[:80])}' is no encoding of text that files are read in. "
             "Give one such as latin-1, cp1252 or shift_jis."

@@ -123,6 +123,21 @@ BAD = [
         "the document: GET /pets: the reference '#/components/parameters/Size' can't be followed: nothing is there",
     ),
     Bad(
+        "a parameter with a list for a name",
+        document({"/pets": {"get": operation({"name": ["size"], "in": "query"})}}),
+        "GET /pets: a parameter is not what OpenAPI has, at name: Input should be a valid string",
+    ),
+    Bad(
+        "a reference into a number",
+        {**referring("#/components/size/x"), "components": {"size": 1}},
+        "GET /pets: the reference '#/components/size/x' can't be followed: nothing is there",
+    ),
+    Bad(
+        "a reference by name, and a schema that is text",
+        {**referring("other"), "components": {"schemas": {"A": "text"}}},
+        "GET /pets: the reference 'other' can't be followed",
+    ),
+    Bad(
         "a reference in a circle",
         {
             **referring("#/components/parameters/A"),

@@ -270,6 +270,8 @@ def _bound_body(response: httpx2.Response) -> httpx2.Response:
     is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
     headers = response.headers.copy()
     headers.pop("content-encoding", None)
+    if "content-type" in headers:  # the messages are UTF-8, whatever charset it names
+        headers["content-type"] = headers["content-type"].partition(";")[0]
     return httpx2.Response(
         response.status_code,
         headers=headers,

@@ -19,7 +19,7 @@ from urllib.request import url2pathname
 import httpx2
 import referencing
 import yaml
-from referencing.exceptions import NoSuchResource, Unresolvable
+from referencing.exceptions import NoSuchResource
 from referencing.jsonschema import DRAFT202012
 
 from toolkit.bounded_yaml import YamlTooLargeError, load_yaml
@@ -69,7 +69,7 @@ class Part:
             raise OpenApiError(f"{self.subject}: a $ref must be text, not {reference!r}")
         try:
             found = self.resolver.lookup(reference)
-        except (Unresolvable, ValueError) as error:
+        except Exception as error:  # where something is no schema, `referencing` fails as it happens to
             reason = _reason(error) or "nothing is there"
             raise OpenApiError(f"{self.subject}: the reference {reference!r} can't be followed: {reason}") from error
         return Part(value=found.contents, resolver=found.resolver, subject=self.subject)

@@ -338,14 +338,16 @@ class _Arguments:
 
 def _parameters(item: Part, part: Part, path: str) -> Iterator[Part]:
     """Yield the parameters of an operation: its own go before those of its path, by name and place."""
-    found: dict[tuple[object, object], Part] = {}
+    found: dict[tuple[str, str], Part] = {}
     for owner in (item, part):
         listed: Any = owner.at("parameters").value or []
         if not is_array(listed):
             raise OpenApiError(f"{part.subject}: its parameters must be a list, not {listed!r:.60}")
         for one in listed:
             parameter = owner.of(one).resolved()
-            found[parameter.at("name").value, parameter.at("in").value] = parameter
+            # What is no text is refused where its operation is read; until then it must only be told from others.
+            name, place = (str(parameter.at(key).value) for key in ("name", "in"))
+            found[name, place] = parameter
     in_path = cast("list[str]", _IN_BRACES.findall(path))
     for name in in_path:
         # A document that forgets one can mean only this.

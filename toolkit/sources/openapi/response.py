@@ -13,6 +13,7 @@ from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBl
 from toolkit.errors import ToolFailedError
 from toolkit.http_replies import closed_with
 from toolkit.sources.openapi.auth import Secrets
+from toolkit.text_encodings import is_text_encoding
 from toolkit.tools.output import ToolOutput
 
 __all__ = ["Limits", "output_of"]
@@ -96,10 +97,7 @@ def _head(response: httpx2.Response, method: str, url: str) -> str:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    try:
-        return data.decode(charset or "utf-8", "replace")
-    except LookupError:
-        return data.decode("utf-8", "replace")
+    return data.decode(charset if charset and is_text_encoding(charset) else "utf-8", "replace")
 
 
 def _cut(text: str, limit: int) -> str:

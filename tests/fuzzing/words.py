@@ -1,18 +1,14 @@
-"""Coverage-guided fuzzing of what reads a model's words: ``python tests/parsing/fuzz.py TARGET FOLDER [options]``.
-
-Targets are ``reply``, ``repair``, ``readings`` and ``quotation``; the folder keeps the inputs that led somewhere new,
-and begins with the corpus; the options are libFuzzer's, such as ``-max_total_time=60``.
-"""
+"""What reads a model's words: calls in text, repaired names and arguments, quotations. Nothing is invented."""
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any, get_args
 
-ROOT = Path(__file__).parents[2]
+from tests.fuzzing.harness import Target
+
+__all__ = ["TARGETS"]
 
 
 def words_in(value: Any) -> list[str]:
@@ -136,37 +132,27 @@ def quotation_target() -> Callable[[bytes], None]:
     return test
 
 
-TARGETS = {
-    "reply": reply_target,
-    "repair": repair_target,
-    "readings": readings_target,
-    "quotation": quotation_target,
-}
-
-
-_FOLLOWED = [
-    "toolkit.parsing",
-    *[
-        f"toolkit.tools.{name}"
-        for name in ("repair", "broken_json", "idle_words", "readings", "flat_arguments", "mending")
-    ],
+_TOOLS = [
+    f"toolkit.tools.{name}" for name in ("repair", "broken_json", "idle_words", "readings", "flat_arguments", "mending")
 ]
 
 
-def main() -> None:
-    target, folder = sys.argv[1:3]
-    sys.path.insert(0, str(ROOT))
-    atheris: Any = import_module("atheris")
-    with atheris.instrument_imports(include=_FOLLOWED):
-        test = TARGETS[target]()
-    seeds = [case.reply for case in import_module("tests.parsing.corpus").CORPUS]
-    if target == "readings":
-        seeds += [row.written for section in import_module("tests.tools.repair_table").SECTIONS for row in section.rows]
-    for number, seed in enumerate(seeds):
-        (Path(folder) / str(number)).write_bytes(b"\x03" + seed.encode("utf-8", "surrogatepass"))
-    atheris.Setup([sys.argv[0], folder, *sys.argv[3:]], test)
-    atheris.Fuzz()
+def _replies() -> list[bytes]:
+    corpus = import_module("tests.parsing.corpus").CORPUS
+    return [b"\x03" + case.reply.encode("utf-8", "surrogatepass") for case in corpus]
 
 
-if __name__ == "__main__":
-    main()
+def _replies_and_arguments() -> list[bytes]:
+    sections = import_module("tests.tools.repair_table").SECTIONS
+    return [
+        *_replies(),
+        *[b"\x03" + row.written.encode("utf-8", "surrogatepass") for part in sections for row in part.rows],
+    ]
+
+
+TARGETS = [
+    Target(name="reply", make=reply_target, seeds=_replies, follows=["toolkit.parsing"], longest=2_000),
+    Target(name="repair", make=repair_target, seeds=_replies, follows=_TOOLS, longest=2_000),
+    Target(name="readings", make=readings_target, seeds=_replies_and_arguments, follows=_TOOLS, longest=2_000),
+    Target(name="quotation", make=quotation_target, seeds=_replies, follows=["toolkit.parsing"], longest=2_000),
+]

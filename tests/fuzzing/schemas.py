@@ -1,16 +1,13 @@
-"""Coverage-guided fuzzing of schemas and arguments: ``python tests/schema/fuzz.py TARGET FOLDER [options]``.
-
-Targets are ``schema`` (the first line is a schema, the rest arguments) and ``arguments`` (of a few functions); the
-folder keeps the inputs that led somewhere new; the options are libFuzzer's, such as ``-max_total_time=60``.
-"""
+"""What reads schemas (the first line, then arguments for them), and arguments of a few functions."""
 
 import json
-import sys
+from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.fuzzing.harness import Target
+
+__all__ = ["TARGETS"]
 SEEDS = (
     b'{"properties": {"a": {"type": "string", "pattern": "^(?=a)(a|aa)+$"}}}\n{"a": "aaa"}',
     b'{"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"anyOf": [{"minItems": 2}, {}]}}}\n{"a": []}',
@@ -92,21 +89,17 @@ def _parsers() -> list[Any]:
     return _KNOWN
 
 
-TARGETS = {"schema": check_schema, "arguments": check_arguments}
+def schema_target() -> Callable[[bytes], None]:
+    import_module("toolkit.schema.checker")
+    return check_schema
 
 
-def main() -> None:
-    target, folder = sys.argv[1:3]
-    sys.path.insert(0, str(ROOT))
-    atheris: Any = import_module("atheris")
-    with atheris.instrument_imports(include=["toolkit.schema"]):
-        import_module("toolkit.schema.checker")
-        import_module("toolkit.schema.typed_arguments")
-    for number, seed in enumerate(SEEDS):
-        (Path(folder) / str(number)).write_bytes(seed)
-    atheris.Setup([sys.argv[0], folder, *sys.argv[3:]], TARGETS[target])
-    atheris.Fuzz()
+def arguments_target() -> Callable[[bytes], None]:
+    import_module("toolkit.schema.typed_arguments")
+    return check_arguments
 
 
-if __name__ == "__main__":
-    main()
+TARGETS = [
+    Target(name="schema", make=schema_target, seeds=lambda: SEEDS, follows=["toolkit.schema"], longest=4_000),
+    Target(name="arguments", make=arguments_target, seeds=lambda: SEEDS, follows=["toolkit.schema"], longest=4_000),
+]

@@ -1,0 +1,164 @@
+"""What reads files that anybody may have written: YAML, cassettes, snapshots."""
+
+import json
+import random
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tests.fuzzing.harness import Target, bend
+
+__all__ = ["TARGETS"]
+
+_KEY = b"a key of thirty-two random bytes"
+
+
+def yaml_target() -> Callable[[bytes], None]:
+    load = import_module("toolkit.bounded_yaml").load_yaml
+    config = import_module("toolkit.tool_config")
+    errors = import_module("toolkit.errors")
+    yaml_error = import_module("yaml").YAMLError
+    file = Path(tempfile.mkdtemp()) / "tools.yaml"
+
+    def test(data: bytes) -> None:
+        text = data.decode("utf-8", "surrogateescape")
+        with suppress(ValueError, yaml_error):
+            load(text, most_parts=1_000)
+        file.write_bytes(data)
+        with suppress(errors.ConfigurationError):
+            config.load_tools(file, environment={"NAME": "value"})
+
+    return test
+
+
+_YAML = (
+    b"tools:\n  preset: readonly\n  work_dir: a\n  plugins:\n    - {path: a, args: [b], env: {A: b}, prefix: x}\n",
+    b"a: &a [x, x, x]\nb: &b [*a, *a, *a]\nc: [*b, *b]\n",
+    b"base: &base {a: 1}\nother:\n  <<: [*base, {b: 2}]\n  c: !!set {x, y}\n",
+    b"tools: ${NAME:-none}\nday: 2026-01-31\nnumber: 0x1F\nbig: 1_000:59\nnothing: ~\n--- \n...\n",
+    b"- ? [a, b]\n  : |-\n    text\n- !!binary aGk=\n- !!python/object:os.system {}\n- !!omap [a: 1]\n",
+)
+
+
+def cassette_target() -> Callable[[bytes], None]:
+    cassettes = import_module("toolkit.testing.cassette_file")
+    error = import_module("toolkit.errors").ConfigurationError
+    file = Path(tempfile.mkdtemp()) / "cassette.jsonl"
+
+    def test(data: bytes) -> None:
+        for content in (data, b'{"cassette": 1}\n' + data):
+            file.write_bytes(content)
+            with suppress(error):
+                cassettes.read_exchanges(file)
+
+    return test
+
+
+def _cassettes() -> list[bytes]:
+    toolkit = import_module("toolkit")
+    testing = import_module("toolkit.testing")
+    anyio = import_module("anyio")
+    file = Path(tempfile.mkdtemp()) / "recorded.jsonl"
+    blocks = [
+        toolkit.ReasoningBlock(text="Hm.", signature="c2VhbA=="),
+        toolkit.TextBlock("Hello"),
+        toolkit.ToolCall("1", "add", '{"a": 1}'),
+        toolkit.ImageBlock(b"x"),
+    ]
+
+    async def record() -> None:
+        provider = testing.RecordingProvider(testing.ScriptedProvider([toolkit.AssistantMessage(blocks)] * 2), file)
+        request = toolkit.ChatRequest(messages=(toolkit.UserMessage("Hello"),))
+        await provider.generate(request)
+        async for _ in provider.stream(request):
+            pass
+
+    anyio.run(record)
+    refused = {"type": "RateLimitedError", "provider": "p", "message": "slow down", "status": 429, "retry_after": 1.5}
+    lines = [
+        *file.read_bytes().splitlines(keepends=True)[1:],
+        json.dumps({"request": {"messages": []}, "error": refused}).encode() + b"\n",
+        b'{"request": {"messages": []}, "events": [{"type": "text_delta", "text": "x"}], "left": true}\n',
+    ]
+    return [file.read_bytes(), *lines, b"".join(lines)]
+
+
+def snapshot_target() -> Callable[[bytes], None]:
+    toolkit = import_module("toolkit")
+    saving = import_module("toolkit.loop.snapshot")
+    from toolkit.schema.nodes import is_object  # not at the top: it would not be followed
+
+    scripted = import_module("toolkit.testing").ScriptedProvider
+    registry, known = toolkit.ToolRegistry(), _snapshots()
+
+    def test(data: bytes) -> None:
+        try:
+            snapshot: Any = json.loads(data)
+        except (ValueError, RecursionError):  # then it says how a good one is bent
+            dice = random.Random(data)
+            snapshot = bend(json.loads(dice.choice(known)), dice)
+        if is_object(snapshot):
+            # Whoever writes it can make the checksum anew: what is behind it must take anything, too.
+            content = {name: value for name, value in snapshot.items() if name != "seal"}
+            snapshot = {**content, "seal": saving.make_seal(content, None)}
+        try:
+            handle = toolkit.ToolLoopHandle.restore(snapshot, scripted([]), registry, ctx=None)
+        except (toolkit.LoopUsageError, toolkit.ConfigurationError):
+            return
+        toolkit.validate_transcript(handle.messages, allow_pending=True)
+        try:
+            again = handle.snapshot()
+        except toolkit.LoopUsageError:
+            return
+        assert saving.load_snapshot(again, None) is not None
+
+    return test
+
+
+def _snapshots() -> list[bytes]:
+    toolkit = import_module("toolkit")
+    scripted = import_module("toolkit.testing").ScriptedProvider
+    anyio = import_module("anyio")
+    made: list[bytes] = []
+
+    async def save() -> None:
+        call = toolkit.AssistantMessage([toolkit.TextBlock("So."), toolkit.ToolCall("1", "look", "{}")])
+
+        @toolkit.tool
+        def look() -> str:
+            """Look."""
+            return "nothing"
+
+        async def defer(request: Any) -> Any:
+            return toolkit.Defer()
+
+        for config in (toolkit.ToolLoopConfig(), toolkit.ToolLoopConfig(on_tool_call=defer)):
+            handle = toolkit.ToolLoopHandle(
+                scripted([call, toolkit.AssistantMessage("Done.")]),
+                toolkit.ToolRegistry([look]),
+                "Look.",
+                config=config,
+            )
+            made.append(json.dumps(handle.snapshot()).encode())
+            while isinstance(await handle.next_turn(), toolkit.Yielded):
+                made.append(json.dumps(handle.snapshot()).encode())
+            made.append(json.dumps(handle.snapshot()).encode())
+
+    anyio.run(save)
+    return made
+
+
+TARGETS = [
+    Target(
+        name="yaml",
+        make=yaml_target,
+        seeds=lambda: _YAML,
+        follows=["toolkit.bounded_yaml", "toolkit.tool_config"],
+        longest=3_000,
+    ),
+    Target(name="cassette", make=cassette_target, seeds=_cassettes, follows=["toolkit.testing", "toolkit.chat"]),
+    Target(name="snapshot", make=snapshot_target, seeds=_snapshots, follows=["toolkit.loop", "toolkit.chat"]),
+]

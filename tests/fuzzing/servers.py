@@ -1,0 +1,98 @@
+"""What reads a model's server: its events, and the four formats of `tests.providers.test_bent_answers`."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from tests.fuzzing.harness import Target
+
+__all__ = ["TARGETS"]
+
+
+def format_target(name: str) -> Callable[[bytes], None]:
+    bent = import_module("tests.providers.test_bent_answers")
+    adapter = import_module("toolkit.providers.adapter")
+    errors = import_module("toolkit.errors")
+    reader = import_module("toolkit.providers.event_stream").EventReader
+    from_json = import_module("pydantic_core").from_json
+    format_ = bent.FORMATS[name]
+    refused = (errors.ProviderError, *adapter.UNREADABLE)
+
+    def heard(data: bytes, size: int) -> tuple[str, list[Any]]:
+        """What a stream says, however it is cut into pieces."""
+        decoder, events = format_.decoder(), reader()
+        told: list[Any] = []
+        try:
+            for start in range(0, len(data), size):
+                for event in events.feed(data[start : start + size]):
+                    told += decoder.feed(event)
+            told.append(decoder.finish())
+        except refused as error:
+            return type(error).__name__, []
+        bent.check_counts(told[-1].response)
+        return "", told
+
+    def test(data: bytes) -> None:
+        size, text = 1 + (data[0] if data else 0) % 32, data[1:]
+        assert heard(text, size) == heard(text, max(1, len(text))), text
+        try:
+            body = from_json(text)
+        except ValueError:
+            return
+        if isinstance(body, dict):
+            try:
+                response = format_.decode(body)
+            except refused:
+                return
+            bent.check_counts(response)
+            assert not response.unfinished_calls or response.stop_reason == "max_tokens"
+
+    return test
+
+
+def events_target() -> Callable[[bytes], None]:
+    reader = import_module("toolkit.providers.event_stream").EventReader
+
+    def read(data: bytes, size: int) -> list[bytes]:
+        events = reader()
+        return [event for start in range(0, len(data), size) for event in events.feed(data[start : start + size])]
+
+    def test(data: bytes) -> None:
+        size, text = 1 + (data[0] if data else 0) % 32, data[1:]
+        whole = read(text, max(1, len(text)))
+        assert read(text, size) == whole
+        assert sum(map(len, whole)) <= len(text)
+
+    return test
+
+
+_FORMATS = ("chat", "responses", "messages", "generate")
+
+
+def _answers(name: str) -> list[bytes]:
+    bent = import_module("tests.providers.test_bent_answers")
+    wire, said = bent.FORMATS[name].wire, bent.SAID
+    return [b"\x07" + json.dumps(wire.whole(said)).encode(), b"\x07" + b"".join(wire.pieces(said))]
+
+
+def _all_answers() -> list[bytes]:
+    return [
+        *[seed for name in _FORMATS for seed in _answers(name)],
+        b"\x02: hello\r\nevent: a\r\nid: 1\r\ndata: {}\r\ndata:[]\r\n\r\ndata: [DONE]\n\ndata: more\n\n",
+    ]
+
+
+TARGETS = [
+    *[
+        Target(
+            name=name,
+            make=partial(format_target, name),
+            seeds=partial(_answers, name),
+            follows=["toolkit.providers"],
+        )
+        for name in _FORMATS
+    ],
+    Target(name="events", make=events_target, seeds=_all_answers, follows=["toolkit.providers.event_stream"]),
+]
