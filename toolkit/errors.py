@@ -40,8 +40,9 @@ Constructors take facts and keep them as attributes; the class writes the messag
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+from toolkit.suggestions import ask_whether_meant, find_similar
 
 if TYPE_CHECKING:
     from toolkit.chat import Message, Usage
@@ -133,9 +134,9 @@ class UnknownToolNameError(ConfigurationError):
     def __init__(self, name: str, available: Iterable[str]) -> None:
         self.name = name
         self.available: tuple[str, ...] = tuple(available)
-        self.near: tuple[str, ...] = tuple(get_close_matches(name, self.available, n=3, cutoff=0.5))
+        self.near: tuple[str, ...] = find_similar(name, self.available)
         if self.near:
-            hint = "did you mean " + " or ".join(f"'{near}'" for near in self.near) + "?"
+            hint = ask_whether_meant(self.near)
         elif self.available:
             hint = "there are: " + ", ".join(self.available)
         else:

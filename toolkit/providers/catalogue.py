@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
 from toolkit.chat import Provider
 from toolkit.errors import ConfigurationError
+from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.settings import check_setting
 
 __all__ = ["ClosableProvider", "provider_for"]
@@ -96,10 +96,10 @@ def provider_for(name: str, **settings: Any) -> ClosableProvider:
 def _unknown(name: str, prefix: str, *, has_model: bool) -> str:
     begins = next((own for other, own in _OTHER_NAMES.items() if prefix.startswith(other)), None)
     if not has_model and begins is not None:
-        return f"'{name}' names no provider: did you mean '{begins}:{name}'?"
-    near = get_close_matches(prefix, _ENTRIES, n=2, cutoff=0.6) or ([begins] if begins else [])
+        return f"'{name}' names no provider: {ask_whether_meant([f'{begins}:{name}'])}"
+    near = find_similar(prefix, _ENTRIES, most=2, cutoff=0.6) or ((begins,) if begins else ())
     if near:
-        hint = "did you mean " + " or ".join([f"'{other}:'" for other in near]) + "?"
+        hint = ask_whether_meant(f"{other}:" for other in near)
     else:
         hint = "there are " + ", ".join([f"'{other}:'" for other in _ENTRIES])
         hint += "; a server that speaks OpenAI's chat completions is 'openai:' with a base_url."

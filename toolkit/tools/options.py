@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from typing_extensions import TypedDict
@@ -13,6 +12,7 @@ from typing_extensions import TypedDict
 from toolkit.backoff import backoff_pause
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MissingEnvError
+from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.settings import FUNCTION, Duration, Kind, check_backoff, check_setting, check_settings, to_seconds
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def made_options(keywords: ChangeableOptionKeywords, base: ToolOptions = _PLAIN)
     """
     for name in keywords:
         if name not in _KINDS and name != "timeout":
-            near = get_close_matches(name, [*_KINDS, "timeout"], n=1)
-            hint = f"did you mean '{near[0]}'?" if near else "see ToolOptions"
+            near = find_similar(name, [*_KINDS, "timeout"], most=1, cutoff=0.6)
+            hint = ask_whether_meant(near) or "see ToolOptions"
             raise ConfigurationError(f"there is no option '{name}' of a tool: {hint}")
     return replace(base, **cast("Any", keywords)) if keywords else base

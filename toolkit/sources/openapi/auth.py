@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
@@ -27,6 +26,7 @@ from toolkit.schema.nodes import is_object
 from toolkit.secrets import secrets_of_headers, without_credentials, without_secrets
 from toolkit.sources.openapi.document import Document
 from toolkit.sources.openapi.urls import Origin, is_url
+from toolkit.suggestions import ask_whether_meant, find_similar
 
 __all__ = ["ApiKey", "Auth", "Basic", "Bearer", "OAuth2ClientCredentials", "Secrets", "Signature", "Signer", "signers"]
 
@@ -269,8 +269,8 @@ def signers(
         made: dict[str, Signer] = {}
         for name, one in by_scheme.items():
             if name not in schemes.value:
-                near = get_close_matches(name, there, n=1)
-                hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(there) or 'none'}"
+                near = find_similar(name, there, most=1, cutoff=0.6)
+                hint = ask_whether_meant(near) or f"it has {', '.join(there) or 'none'}"
                 raise OpenApiError(f"{document.name}: it has no security scheme '{name}'; {hint}")
             scheme = schemes.at(name).about(f"{document.name}: security scheme '{name}'").resolved()
             meant = _meant(one, scheme.value, scheme.subject) if isinstance(one, str) else one

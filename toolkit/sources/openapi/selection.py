@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypeAlias
 
 from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.sources.openapi.operation import Operation
+from toolkit.suggestions import ask_whether_meant, find_similar
 
 __all__ = ["Filter", "Only", "check_filter"]
 
@@ -67,19 +67,19 @@ def check_filter(wanted: Filter | None, operations: Sequence[Operation], documen
     )
     for path in wanted.paths or ():
         if not any(_is_under(operation.path, path) for operation in operations):
-            near = get_close_matches(path, [operation.path for operation in operations], n=3, cutoff=0.5)
+            near = find_similar(path, [operation.path for operation in operations])
             raise OpenApiError(f"{document}: no path of it begins with '{path}'{_hint(near, ())}")
 
 
 def _check_names(wanted: Sequence[str] | None, there: Sequence[str], what: str) -> None:
     for name in wanted or ():
         if name not in there:
-            raise OpenApiError(f"{what} '{name}'{_hint(get_close_matches(name, there, n=3, cutoff=0.5), there)}")
+            raise OpenApiError(f"{what} '{name}'{_hint(find_similar(name, there), there)}")
 
 
 def _hint(near: Sequence[str], there: Sequence[str]) -> str:
     if near:
-        return f"; did you mean {_quoted(near)}?"
+        return f"; {ask_whether_meant(near)}"
     return f"; there are {_quoted(there[:10])}" if there else ""
 
 
