@@ -982,7 +982,12 @@ def test_a_default_whose_validator_needs_the_running_program_is_no_error() -> No
 
 
 def test_a_type_that_only_the_docstring_names_gives_way_to_the_default() -> None:
-    def function(level="auto", tags=[], count=2):  # type: ignore[no-untyped-def] # pyright: ignore[reportMissingParameterType] # noqa: B006
+    # Without hints on purpose.
+    def function(  # type: ignore[no-untyped-def]
+        level="auto",  # pyright: ignore[reportMissingParameterType]
+        tags=[],  # pyright: ignore[reportMissingParameterType, reportUnknownParameterType] # noqa: B006
+        count=2,  # pyright: ignore[reportMissingParameterType]
+    ):
         """Do it.
 
         Args:
