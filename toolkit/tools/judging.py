@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import AliasChoices, Secret, SecretBytes, SecretStr
 
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.tools.permissions import Members
+from toolkit.tools.permissions import Members, PermissionAction
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -47,7 +47,7 @@ def judge(
     aliases = {other.name for other in there} | {name for name, rules in former if rules is permissions}
     others = {name for name, _ in former} | {registration.tool.definition.name}
     seen = _read_arguments(registration, arguments)
-    default = "allow" if registration.is_offered_by_loop else None
+    default: PermissionAction | None = "allow" if registration.is_offered_by_loop else None
     return permissions.decide(registration.name, seen, aliases=aliases, other_names=others, default=default)
 
 
