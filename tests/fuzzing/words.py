@@ -146,6 +146,7 @@ def _replies_and_arguments() -> list[bytes]:
     sections = import_module("tests.tools.repair_table").SECTIONS
     return [
         *_replies(),
+        b"\x03\x0b",
         *[b"\x03" + row.written.encode("utf-8", "surrogatepass") for part in sections for row in part.rows],
     ]
 

@@ -92,7 +92,7 @@ def _choose(
 def _mend_values(
     text: str, parser: ArgumentsParser, error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], list[Mended]]:
-    value = json.loads(text or "{}")
+    value = json.loads(text.strip() or "{}")  # a vertical tab is space to the parser, and not to this
     for candidate, assumed in _other_values(value, parser):
         try:
             arguments = parser.parse(candidate)

@@ -128,6 +128,11 @@ BAD = [
         "GET /pets: a parameter is not what OpenAPI has, at name: Input should be a valid string",
     ),
     Bad(
+        "a reference in a list where a schema should be",
+        document({"/pets": {"post": operation(requestBody=body({"additionalProperties": [{"$ref": "#/a"}]}))}}),
+        "a schema refers to '#/a' in a place where no schema can be",
+    ),
+    Bad(
         "a reference into a number",
         {**referring("#/components/size/x"), "components": {"size": 1}},
         "GET /pets: the reference '#/components/size/x' can't be followed: nothing is there",

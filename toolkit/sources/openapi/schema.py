@@ -101,12 +101,18 @@ class Schemas:
         return converted
 
     def standing_alone(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a converted schema with everything that it refers to."""
+        """Return a converted schema with everything that it refers to.
+
+        Raises:
+            OpenApiError: A reference stands where no schema can be, such as in a list of ``additionalProperties``.
+        """
         needed: dict[str, dict[str, Any]] = {}
         waiting = list(_references(schema))
         while waiting:
             name = waiting.pop()
             if name not in needed:
+                if name not in self._definitions:
+                    raise OpenApiError(f"a schema refers to {name!r:.200} in a place where no schema can be")
                 needed[name] = self._definitions[name]
                 if name not in self._references:
                     self._references[name] = frozenset(_references(needed[name]))
