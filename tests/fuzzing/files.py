@@ -127,7 +127,6 @@ def _snapshots() -> list[bytes]:
     async def save() -> None:
         call = toolkit.AssistantMessage([toolkit.TextBlock("So."), toolkit.ToolCall("1", "look", "{}")])
 
-        @toolkit.tool
         def look() -> str:
             """Look."""
             return "nothing"
