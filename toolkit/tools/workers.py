@@ -60,10 +60,11 @@ async def run_in_worker(
         pool = await _open_pool()
     await pool.take_place(workers, waiting)
     job = _Job(pool, call)
+    cancelled = anyio.get_cancelled_exc_class()  # asked here: where this is closed, its event loop may have ended
     try:
         pool.start(job)
         await job.attend()
-    except anyio.get_cancelled_exc_class():
+    except cancelled:
         if not job.has_ended:
             raise
         keep_cancelling()
