@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.fuzzing.harness import Target, bend
 
-__all__ = ["TARGETS"]
+__all__ = ["QUIET_LOGGERS", "TARGETS"]
 
 _EVER = 1_000_000.0
 
@@ -305,8 +305,11 @@ async def _use_mcp(server: Any) -> None:
         pass
 
 
+QUIET_LOGGERS = ("mcp", "client", "httpx2")
+
+
 def _quiet() -> None:
-    for name in ("mcp", "client", "httpx2"):
+    for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 

@@ -4,14 +4,17 @@ The default run gives each target its seeds and a quarter of a second of mutatio
 lets coverage lead, for ``TOOLKIT_FUZZ_SECONDS`` seconds a target.
 """
 
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fuzzing.harness import all_targets, can_follow_coverage, check_growth, check_seconds
+from tests.fuzzing.sources import QUIET_LOGGERS
 
 TARGETS = all_targets()
 SECONDS = float(os.environ.get("TOOLKIT_FUZZ_SECONDS", "120"))
@@ -21,6 +24,16 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator")
 
 each_target = pytest.mark.parametrize("name", TARGETS)
+
+
+@pytest.fixture(autouse=True)
+def as_loud_as_before() -> Iterator[None]:
+    """Give loggers that a target has made quiet their levels back: other tests look at what they say."""
+    loggers = [logging.getLogger(name) for name in QUIET_LOGGERS]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @each_target

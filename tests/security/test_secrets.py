@@ -447,7 +447,7 @@ OPTIONS: dict[str, Any] = {
     "api_key": "option+99",
     "extra_headers": {"X-Tenant": "tenant+99", "Accept": "application/json"},
     "extra_query": {"v": "query+99"},
-    "extra_body": {"client_secret": "body+99", "keys": ["list+99"], "top_k": 5},
+    "extra_body": {"client_secret": "body+99", "api_keys": ["list+99"], "top_k": 5},
 }
 
 
