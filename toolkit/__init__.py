@@ -12,10 +12,23 @@
     result = await tool_loop(provider, ToolRegistry([add]), "What is 17 + 25?")
 
 To read the code, follow one call: ``tools/decorators`` -> ``schema/function_schema`` -> ``tools/function_tool`` ->
-``tools/registry`` -> ``tools/prepare`` -> ``tools/run`` -> ``loop/state`` -> ``loop/driver`` -> ``loop/handle`` ->
+``tools/registry`` -> ``calls/prepare`` -> ``calls/run`` -> ``loop/state`` -> ``loop/driver`` -> ``loop/handle`` ->
 ``chat/provider`` -> ``providers/``. The public thing of each is the input of the next.
 """
 
+from toolkit.calls.approval import Abort, Approval, ApprovalRequest, Approve, Defer, Deny, Modify
+from toolkit.calls.caching import Cache, MemoryCache, SqliteCache
+from toolkit.calls.events import (
+    ApprovalRequested,
+    ToolCallRefused,
+    ToolCallRepaired,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolProgress,
+)
+from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
+from toolkit.calls.results import ResultStore
 from toolkit.chat import (
     ArgumentsDelta,
     AssistantContent,
@@ -49,6 +62,7 @@ from toolkit.chat import (
     repair_transcript,
     validate_transcript,
 )
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import (
     BadResponseError,
     ConfigurationError,
@@ -131,8 +145,6 @@ from toolkit.loop.stopping import (
     when_called,
 )
 from toolkit.loop.turns import Completed, TurnOutcome, Yielded
-from toolkit.tools.approval import Abort, Approval, ApprovalRequest, Approve, Defer, Deny, Modify
-from toolkit.tools.caching import Cache, MemoryCache, SqliteCache
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import (
     tool,
@@ -142,23 +154,11 @@ from toolkit.tools.decorators import (
     tool_with_ctx,
     tools_of,
 )
-from toolkit.tools.events import (
-    ApprovalRequested,
-    ToolCallRefused,
-    ToolCallRepaired,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
-    ToolProgress,
-)
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Tool
 from toolkit.tools.linting import Finding
 from toolkit.tools.options import EnvVar, ToolOptions, ToolRetryConfig
-from toolkit.tools.output import ToolOutput
-from toolkit.tools.permissions import Decision, Permissions, Rule, allow, ask, deny
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.results import ResultStore
 
 __all__ = [
     "Abort",

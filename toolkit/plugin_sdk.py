@@ -13,8 +13,8 @@ from typing import IO, Any, overload
 import anyio
 import anyio.to_thread
 
+from toolkit.calls.events import ToolEvent, ToolExecutionUpdate, ToolProgress
 from toolkit.chat import ContentBlock, FileBlock, TextBlock, ToolCall
-from toolkit.tools.events import ToolEvent, ToolExecutionUpdate, ToolProgress
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 

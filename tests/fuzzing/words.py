@@ -62,7 +62,7 @@ def reply_target() -> Callable[[bytes], None]:
 
 
 def repair_target() -> Callable[[bytes], None]:
-    repair = import_module("toolkit.tools.repair")
+    repair = import_module("toolkit.calls.repair.names")
     names = ["get_weather", "add", "read_file", "readFile"]
 
     def test(data: bytes) -> None:
@@ -79,9 +79,9 @@ def repair_target() -> Callable[[bytes], None]:
 
 
 def readings_target() -> Callable[[bytes], None]:
-    mending = import_module("toolkit.tools.mending")
+    mending = import_module("toolkit.calls.repair.mending")
     errors = import_module("toolkit.errors")
-    table = import_module("tests.tools.repair_table")
+    table = import_module("tests.calls.repair_table")
 
     def test(data: bytes) -> None:
         text = data[1:].decode("utf-8", "surrogateescape")
@@ -143,7 +143,7 @@ def _replies() -> list[bytes]:
 
 
 def _replies_and_arguments() -> list[bytes]:
-    sections = import_module("tests.tools.repair_table").SECTIONS
+    sections = import_module("tests.calls.repair_table").SECTIONS
     return [
         *_replies(),
         b"\x03\x0b",

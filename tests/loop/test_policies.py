@@ -26,10 +26,10 @@ from toolkit import (
     token_budget,
     when_called,
 )
+from toolkit.calls.prepare import canonical_arguments
 from toolkit.loop.budget import Budget
 from toolkit.loop.depth import LoopFrame, current_frame, enter_depth, nested_context
 from toolkit.loop.detection import LoopDetector, warning_text
-from toolkit.tools.prepare import canonical_arguments
 
 # stop conditions
 

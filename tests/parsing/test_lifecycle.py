@@ -20,10 +20,10 @@ from toolkit import (
     tool_with_ctx,
 )
 from toolkit.builtin import CacheTools
+from toolkit.calls.events import ToolCallRefused, ToolCallRepaired, ToolExecutionEnd, ToolExecutionStart, ToolProgress
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, ToolUsageError, ToolUsageLimitExceededError
 from toolkit.parsing import ToolCalling, ToolUsage, ToolUsageEvent, to_structured_tools
-from toolkit.tools.events import ToolCallRefused, ToolCallRepaired, ToolExecutionEnd, ToolExecutionStart, ToolProgress
-from toolkit.tools.output import ToolOutput
 
 runs: list[str] = []
 

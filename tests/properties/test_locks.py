@@ -22,9 +22,9 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
+from toolkit.runtime import gates
+from toolkit.runtime.workers import abandoned_count
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
-from toolkit.tools import gates
-from toolkit.tools.workers import abandoned_count
 
 
 class Ledger:

@@ -40,8 +40,8 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
+from toolkit.runtime.workers import abandoned_count
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
-from toolkit.tools.workers import abandoned_count
 
 RUNS: Counter[str] = Counter()
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from pydantic import AfterValidator, BeforeValidator
 
 from toolkit import tool_from_function, tool_from_schema
+from toolkit.calls.policy import ExecutionPolicy
+from toolkit.calls.prepare import Ready, Refused, Scope, prepare
 from toolkit.chat import ToolCall
 from toolkit.errors import SchemaError
-from toolkit.tools.policy import ExecutionPolicy
-from toolkit.tools.prepare import Ready, Refused, Scope, prepare
 from toolkit.tools.registry import ToolRegistry
 
 NUMBERS = (

@@ -115,7 +115,7 @@ def test_neither_library_is_imported_by_a_tool() -> None:
         "@tool\n"
         "def f(a: int, b: list[str] | None = None) -> dict[str, int]: return {}\n"
         "f.definition\n"
-        "from toolkit.tools.output import to_output\n"
+        "from toolkit.chat.output import to_output\n"
         "to_output(object()), to_output({1, 2}), to_output([{'a': object()}])\n"
         "assert not {'numpy', 'pandas', 'msgspec'} & {*sys.modules}, [*sys.modules]"
     )

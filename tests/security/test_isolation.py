@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from toolkit import ConfigurationError, ToolCall, ToolContext, ToolError, ToolOutput, ToolRegistry, tool, tool_with_ctx
-from toolkit.tools.isolation import run_isolated
+from toolkit.runtime.isolation import run_isolated
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 

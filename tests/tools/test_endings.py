@@ -36,9 +36,9 @@ from toolkit import (
     tool_with_ctx,
 )
 from toolkit.loop.config import ProviderRetryConfig
+from toolkit.runtime.backend import keep_cancelling
+from toolkit.runtime.workers import abandoned_count
 from toolkit.testing import ScriptedProvider
-from toolkit.tools.backend import keep_cancelling
-from toolkit.tools.workers import abandoned_count
 
 pytestmark = pytest.mark.anyio
 

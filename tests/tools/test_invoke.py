@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.tools.isolated_functions import Report, fail_isolated, report, sleep_isolated
+from tests.runtime.isolated_functions import Report, fail_isolated, report, sleep_isolated
 from toolkit import (
     ConfigurationError,
     InvalidArgumentsError,

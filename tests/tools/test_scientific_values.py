@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from toolkit import ToolCall, ToolExecutionEnd, ToolLoopConfig, ToolRegistry, tool, tool_loop
+from toolkit.chat.output import to_output
 from toolkit.testing import EventCollector, ScriptedProvider
-from toolkit.tools.output import to_output
 
 pytest.importorskip("numpy", reason="numpy is not installed: pip install numpy")
 pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")

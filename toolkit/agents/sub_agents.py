@@ -15,7 +15,10 @@ import anyio
 from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
 
+from toolkit.calls.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
+from toolkit.calls.policy import Caller
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
+from toolkit.chat.output import ToolOutput, to_output, words_of
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame
@@ -39,16 +42,13 @@ from toolkit.loop.outcome import (
 from toolkit.loop.prompt import check_parts
 from toolkit.loop.resources import SubAgentSeat, sub_agent_seat
 from toolkit.loop.streaming import EventStream
+from toolkit.settings import check_setting, check_settings
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
-from toolkit.tools.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx
 from toolkit.tools.options import ToolOptionKeywords
-from toolkit.tools.output import ToolOutput, to_output, words_of
-from toolkit.tools.policy import Caller
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_setting, check_settings
 
 __all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentEvent", "SubAgentRun", "sub_agent_tool"]
 

@@ -22,12 +22,12 @@ from toolkit.builtin.processes import Tail, run_command
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.sandbox import Bubblewrap
 from toolkit.builtin.shell_commands import read_script_apart
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
+from toolkit.settings import FUNCTION, Kind, check_settings, to_seconds
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.output import ToolOutput
-from toolkit.tools.settings import FUNCTION, Kind, check_settings, to_seconds
 
 __all__ = ["BashOptions", "Confirm", "bash_tool"]
 

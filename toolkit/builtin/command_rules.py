@@ -18,7 +18,7 @@ from typing import TypeAlias
 from toolkit.builtin.plain_commands import PlainCommandPattern, compile_patterns, read_plain_commands
 from toolkit.builtin.shell_commands import ShellScript, Words, read_script
 from toolkit.errors import ConfigurationError, ToolDeniedError
-from toolkit.tools.settings import FUNCTION, check_setting
+from toolkit.settings import FUNCTION, check_setting
 
 __all__ = ["DEFAULT_DENY", "CommandPattern", "CommandRules", "removes_everything"]
 

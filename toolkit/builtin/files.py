@@ -11,10 +11,10 @@ from toolkit.builtin.executed_files import asks_before_writing, guard_link
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.texts import FileText, decoded, image_type, is_binary
 from toolkit.chat import ImageBlock
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.output import ToolOutput
 from toolkit.visible_text import escape_in_name
 
 __all__ = ["read_file_tool", "write_file_tool"]

@@ -12,9 +12,9 @@ from pydantic import Field
 from toolkit.builtin.file_tree import Deadline, FileTree, require_extra
 from toolkit.builtin.name_patterns import name_pattern
 from toolkit.builtin.root_folder import RootFolder
+from toolkit.chat.output import ToolOutput
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.output import ToolOutput
 from toolkit.visible_text import escape_in_name
 
 __all__ = ["list_files_tool"]

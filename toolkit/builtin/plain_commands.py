@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from toolkit.errors import ConfigurationError
-from toolkit.tools.settings import FUNCTION, check_setting
+from toolkit.settings import FUNCTION, check_setting
 
 __all__ = ["PlainCommandPattern", "PlainWords", "compile_patterns", "read_plain_commands", "runs_only"]
 

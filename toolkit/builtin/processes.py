@@ -12,7 +12,7 @@ from anyio.abc import ByteReceiveStream, Process
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.errors import ToolFailedError
-from toolkit.tools.processes import signal_group, start_process
+from toolkit.runtime.processes import signal_group, start_process
 
 __all__ = ["Tail", "run_command"]
 

@@ -22,7 +22,7 @@ from threading import Lock
 
 from toolkit.builtin.file_replacement import OPEN_PLAINLY, lock_folder, replace_file
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
-from toolkit.tools.settings import check_setting
+from toolkit.settings import check_setting
 from toolkit.visible_text import escape_in_name
 
 __all__ = ["DEEPEST", "Found", "RootFolder", "explained"]

@@ -15,10 +15,10 @@ from toolkit.builtin.line_patterns import LinePattern, line_pattern
 from toolkit.builtin.name_patterns import name_pattern
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.texts import searchable
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.output import ToolOutput
 from toolkit.visible_text import escape_in_name, escape_in_text
 
 __all__ = ["search_tool"]

@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from toolkit.builtin.name_patterns import expanded_braces
 from toolkit.errors import ToolFailedError
-from toolkit.tools.isolation import run_isolated
+from toolkit.runtime.isolation import run_isolated
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser

@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from toolkit.calls.authorize import authorize
+from toolkit.calls.cache_keys import find_cache_key, is_cached
+from toolkit.calls.caching import Cache
+from toolkit.calls.prepare import Ready, Refused, prepare
 from toolkit.chat import ToolCall
+from toolkit.chat.output import ToolOutput, load_output
 from toolkit.errors import ToolFailedError
-from toolkit.tools.authorize import authorize
-from toolkit.tools.cache_keys import find_cache_key, is_cached
-from toolkit.tools.caching import Cache
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.output import ToolOutput, load_output
-from toolkit.tools.prepare import Ready, Refused, prepare
 
 __all__ = ["CacheTools"]
 

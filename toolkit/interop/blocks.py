@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from toolkit.chat import ContentBlock
-from toolkit.tools.output import ToolOutput, to_output
+from toolkit.chat.output import ToolOutput, to_output
 
 __all__ = ["output_of"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from toolkit.errors import ConfigurationError
+from toolkit.settings import check_setting, shown
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registrable import Registrable
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_setting, shown
 
 __all__ = ["OneOrMore", "read_registry", "read_tools"]
 

@@ -13,6 +13,7 @@ from agents.tool_context import ToolContext as AgentsContext
 from pydantic import BaseModel
 
 from toolkit.chat import ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolDefinition, ToolResult
+from toolkit.chat.output import ToolOutput, to_output
 from toolkit.errors import ConfigurationError
 from toolkit.interop.blocks import output_of
 from toolkit.interop.given import OneOrMore, read_registry, read_tools
@@ -21,7 +22,6 @@ from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx
 from toolkit.tools.naming import legal_names
-from toolkit.tools.output import ToolOutput, to_output
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["from_openai_agents", "to_openai_agents"]

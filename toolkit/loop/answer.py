@@ -77,7 +77,7 @@ class ExpectedAnswer(Generic[Out]):
             try:
                 arguments = self.registration.parse_json(text)
             except MalformedJsonError as error:
-                from toolkit.tools.repair import repair_arguments  # noqa: PLC0415 - slow to import, and rarely needed
+                from toolkit.calls.repair.names import repair_arguments  # noqa: PLC0415 - slow to import, and rarely needed
 
                 mended = repair_arguments(text)
                 if mended is None:

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Generic
 
+from toolkit.calls.authorize import Aborted, Deferred, Verdict, authorize, decided
+from toolkit.calls.events import ToolCallRefused
+from toolkit.calls.prepare import Ready, Refused, canonical_call, error_result, permit, prepare, prepare_all
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import AskApproval, EndRun, Postpone, Refuse, RunCall
-from toolkit.tools.authorize import Aborted, Deferred, Verdict, authorize, decided
-from toolkit.tools.events import ToolCallRefused
 from toolkit.tools.handler import Ctx
-from toolkit.tools.prepare import Ready, Refused, canonical_call, error_result, permit, prepare, prepare_all
 from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from toolkit.chat import Usage
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import UsageLimit
-from toolkit.tools.settings import check_setting
+from toolkit.settings import check_setting
 
 __all__ = ["Budget", "UsageLimits"]
 

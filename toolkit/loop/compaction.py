@@ -15,7 +15,7 @@ from toolkit.chat import (
     UserMessage,
     dump_messages,
 )
-from toolkit.tools.settings import check_setting
+from toolkit.settings import check_setting
 
 __all__ = ["keep_last", "mask_old_results", "summarize"]
 

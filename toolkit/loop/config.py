@@ -11,6 +11,10 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 from typing_extensions import TypeForm
 
 from toolkit.backoff import backoff_pause
+from toolkit.calls.approval import ApprovalHook
+from toolkit.calls.caching import Cache
+from toolkit.calls.policy import AfterToolExecution, BeforeToolExecution, ExecutionPolicy, NameRepair
+from toolkit.calls.results import ResultStore
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
@@ -20,11 +24,7 @@ from toolkit.loop.events import LoopEvent
 from toolkit.loop.outcome import Out
 from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
-from toolkit.tools.approval import ApprovalHook
-from toolkit.tools.caching import Cache
-from toolkit.tools.policy import AfterToolExecution, BeforeToolExecution, ExecutionPolicy, NameRepair
-from toolkit.tools.results import ResultStore
-from toolkit.tools.settings import FUNCTION, Kind, check_backoff, check_setting, check_settings, shown, to_seconds
+from toolkit.settings import FUNCTION, Kind, check_backoff, check_setting, check_settings, shown, to_seconds
 
 __all__ = [
     "DEFAULT_CONFIG",

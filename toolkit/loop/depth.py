@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, TypeVar, cast,
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MaxDepthExceededError
-from toolkit.tools.settings import shown
+from toolkit.settings import shown
 
 if TYPE_CHECKING:
     from toolkit.chat import Usage

@@ -12,7 +12,7 @@ from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.loop.events import LoopDetected, LoopDetectionAction
-from toolkit.tools.settings import Kind, check_settings
+from toolkit.settings import Kind, check_settings
 
 __all__ = ["LoopDetectionConfig", "LoopDetector", "warning_text"]
 

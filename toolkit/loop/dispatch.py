@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 
 import anyio
 
+from toolkit.calls.prepare import Ready
+from toolkit.calls.run import run
 from toolkit.loop.approvals import Approvals
 from toolkit.loop.depth import current_frame
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import RunTools
-from toolkit.tools.backend import gather, run_in_own_context
+from toolkit.runtime.backend import gather, run_in_own_context
 from toolkit.tools.handler import Ctx
-from toolkit.tools.prepare import Ready
-from toolkit.tools.run import run
 
 __all__ = ["run_unit"]
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
+from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
+from toolkit.calls.policy import ExecutionPolicy
 from toolkit.chat import (
     ChatRequest,
     Message,
@@ -24,6 +26,7 @@ from toolkit.chat import (
     text_of,
     validate_transcript,
 )
+from toolkit.chat.output import copy_result
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError, TranscriptError
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, CallBinder
@@ -39,12 +42,9 @@ from toolkit.loop.requests import ModelRequests
 from toolkit.loop.resources import LoopResources, SubAgentSeat, sub_agent_seat
 from toolkit.loop.state import LoopState
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
-from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd
+from toolkit.settings import check_setting
 from toolkit.tools.handler import Ctx
-from toolkit.tools.output import copy_result
-from toolkit.tools.policy import ExecutionPolicy
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_setting
 
 __all__ = ["Driver"]
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from toolkit.chat import ArgumentsDelta, ChatResponse, Message, ReasoningDelta, Stamped, TextDelta, Usage
-from toolkit.dataclass import dataclass
-from toolkit.errors import ProviderError
-from toolkit.tools.events import (
+from toolkit.calls.events import (
     ApprovalRequested,
     ToolCallRefused,
     ToolCallRepaired,
@@ -17,6 +14,9 @@ from toolkit.tools.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
+from toolkit.chat import ArgumentsDelta, ChatResponse, Message, ReasoningDelta, Stamped, TextDelta, Usage
+from toolkit.dataclass import dataclass
+from toolkit.errors import ProviderError
 
 if TYPE_CHECKING:
     from toolkit.loop.outcome import ToolLoopResult

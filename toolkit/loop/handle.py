@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 import anyio
 from typing_extensions import TypeVar
 
+from toolkit.calls.approval import Approval
 from toolkit.chat import Message, Provider, Usage
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
 from toolkit.loop.approvals import PendingApproval
@@ -21,11 +22,10 @@ from toolkit.loop.prompt import Prompt, check_keywords, check_parts, check_promp
 from toolkit.loop.running import RunningLoop
 from toolkit.loop.steps import Command
 from toolkit.loop.turns import Completed, TurnOutcome, Yielded
-from toolkit.tools.approval import Approval
-from toolkit.tools.backend import is_in_event_loop
+from toolkit.runtime.backend import is_in_event_loop
+from toolkit.runtime.workers import when_abandoned
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.workers import when_abandoned
 
 if TYPE_CHECKING:
     from toolkit.loop.streaming import EventChannel, EventStream

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from toolkit.calls.events import ToolExecutionUpdate, ToolProgress
 from toolkit.loop.events import LoopEvent
-from toolkit.tools.events import ToolExecutionUpdate, ToolProgress
 
 if TYPE_CHECKING:
     from toolkit.loop.config import ToolLoopConfig

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
+from toolkit.calls.run import CutCall
 from toolkit.chat import Message, ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.loop.own_results import write_interrupted, write_not_started
-from toolkit.tools.run import CutCall
 
 __all__ = ["CallStatus", "OpenCall", "OpenCalls"]
 

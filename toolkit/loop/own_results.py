@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from toolkit.calls.run import CutCall
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.loop.detection import warning_text
 from toolkit.loop.events import LoopDetected
-from toolkit.tools.run import CutCall
 
 __all__ = ["write_cut_off", "write_interrupted", "write_not_started", "write_one_too_many", "write_repeated"]
 

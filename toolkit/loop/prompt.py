@@ -18,8 +18,8 @@ from toolkit.chat import (
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.outcome import Snapshot
+from toolkit.settings import check_setting, shown
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_setting, shown
 
 __all__ = ["Prompt", "check_keywords", "check_parts", "check_prompt", "transcript_of", "with_options"]
 

@@ -7,6 +7,10 @@ from contextvars import ContextVar
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic
 
+from toolkit.calls.policy import Caller, ExecutionPolicy
+from toolkit.calls.prepare import Scope
+from toolkit.calls.results import ResultStore
+from toolkit.calls.run_memory import READER, RunMemory
 from toolkit.chat import ToolDefinition
 from toolkit.dataclass import dataclass
 from toolkit.loop.answer import ExpectedAnswer
@@ -16,11 +20,7 @@ from toolkit.loop.depth import LoopFrame
 from toolkit.loop.state import LoopState
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.naming import is_legal_name
-from toolkit.tools.policy import Caller, ExecutionPolicy
-from toolkit.tools.prepare import Scope
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.results import ResultStore
-from toolkit.tools.run_memory import READER, RunMemory
 
 if TYPE_CHECKING:
     from toolkit.loop.listener import Listener
@@ -99,7 +99,7 @@ class LoopResources(Generic[Ctx]):
 
         The tool that reads it is the last one, unless the registry has one; the same object until anything changes.
         """
-        from toolkit.tools.read_back import read_result_tool  # noqa: PLC0415 - it loads what few runs need
+        from toolkit.calls.read_back import read_result_tool  # noqa: PLC0415 - it loads what few runs need
 
         tools = self.registry.definitions() if self.fixed_tools is None else self.fixed_tools
         if not tools:
@@ -117,7 +117,7 @@ class LoopResources(Generic[Ctx]):
 
     def _find_reader(self) -> str:
         """Return the name of the tool that reads what was cut: the registry's, else one of this scope's prefix."""
-        from toolkit.tools.read_back import is_reader  # noqa: PLC0415 - as in `list_tools`
+        from toolkit.calls.read_back import is_reader  # noqa: PLC0415 - as in `list_tools`
 
         for name, registration in self.registry.registrations.items():
             if is_reader(registration.options):

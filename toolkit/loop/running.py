@@ -14,7 +14,7 @@ from toolkit.loop.events import Done, Failed
 from toolkit.loop.outcome import Out
 from toolkit.loop.state import LoopState
 from toolkit.loop.turns import Completed
-from toolkit.tools.backend import LoopWaker, loop_waker
+from toolkit.runtime.backend import LoopWaker, loop_waker
 from toolkit.tools.handler import Ctx
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from toolkit.calls.run import CutCall
 from toolkit.chat import (
     AssistantMessage,
     ChatResponse,
@@ -46,6 +47,7 @@ from toolkit.chat import (
     mend_call_ids,
     validate_transcript,
 )
+from toolkit.chat.output import copy_result
 from toolkit.errors import LoopUsageError, TranscriptError
 from toolkit.loop.closing import LoopClosing
 from toolkit.loop.detection import warning_text
@@ -79,9 +81,7 @@ from toolkit.loop.steps import (
     Step,
 )
 from toolkit.loop.stopping import Continue, Stop, StopContext, ask_stop_when
-from toolkit.tools.output import copy_result
-from toolkit.tools.run import CutCall
-from toolkit.tools.settings import check_setting
+from toolkit.settings import check_setting
 
 __all__ = ["LoopState"]
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from toolkit.chat import ChatResponse, ToolResult, Usage
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError
-from toolkit.tools.settings import FUNCTION, check_setting
+from toolkit.settings import FUNCTION, check_setting
 
 __all__ = [
     "Continue",

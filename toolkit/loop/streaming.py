@@ -17,8 +17,8 @@ from toolkit.errors import LoopUsageError
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.listener import EventFeed
 from toolkit.loop.outcome import Out, ToolLoopResult
-from toolkit.tools.backend import start_carried
-from toolkit.tools.settings import check_setting
+from toolkit.runtime.backend import start_carried
+from toolkit.settings import check_setting
 
 if TYPE_CHECKING:
     from toolkit.loop.handle import ToolLoopHandle

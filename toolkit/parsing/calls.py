@@ -1,6 +1,6 @@
 """What was written as a call: which of its words are the tool's name and which its arguments.
 
-JSON is read by `toolkit.tools.repair` alone, which takes what is surely meant and refuses the rest; here its members
+JSON is read by `toolkit.calls.repair` alone, which takes what is surely meant and refuses the rest; here its members
 are only told apart, and their text is kept as it is.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from toolkit.calls.repair.broken_json import LONGEST_TEXT
+from toolkit.calls.repair.names import nearest_names, plain_name, repair_arguments, repair_name
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.schema.arguments import decode_json
 from toolkit.schema.nodes import Nodes
-from toolkit.tools.broken_json import LONGEST_TEXT
-from toolkit.tools.repair import nearest_names, plain_name, repair_arguments, repair_name
 
 __all__ = [
     "ARGUMENTS",

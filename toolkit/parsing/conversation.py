@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from toolkit.calls.repair.names import repair_name
 from toolkit.chat import (
     AssistantContent,
     AssistantMessage,
@@ -26,7 +27,6 @@ from toolkit.errors import ConfigurationError
 from toolkit.parsing.attempts import ParsingLimits
 from toolkit.parsing.reply import ReplyPart, ReplyReader, UnreadCall
 from toolkit.parsing.wording import Wording
-from toolkit.tools.repair import repair_name
 
 __all__ = ["answer", "callable_tools", "complaint", "others_texts", "with_complaint", "without_tools"]
 

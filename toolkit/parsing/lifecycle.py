@@ -14,19 +14,10 @@ from typing import Any, Generic, cast
 import anyio
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from toolkit.chat import TextBlock, ToolCall, ToolResult
-from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
-from toolkit.parsing.attempts import ParsingLimits
-from toolkit.parsing.formats import TextFormat
-from toolkit.parsing.reply import read_reply
-from toolkit.parsing.wording import wording_of
-from toolkit.tools.approval import ApprovalHook
-from toolkit.tools.authorize import Aborted, Deferred, authorize
-from toolkit.tools.backend import is_in_event_loop, loop_waker
-from toolkit.tools.caching import Cache
-from toolkit.tools.context import ToolContext
-from toolkit.tools.decorators import tool_from_schema_with_ctx
-from toolkit.tools.events import (
+from toolkit.calls.approval import ApprovalHook
+from toolkit.calls.authorize import Aborted, Deferred, authorize
+from toolkit.calls.caching import Cache
+from toolkit.calls.events import (
     ToolCallRefused,
     ToolEvent,
     ToolExecutionEnd,
@@ -34,18 +25,27 @@ from toolkit.tools.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
+from toolkit.calls.policy import ExecutionPolicy
+from toolkit.calls.prepare import Ready, Refused, error_result, prepare_all, scope_of
+from toolkit.calls.repair.names import nearest_names, repair_name
+from toolkit.calls.run import run
+from toolkit.chat import TextBlock, ToolCall, ToolResult
+from toolkit.chat.output import ToolOutput
+from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
+from toolkit.parsing.attempts import ParsingLimits
+from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.reply import read_reply
+from toolkit.parsing.wording import wording_of
+from toolkit.runtime.backend import is_in_event_loop, loop_waker
+from toolkit.runtime.workers import when_abandoned
+from toolkit.settings import check_setting
+from toolkit.tools.context import ToolContext
+from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Tool
 from toolkit.tools.options import ToolOptions
-from toolkit.tools.output import ToolOutput
-from toolkit.tools.policy import ExecutionPolicy
-from toolkit.tools.prepare import Ready, Refused, Scope, error_result, prepare_all
 from toolkit.tools.registrable import Registrable, as_tool
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.repair import nearest_names, repair_name
-from toolkit.tools.run import run
-from toolkit.tools.settings import check_setting
-from toolkit.tools.workers import when_abandoned
 
 __all__ = ["ToolCalling", "ToolUsage", "ToolUsageEvent", "to_structured_tools"]
 
@@ -290,8 +290,7 @@ class ToolUsage(Generic[Ctx]):
         return self._reminding(await self._used(call))
 
     async def _used(self, call: ToolCall) -> ToolResult:
-        registry = self.registry
-        scope = Scope(registry.registrations, permissions=registry.permissions, hidden_names=registry.hidden_names)
+        scope = scope_of(self.registry)
         [prepared] = await prepare_all([call], scope, self._policy)
         for repair in prepared.repairs:
             self._emit(repair)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from toolkit.calls.repair.names import repair_arguments
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, unreadable
 from toolkit.parsing.forms import Outcome, Surroundings, check_end, nothing_more, partial, past_broken
 from toolkit.parsing.source import Source, Waiting
-from toolkit.tools.repair import repair_arguments
 
 __all__ = ["ReactForm"]
 

@@ -71,7 +71,7 @@ def read_reply(text: str, tools: Iterable[ToolDefinition], *, format: TextFormat
     A call is what its format's mark says to be one and is not spoken of as an example; without a mark, what names a
     known tool and stands by itself, at the start, behind a whole sentence, or behind words by which a model says that
     it does something now. Other introductions ("This is the JSON:") make it text. A call to a tool that is not known is
-    read as one where it is marked. Arguments are taken as `toolkit.tools.repair` takes them: only what was surely
+    read as one where it is marked. Arguments are taken as `toolkit.calls.repair.names` takes them: only what was surely
     written; what is cut off is never a call. Nothing in code of another language, in quotes or in ``<think>`` is one.
     It takes time linear in the length of the text.
 

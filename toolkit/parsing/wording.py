@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolkit.calls.repair.names import repair_arguments
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError
 from toolkit.parsing.escaping import escape_json, escape_markers
@@ -15,7 +16,6 @@ from toolkit.parsing.formats import TextFormat
 from toolkit.schema.examples import make_example
 from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.work import TooMuchWorkError
-from toolkit.tools.repair import repair_arguments
 
 __all__ = ["Wording", "wording_of"]
 

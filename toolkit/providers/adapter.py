@@ -14,7 +14,7 @@ from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked
 from toolkit.providers.credentials import checked_url, split_login
 from toolkit.providers.failures import Failures
 from toolkit.secrets import cut_causes, secrets_in_url, secrets_of_headers, without_credentials
-from toolkit.tools.settings import Duration, check_setting, to_seconds
+from toolkit.settings import Duration, check_setting, to_seconds
 
 __all__ = ["UNREADABLE", "Adapter", "Decoder"]
 

@@ -9,12 +9,12 @@ from hashlib import sha256
 
 import anyio.lowlevel
 
+from toolkit.calls.caching import Cache, MemoryCache
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
 from toolkit.chat.provider import closing
 from toolkit.chat.serialization import plain_to_json, request_to_plain, response_from_plain, response_to_plain
 from toolkit.chat.stream import events_of
 from toolkit.secrets import digest_of, replace_fields
-from toolkit.tools.caching import Cache, MemoryCache
 
 __all__ = ["CachedProvider"]
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol, Self, cast
 
 from toolkit.chat import Provider
 from toolkit.errors import ConfigurationError
+from toolkit.settings import check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
-from toolkit.tools.settings import check_setting
 
 __all__ = ["ClosableProvider", "provider_for"]
 

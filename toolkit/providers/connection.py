@@ -21,7 +21,7 @@ from toolkit.http_replies import ReplyTooLargeError, check_json_parts, closed_wi
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.failures import Failures, request_id_of
 from toolkit.providers.json_values import as_mapping
-from toolkit.tools.settings import check_setting
+from toolkit.settings import check_setting
 
 __all__ = [
     "Answer",

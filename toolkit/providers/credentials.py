@@ -13,7 +13,7 @@ import httpx2
 from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.providers.failures import NO_KEY
 from toolkit.secrets import without_credentials
-from toolkit.tools.settings import check_setting
+from toolkit.settings import check_setting
 
 __all__ = [
     "checked_key",

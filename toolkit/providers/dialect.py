@@ -40,7 +40,7 @@ from toolkit.chat import (
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import openai_strict
 from toolkit.schema.nodes import subschemas
-from toolkit.tools.settings import shown
+from toolkit.settings import shown
 
 __all__ = [
     "Choice",

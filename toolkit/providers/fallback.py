@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
 from toolkit.chat.provider import closing
 from toolkit.errors import ConfigurationError, ProviderError
-from toolkit.tools.settings import shown
+from toolkit.settings import shown
 
 __all__ = ["FallbackProvider"]
 

@@ -16,7 +16,7 @@ from anyio.lowlevel import RunVar
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
 from toolkit.chat.provider import closing
 from toolkit.errors import RateLimitedError
-from toolkit.tools.settings import Duration, check_setting, to_seconds
+from toolkit.settings import Duration, check_setting, to_seconds
 
 __all__ = ["RateLimitedProvider", "Spent", "Window", "estimated_tokens"]
 

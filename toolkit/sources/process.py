@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from toolkit.runtime.processes import ending_of, signal_group
 from toolkit.secrets import Redact
-from toolkit.tools.processes import ending_of, signal_group
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, Process

@@ -16,6 +16,7 @@ from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, Stre
 from toolkit.chat.provider import closing
 from toolkit.chat.serialization import event_to_plain, plain_to_json, request_to_plain, response_to_plain
 from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.settings import check_setting
 from toolkit.testing.cassette_file import (
     Exchange,
     Method,
@@ -26,7 +27,6 @@ from toolkit.testing.cassette_file import (
     read_exchanges,
 )
 from toolkit.testing.scrubbing import Scrubber
-from toolkit.tools.settings import check_setting
 
 __all__ = ["Matching", "RecordingProvider", "ReplayProvider"]
 

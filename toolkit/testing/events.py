@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart
 from toolkit.loop.events import Done, LoopEvent
 from toolkit.loop.outcome import ToolLoopResult
-from toolkit.tools.events import ToolExecutionEnd, ToolExecutionStart
 
 __all__ = ["EventCollector"]
 

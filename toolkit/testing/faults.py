@@ -21,8 +21,8 @@ from toolkit.chat import (
 )
 from toolkit.chat.provider import closing
 from toolkit.errors import BadResponseError, ConfigurationError, ProviderError, ProviderTimeoutError, RateLimitedError
+from toolkit.settings import check_setting
 from toolkit.testing.replies import frozen
-from toolkit.tools.settings import check_setting
 
 __all__ = ["FAULTS", "Fault", "FlakyProvider"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd, ToolExecutionStart
 from toolkit.chat import AssistantMessage, Message, ToolResult, validate_transcript
 from toolkit.loop.events import LoopEvent
-from toolkit.tools.events import ToolCallRefused, ToolExecutionEnd, ToolExecutionStart
 
 __all__ = ["check_transcript"]
 

@@ -13,13 +13,13 @@ from typing import Any, TypeAlias, Union, cast, get_args, get_origin
 
 import anyio
 
+from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolFailedError
+from toolkit.runtime.workers import run_in_worker
 from toolkit.schema import FunctionSchema
 from toolkit.tools.context import ToolContext
 from toolkit.tools.options import ToolOptions
-from toolkit.tools.output import ToolOutput, to_output
-from toolkit.tools.workers import run_in_worker
 
 __all__ = ["ComposedFunction", "Execute", "compose_function", "describe_function"]
 
@@ -247,7 +247,7 @@ def _compose_async_streamed(call: _CallFunction) -> Execute:
 def _compose_isolated(
     function: Callable[..., Any], schema: FunctionSchema, *, is_raw: bool, convert: _Convert
 ) -> Execute:
-    from toolkit.tools.isolation import run_isolated  # noqa: PLC0415
+    from toolkit.runtime.isolation import run_isolated  # noqa: PLC0415
 
     async def execute(arguments: _Arguments, context: ToolContext[Any]) -> ToolOutput:
         text = schema.arguments.dump_json(arguments, reveal_secrets=True)

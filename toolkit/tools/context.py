@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Generic
 import anyio
 from typing_extensions import TypeVar
 
+from toolkit.chat.output import ToolOutput, copy_details, to_output
 from toolkit.errors import ToolTimeoutError
-from toolkit.tools.backend import CancellationMark, is_being_cancelled, is_in_event_loop
-from toolkit.tools.output import ToolOutput, copy_details, to_output
-from toolkit.tools.reporting import Reporter
+from toolkit.runtime.backend import CancellationMark, is_being_cancelled, is_in_event_loop
 
 if TYPE_CHECKING:
-    from toolkit.tools.policy import ExecutionPolicy
-    from toolkit.tools.prepare import Scope
-    from toolkit.tools.run_memory import RunMemory
+    from toolkit.calls.policy import ExecutionPolicy
+    from toolkit.calls.prepare import Scope
+    from toolkit.calls.reporting import Reporter
+    from toolkit.calls.run_memory import RunMemory
 
 __all__ = ["Ctx_co", "ToolContext"]
 

@@ -10,11 +10,11 @@ from typing_extensions import TypeVar, Unpack
 
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import FunctionSchema, find_local_names, kind_of, raw_arguments
+from toolkit.settings import check_setting, shown
 from toolkit.tools.context import ToolContext
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptionKeywords, made_options
-from toolkit.tools.settings import check_setting, shown
 
 __all__ = [
     "tool",

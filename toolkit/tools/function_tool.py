@@ -17,18 +17,17 @@ import anyio
 from typing_extensions import ParamSpec, TypeVar
 
 from toolkit.chat import ToolDefinition
+from toolkit.chat.output import ToolOutput, is_content
 from toolkit.errors import ConfigurationError, SchemaError
+from toolkit.runtime.backend import is_in_event_loop, run_in_own_context
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
-from toolkit.tools.backend import is_in_event_loop, run_in_own_context
+from toolkit.settings import check_setting
 from toolkit.tools.composition import ComposedFunction, Execute, compose_function, describe_function
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx_contra, Registration
 from toolkit.tools.limits import UsageCounter
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptions
-from toolkit.tools.output import ToolOutput, is_content
-from toolkit.tools.run import run_directly
-from toolkit.tools.settings import check_setting
 
 __all__ = ["FunctionTool"]
 
@@ -115,7 +114,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         if name is not None:
             check_name(name)
         if options.isolation is not None:
-            from toolkit.tools.isolation import check_isolated  # noqa: PLC0415 - it takes subprocesses and sockets
+            from toolkit.runtime.isolation import check_isolated  # noqa: PLC0415 - it takes subprocesses and sockets
 
             check_isolated(function)
             if context:
@@ -330,6 +329,8 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         return any(limit is not None for limit in limits)
 
     async def _run_directly(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
+        from toolkit.calls.run import run_directly  # noqa: PLC0415 - what a call goes through is a level above
+
         parsed = self.parse_args(arguments)
         if self._direct is None:
             # Known by the tool itself, as in a registry: both wait for each other.

@@ -12,11 +12,11 @@ from pydantic_core import from_json
 from typing_extensions import TypeVar
 
 from toolkit.chat import ToolDefinition
+from toolkit.chat.output import ToolOutput
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.tools.context import ToolContext
 from toolkit.tools.limits import UsageCounter
 from toolkit.tools.options import ToolOptions
-from toolkit.tools.output import ToolOutput
 
 __all__ = ["Ctx", "Ctx_contra", "Registration", "Tool"]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from toolkit.errors import ConfigurationError
-from toolkit.tools.settings import check_setting
+from toolkit.settings import check_setting
 
 __all__ = ["check_name", "is_legal_name", "legal_names"]
 

@@ -12,11 +12,11 @@ from typing_extensions import TypedDict
 from toolkit.backoff import backoff_pause
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MissingEnvError
+from toolkit.settings import FUNCTION, Duration, Kind, check_backoff, check_setting, check_settings, to_seconds
 from toolkit.suggestions import ask_whether_meant, find_similar
-from toolkit.tools.settings import FUNCTION, Duration, Kind, check_backoff, check_setting, check_settings, to_seconds
 
 if TYPE_CHECKING:
-    from toolkit.tools.output import ToolOutput
+    from toolkit.chat.output import ToolOutput
 
 __all__ = ["ChangeableOptionKeywords", "EnvVar", "ToolOptionKeywords", "ToolOptions", "ToolRetryConfig", "made_options"]
 

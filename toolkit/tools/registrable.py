@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError
+from toolkit.settings import check_setting
 from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Tool
-from toolkit.tools.settings import check_setting
 
 __all__ = ["PlainFunction", "Registrable", "as_tool"]
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, ParamSpec, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
-from toolkit.tools.approval import ApprovalHook
-from toolkit.tools.events import Observer
+from toolkit.settings import FUNCTION, check_setting, shown
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.linting import Finding, lint
-from toolkit.tools.lone_calls import execute_alone, execute_together
 from toolkit.tools.naming import check_name
 from toolkit.tools.options import ChangeableOptionKeywords, made_options
-from toolkit.tools.permissions import Permissions
-from toolkit.tools.policy import ExecutionPolicy, NameRepair
-from toolkit.tools.prepare import Scope
 from toolkit.tools.registrable import PlainFunction, Registrable, as_tool
-from toolkit.tools.settings import FUNCTION, check_setting, shown
+
+if TYPE_CHECKING:
+    from toolkit.calls.approval import ApprovalHook
+    from toolkit.calls.events import Observer
+    from toolkit.calls.permissions import Permissions
+    from toolkit.calls.policy import NameRepair
 
 __all__ = ["ToolRegistry"]
 
@@ -63,7 +63,10 @@ class ToolRegistry(Generic[Ctx]):
         self.hidden_names: frozenset[str] = frozenset()
         self.prefix: str = ""
         self.permissions = permissions
-        check_setting("the permissions of a registry", permissions, Permissions, None)
+        if permissions is not None:
+            from toolkit.calls.permissions import Permissions  # noqa: PLC0415 - few registries have rules
+
+            check_setting("the permissions of a registry", permissions, Permissions, None)
         if tools is not None and not isinstance(cast("object", tools), Iterable):
             raise ConfigurationError(f"a registry takes a list of tools, not {shown(tools)}: write ToolRegistry([...])")
         for tool in tools or ():
@@ -227,9 +230,9 @@ class ToolRegistry(Generic[Ctx]):
         unless `approve` is given, which is then asked about every call. `observer` takes its events, and `name_repair`
         is that of `ToolLoopConfig`.
         """
-        check_setting("name_repair", name_repair, bool, "similar")
-        policy = ExecutionPolicy(approve=approve, observer=observer, name_repair=name_repair)
-        return await execute_alone(call, self._scope_calls(), ctx, policy)
+        from toolkit.calls.lone_calls import execute_alone  # noqa: PLC0415 - what a call goes through is a level above
+
+        return await execute_alone(call, self, ctx, approve=approve, observer=observer, name_repair=name_repair)
 
     @overload
     async def execute_all(
@@ -269,12 +272,9 @@ class ToolRegistry(Generic[Ctx]):
             approve: As for `execute`.
             name_repair: As for `execute`.
         """
-        check_setting("name_repair", name_repair, bool, "similar")
-        policy = ExecutionPolicy(approve=approve, name_repair=name_repair)
-        return await execute_together(calls, self._scope_calls(), ctx, policy, limit=limit)
+        from toolkit.calls.lone_calls import execute_together  # noqa: PLC0415 - as in `execute`
 
-    def _scope_calls(self) -> Scope[Ctx]:
-        return Scope(self.registrations, permissions=self.permissions, hidden_names=self.hidden_names)
+        return await execute_together(calls, self, ctx, limit=limit, approve=approve, name_repair=name_repair)
 
     # scoping: new registries that share the tools
 

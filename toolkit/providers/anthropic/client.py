@@ -20,7 +20,7 @@ from toolkit.providers.connection import Answer, ClientOfLoop, Exchange
 from toolkit.providers.credentials import checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
-from toolkit.tools.settings import Duration, check_setting
+from toolkit.settings import Duration, check_setting
 
 __all__ = ["AnthropicProvider"]
 

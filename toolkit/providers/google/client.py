@@ -31,7 +31,7 @@ from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import StreamDecoder, decode_answer, decode_usage
 from toolkit.providers.google.encode import DIALECT, GenerateEncoder
 from toolkit.secrets import without_credentials
-from toolkit.tools.settings import Duration
+from toolkit.settings import Duration
 
 __all__ = ["GoogleProvider"]
 

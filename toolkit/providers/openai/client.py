@@ -25,7 +25,7 @@ from toolkit.providers.connection import ClientOfLoop, Exchange
 from toolkit.providers.credentials import checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
-from toolkit.tools.settings import Duration
+from toolkit.settings import Duration
 
 __all__ = ["ApiKey", "OpenAIClient"]
 

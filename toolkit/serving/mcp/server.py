@@ -22,12 +22,12 @@ from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
+from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
+from toolkit.calls.events import ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolResult
-from toolkit.tools.approval import Approval, ApprovalRequest, Approve, Deny
-from toolkit.tools.events import ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
+from toolkit.settings import check_setting
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.settings import check_setting
 
 __all__ = ["CrashReport", "mcp_server", "serve_mcp"]
 

@@ -17,9 +17,9 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolkit.errors import ConfigurationError
+from toolkit.runtime.backend import cancellation_mark
 from toolkit.serving.mcp.origins import LOOPBACK, OriginGuard
 from toolkit.serving.mcp.server import CrashReport, mcp_server
-from toolkit.tools.backend import cancellation_mark
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 

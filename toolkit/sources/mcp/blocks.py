@@ -19,7 +19,7 @@ from toolkit.chat import (
     TextBlock,
     UserMessage,
 )
-from toolkit.tools.output import ToolOutput
+from toolkit.chat.output import ToolOutput
 
 __all__ = ["blocks_of", "messages_of", "output_of", "resource_block"]
 

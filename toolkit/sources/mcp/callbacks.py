@@ -25,8 +25,8 @@ from toolkit.chat import (
 )
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.loop.depth import LoopFrame
+from toolkit.settings import FUNCTION, Kind, check_settings, shown
 from toolkit.sources.mcp.blocks import blocks_of
-from toolkit.tools.settings import FUNCTION, Kind, check_settings, shown
 
 __all__ = [
     "Elicitation",

@@ -9,16 +9,16 @@ import mcp.types as wire
 
 from toolkit.backoff import backoff_pause
 from toolkit.chat import ToolDefinition
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import McpError, ToolFailedError
 from toolkit.schema import ArgumentsParser, raw_arguments
+from toolkit.settings import Duration, to_seconds
 from toolkit.sources.mcp.failures import McpConnectionError
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings
 from toolkit.sources.mcp.tools import call_tool, definition_of, mcp_tools, options_of
 from toolkit.tools.context import ToolContext
 from toolkit.tools.options import ToolOptions
-from toolkit.tools.output import ToolOutput
-from toolkit.tools.settings import Duration, to_seconds
 
 __all__ = ["MCPToolWrapper"]
 

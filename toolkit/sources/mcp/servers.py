@@ -27,6 +27,7 @@ from mcp.types import jsonrpc_message_adapter
 
 from toolkit.errors import ConfigurationError
 from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with
+from toolkit.runtime.processes import start_process
 from toolkit.secrets import (
     program_name,
     secrets_in_arguments,
@@ -38,7 +39,6 @@ from toolkit.secrets import (
 )
 from toolkit.sources.mcp.logs import struck_logs
 from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
-from toolkit.tools.processes import start_process
 
 __all__ = [
     "HttpFault",

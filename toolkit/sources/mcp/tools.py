@@ -11,10 +11,13 @@ from typing import Any, overload
 import mcp.types as wire
 from mcp import Client
 
+from toolkit.calls.secrecy import redacted
 from toolkit.chat import ContentBlock, Message, ToolDefinition
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, McpError, SchemaError, ToolFailedError, UnknownToolNameError
 from toolkit.loop.depth import LoopFrame, current_frame
 from toolkit.schema import ArgumentsParser, raw_arguments
+from toolkit.settings import Duration, check_setting, to_seconds
 from toolkit.sources.mcp.blocks import messages_of, output_of, resource_block
 from toolkit.sources.mcp.callbacks import ElicitationCallback, Questions, Sampler, Sampling
 from toolkit.sources.mcp.servers import McpServer
@@ -22,10 +25,7 @@ from toolkit.sources.mcp.session import McpSession, SessionSettings, all_pages
 from toolkit.tools.context import ToolContext
 from toolkit.tools.naming import legal_names
 from toolkit.tools.options import ToolOptions
-from toolkit.tools.output import ToolOutput
 from toolkit.tools.registry import ToolRegistry
-from toolkit.tools.secrecy import redacted
-from toolkit.tools.settings import Duration, check_setting, to_seconds
 
 __all__ = ["MCPNativeTool", "McpTools", "ToolFilter", "definition_of", "mcp_tools", "options_of"]
 

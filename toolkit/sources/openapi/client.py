@@ -11,6 +11,7 @@ import anyio
 import httpx2
 from anyio.lowlevel import current_token
 
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError, ToolTimeoutError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, hide_urls, origin_of
 from toolkit.secrets import without_credentials
@@ -19,7 +20,6 @@ from toolkit.sources.openapi.operation import Endpoint
 from toolkit.sources.openapi.response import Limits, output_of
 from toolkit.sources.openapi.serialization import Wire, wire_of
 from toolkit.sources.openapi.urls import Origin
-from toolkit.tools.output import ToolOutput
 
 __all__ = ["Caller"]
 

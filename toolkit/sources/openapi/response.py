@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import httpx2
 
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError
 from toolkit.http_replies import closed_with
 from toolkit.sources.openapi.auth import Secrets
 from toolkit.text_encodings import is_text_encoding
-from toolkit.tools.output import ToolOutput
 
 __all__ = ["Limits", "output_of"]
 

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 import httpx2
 
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.http_replies import origin_of
 from toolkit.secrets import secrets_of_headers, without_credentials
+from toolkit.settings import Duration, to_seconds
 from toolkit.sources.openapi.auth import Auth, Secrets, signers
 from toolkit.sources.openapi.client import Caller
 from toolkit.sources.openapi.document import Document, read_document
@@ -28,8 +30,6 @@ from toolkit.sources.openapi.selection import Filter, check_filter
 from toolkit.sources.openapi.urls import Origin, allowed_origins, is_url
 from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.output import ToolOutput
-from toolkit.tools.settings import Duration, to_seconds
 
 __all__ = ["OpenApiTool", "openapi_tools"]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolkit.errors import PluginError
+from toolkit.runtime.processes import start_process
 from toolkit.secrets import Redact
 from toolkit.sources.process import LineProcess
-from toolkit.tools.processes import start_process
 
 __all__ = ["start_plugin"]
 

@@ -26,9 +26,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import PluginError
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.tools.output import ToolOutput
 
 __all__ = [
     "LONGEST_DESCRIPTION",

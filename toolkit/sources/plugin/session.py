@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from toolkit.backoff import backoff_pause
+from toolkit.calls.secrecy import redacted
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import PluginError, ToolFailedError
 from toolkit.secrets import Redact
 from toolkit.sources.plugin.program import start_plugin
 from toolkit.sources.plugin.protocol import LONGEST_DESCRIPTION, Description, encode, read_description, read_output
 from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
-from toolkit.tools.output import ToolOutput
-from toolkit.tools.secrecy import redacted
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus

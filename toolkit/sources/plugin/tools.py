@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from typing_extensions import Unpack
 
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, PluginError, SchemaError
+from toolkit.runtime.event_loops import Home
+from toolkit.runtime.gates import enter_gate
+from toolkit.runtime.processes import inherited_environment
 from toolkit.secrets import program_name, secrets_in_arguments, secrets_of, without_secrets
+from toolkit.settings import check_setting
 from toolkit.sources.plugin.protocol import Description, PluginToolDefinition
 from toolkit.sources.plugin.session import PluginSession
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.gates import enter_gate
-from toolkit.tools.home import Home
 from toolkit.tools.naming import legal_names
 from toolkit.tools.options import ToolOptionKeywords
-from toolkit.tools.output import ToolOutput
-from toolkit.tools.processes import inherited_environment
-from toolkit.tools.settings import check_setting
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

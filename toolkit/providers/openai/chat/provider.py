@@ -13,7 +13,7 @@ from toolkit.providers.connection import Answer, Exchange
 from toolkit.providers.openai.chat.decode import StreamDecoder, decode_completion, decode_usage
 from toolkit.providers.openai.chat.encode import ChatEncoder
 from toolkit.providers.openai.client import ApiKey, OpenAIClient
-from toolkit.tools.settings import Duration, check_setting
+from toolkit.settings import Duration, check_setting
 
 __all__ = ["MaxTokensField", "OpenAIProvider"]
 

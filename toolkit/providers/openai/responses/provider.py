@@ -14,7 +14,7 @@ from toolkit.providers.connection import Answer, Exchange
 from toolkit.providers.openai.client import ApiKey, OpenAIClient
 from toolkit.providers.openai.responses.decode import StreamDecoder, decode_response, decode_usage
 from toolkit.providers.openai.responses.encode import DIALECT, ResponsesEncoder
-from toolkit.tools.settings import Duration
+from toolkit.settings import Duration
 
 __all__ = ["OpenAIResponsesProvider"]
 

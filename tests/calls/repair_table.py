@@ -1,0 +1,290 @@
+"""What is repaired of a call's arguments and what is not; ``python -m tests.calls.repair_table`` writes it to the docs.
+
+Every row is a call of one of two tools. `taken` is what the tool runs with, without defaults; None where it is refused.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from toolkit import tool
+
+PAGE = Path(__file__).parents[2] / "docs" / "repair.md"
+
+
+@tool
+def write_file(path: str, content: str) -> str:
+    """Write a file."""
+    return f"{path}: {content}"
+
+
+@tool
+def plan_trip(
+    city: str,
+    days: int = 1,
+    budget: float = 0,
+    timeout_seconds: int = 60,
+    unit: Literal["km", "miles"] = "km",
+    stops: list[str] | None = None,
+    note: str = "",
+    quick: bool = False,
+) -> str:
+    """Plan a trip."""
+    return city
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    written: str
+    taken: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    words: str
+    rows: tuple[Row, ...]
+
+
+def taken(written: str, **arguments: Any) -> Row:
+    return Row(written, arguments)
+
+
+def refused(written: str) -> Row:
+    return Row(written, None)
+
+
+FILE = {"path": "a.py", "content": "x"}
+
+SECTIONS = (
+    Section(
+        "Spelling",
+        "Quotes, names without quotes, commas before a closing bracket, Python's words, numbers such as `.5`.",
+        (
+            taken("{'city': 'Lima', 'days': 3,}", city="Lima", days=3),
+            taken('{city: "Lima"}', city="Lima"),
+            taken('{"city": "Lima", "quick": True, "stops": None}', city="Lima", quick=True),
+            taken('{"city": "Lima", "budget": .5}', city="Lima", budget=0.5),
+            taken('{"city": "New\nYork"}', city="New\nYork"),
+            refused('{"city": "Lima", "city": "Oslo"}'),
+            refused('{"city": "Lima",, "days": 3}'),
+        ),
+    ),
+    Section(
+        "Comments",
+        "Left out, but not where a comment may be the rest of a string.",
+        (
+            taken('{"city": "Lima", // the capital\n"days": 3}', city="Lima", days=3),
+            taken('{"city": "Lima" /* Peru */}', city="Lima"),
+            taken('{"path": "a.py", "content": "print("# hi")"}', path="a.py", content='print("# hi")'),
+            taken('{"path": "a.py", "content": "print("# hi")"\n}', path="a.py", content='print("# hi")'),
+            taken('{"path": "a.js", "content": "get("//x")"\n}', path="a.js", content='get("//x")'),
+            refused('{"path": "a.py", "content": "print(" # hi")"\n}'),
+            refused('{"city": "Lima", // "note": "x",\n"days": 3}'),
+        ),
+    ),
+    Section(
+        "Around the object",
+        "A fence, words without data, tokens that end a call or a turn, the same object once more, a bracket too many.",
+        (
+            taken('```json\n{"city": "Lima"}\n```', city="Lima"),
+            taken('Here are the arguments: {"city": "Lima"}', city="Lima"),
+            taken('{"city": "Lima"} I hope this helps!', city="Lima"),
+            taken('{"city": "Lima"}<|im_end|>', city="Lima"),
+            taken('{"city": "Lima"}</tool_call>', city="Lima"),
+            taken('{"city": "Lima"}\n{"city": "Lima"}', city="Lima"),
+            taken('{"city": "Lima"}}', city="Lima"),
+            taken('{"city": "Lima"}]', city="Lima"),
+            refused('{"city": "Lima"}\n{"city": "Oslo"}'),
+            refused('{"city": "Lima"} or Oslo'),
+            refused('{"city": "Lima"} and 3 days'),
+            refused('Do not use {"city": "Lima"}'),
+            refused('{"city": "Lima"}, "days": 3}'),
+            refused(', {"city": "Lima"}'),
+        ),
+    ),
+    Section(
+        "Cut off",
+        "Never completed.",
+        (
+            refused('{"city": "Lima"'),
+            refused('{"city": "Lima", "days": 3'),
+            refused('{"city": "Li'),
+            refused('{"path": "a.py", "content": "x"'),
+            refused('{"city": "Lima", "stops": ["Cusco"'),
+            refused('{"path": "a.py" "content": "x'),
+        ),
+    ),
+    Section(
+        "A missing comma between two members",
+        "Added where nothing else can be meant.",
+        (
+            taken('{"path": "a.py" "content": "x"}', **FILE),
+            taken('{"city": "Lima"\n"days": 3}', city="Lima", days=3),
+            taken('{"days": 3 "city": "Lima"}', city="Lima", days=3),
+            refused('{"city": "Lima" "note": "x"}'),
+            refused('{"city": "Lima", "stops": ["Cusco" "Puno"]}'),
+        ),
+    ),
+    Section(
+        "Quotes",
+        "Other quotes as delimiters; quotes that were not escaped, where only one reading fits the schema.",
+        (
+            taken("{\u201ccity\u201d: \u201cLima\u201d}", city="Lima"),
+            taken("{\u2018city\u2019: \u2018Lima\u2019}", city="Lima"),
+            taken("{'city\": \"Lima'}", city="Lima"),
+            taken('{"city": "the "white" city"}', city='the "white" city'),
+            taken("{'city': 'it's Lima'}", city="it's Lima"),
+            taken('{"path": "a.py", "content": "f("a", "b")"}', path="a.py", content='f("a", "b")'),
+            refused('{"city": "a", "note": "b", "x" }'),
+            refused('{"path": "a.py", "content": "x" + "y"}'),
+            refused('{"path": "a.py", "content": "x", "y"}'),
+            refused('{"city": "Lima", "stops": ["Cusco",, "Puno"]}'),
+            refused('{"city": "the "white", "note": "city"}'),
+        ),
+    ),
+    Section(
+        "Escapes that JSON lacks",
+        "Backslashes stand for themselves, unless the text has escapes of JSON as well or codes of characters.",
+        (
+            taken('{"path": "C:\\Users\\data", "content": "x"}', path="C:\\Users\\data", content="x"),
+            taken('{"path": "a", "content": "\\d+\\.\\w*"}', path="a", content="\\d+\\.\\w*"),
+            taken('{"city": "it\\\'s Lima"}', city="it's Lima"),
+            refused('{"path": "C:\\Users\\new", "content": "x"}'),
+            refused('{"city": "\\x4cima"}'),
+            refused('{"city": "\\0"}'),
+        ),
+    ),
+    Section(
+        "Words without quotes",
+        "A string where the schema wants nothing but a string.",
+        (
+            taken('{"city": Lima}', city="Lima"),
+            taken('{"city": New York, "days": 3}', city="New York", days=3),
+            taken('{"city": "Lima", "unit": miles}', city="Lima", unit="miles"),
+            taken('{"city": "Lima", "stops": [Cusco, Puno]}', city="Lima", stops=["Cusco", "Puno"]),
+            taken('{"city": 1.2.3}', city="1.2.3"),
+            refused('{"city": undefined}'),
+            refused('{"city": Lima, Peru}'),
+            refused('{"city": "Lima", "unit": yards}'),
+            refused('{"city": "Lima", "quick": yes}'),
+        ),
+    ),
+    Section(
+        "Other punctuation",
+        "Fullwidth punctuation, HTML entities in place of all quotes, `=` in place of a colon.",
+        (
+            taken(
+                "\uff5b\uff02city\uff02\uff1a\uff02Lima\uff02\uff0c\uff02days\uff02\uff1a3\uff5d", city="Lima", days=3
+            ),
+            taken('{"city"\uff1a"Lima"\uff0c"days"\uff1a3}', city="Lima", days=3),
+            taken("{&quot;city&quot;: &quot;Lima&quot;}", city="Lima"),
+            taken('{"city" = "Lima"}', city="Lima"),
+            taken('{"city" => "Lima"}', city="Lima"),
+            taken('{"city": "a &quot;b&quot;"}', city="a &quot;b&quot;"),
+        ),
+    ),
+    Section(
+        "Names and values without brackets",
+        "Where every name is the schema's and every value fits.",
+        (
+            taken("city=Lima, days=3", city="Lima", days=3),
+            taken('city="New York" days=3', city="New York", days=3),
+            taken("city: Lima\ndays: 3", city="Lima", days=3),
+            refused("city=Lima, Peru, days=3"),
+            refused("city=Lima, country=Peru"),
+            refused("city=Lima, days=some"),
+            refused("Lima"),
+            refused("city: Lima, days: 3"),
+        ),
+    ),
+    Section(
+        "Wrapped",
+        "Once, under a name that the schema has not, or in a list of one; JSON in a string is decoded.",
+        (
+            taken('{"arguments": {"city": "Lima"}}', city="Lima"),
+            taken('{"parameters": {"city": "Lima"}}', city="Lima"),
+            taken('[{"city": "Lima"}]', city="Lima"),
+            taken('"{\\"city\\": \\"Lima\\"}"', city="Lima"),
+            taken('{"arguments": "{\\"city\\": \\"Lima\\"}"}', city="Lima"),
+            refused('{"arguments": {"arguments": {"city": "Lima"}}}'),
+            refused('{"arguments": {"city": "Lima"}, "days": 3}'),
+            refused('[{"city": "Lima"}, {"city": "Oslo"}]'),
+        ),
+    ),
+    Section(
+        "Values",
+        "Only where the schema takes no string: JSON in a string, separators between thousands, and a unit that the "
+        "parameter's own name or description names. One comma alone is taken for an integer only: elsewhere it may be "
+        "a decimal comma. Null for what has a default means the default.",
+        (
+            taken('{"city": "Lima", "stops": "[\\"Cusco\\"]"}', city="Lima", stops=["Cusco"]),
+            taken('{"city": "Lima", "days": null}', city="Lima"),
+            taken('{"city": "Lima", "days": "1,000"}', city="Lima", days=1000),
+            taken('{"city": "Lima", "days": 1,000}', city="Lima", days=1000),
+            taken('{"city": "Lima", "budget": "1,234.50"}', city="Lima", budget=1234.5),
+            taken('{"city": "Lima", "budget": "1 000 000"}', city="Lima", budget=1000000),
+            taken('{"city": "Lima", "timeout_seconds": "30 seconds"}', city="Lima", timeout_seconds=30),
+            taken('{"city": "Lima", "timeout_seconds": 30s}', city="Lima", timeout_seconds=30),
+            taken('{"city": "[1, 2]"}', city="[1, 2]"),
+            refused('{"city": "Lima", "budget": "1,000"}'),
+            refused('{"city": "Lima", "timeout_seconds": "5 minutes"}'),
+            refused('{"city": "Lima", "budget": "100 USD"}'),
+            refused('{"city": "Lima", "days": "three"}'),
+        ),
+    ),
+    Section(
+        "Numbers that are none",
+        "Never guessed.",
+        (
+            refused('{"city": "Lima", "days": 03}'),
+            refused('{"city": "Lima", "days": 0x10}'),
+            refused('{"city": "Lima", "budget": NaN}'),
+            refused('{"city": "Lima", "budget": 1e999}'),
+            refused('{"city": "Lima", "days": 3%}'),
+        ),
+    ),
+)
+
+
+def tool_of(row: Row) -> Any:
+    return write_file if "content" in row.written else plan_trip
+
+
+def page() -> str:
+    """Return the page of the docs."""
+    lines = [_HEAD]
+    for section in SECTIONS:
+        lines += ["", f"## {section.title}", "", section.words, "", "| a model wrote | the tool gets |", "|---|---|"]
+        for row in section.rows:
+            got = "refused" if row.taken is None else _code(json.dumps(row.taken, ensure_ascii=False))
+            lines.append(f"| {_code(row.written)} | {got} |")
+    return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    shown = text.replace("\n", "\u21b5").replace("|", "\\|")
+    fence = "``" if "`" in shown else "`"
+    pad = " " if "`" in shown else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+_HEAD = """# What is repaired of a call's arguments
+
+Models write arguments that are not quite JSON, or not quite what the schema says. The rule is **one reading only**:
+arguments are repaired where exactly one reading of them validates against the tool's schema. Where two do, or none,
+the call is refused, and the model is told what is wrong. Strict JSON that validates is never touched. A repair drops no
+token and invents none: what it leaves out is named below, and what is cut off is never completed.
+
+Each repair is an event, `ToolCallRepaired`, whose `assumed` says in words what was assumed. `argument_repair=False`,
+for one tool or in `ToolLoopConfig`, switches it off. A field that its author made `Strict` is never coerced.
+
+The rows are calls of `write_file(path: str, content: str)` and of `plan_trip(city: str, days: int = 1,
+budget: float = 0, timeout_seconds: int = 60, unit: Literal["km", "miles"] = "km", stops: list[str] | None = None,
+note: str = "", quick: bool = False)`; a test holds each of them. \u21b5 is a line break."""
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")

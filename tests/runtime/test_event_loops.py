@@ -1,0 +1,94 @@
+"""What lives in one event loop, used from another one in another thread."""
+
+import threading
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from toolkit import ToolFailedError
+from toolkit.runtime.event_loops import Home
+
+pytestmark = pytest.mark.anyio
+
+in_others = pytest.mark.parametrize("other", ["asyncio", "trio"])
+
+
+async def elsewhere(main: Callable[[], Awaitable[object]], other: str) -> object:
+    """Run something in an event loop of its own."""
+    return await anyio.to_thread.run_sync(lambda: anyio.run(main, backend=other))
+
+
+@in_others
+async def test_a_call_from_another_event_loop_is_made_at_home(other: str) -> None:
+    home, here = Home(), threading.get_ident()
+
+    async def where() -> int:
+        return threading.get_ident()
+
+    async def wrong() -> None:
+        raise KeyError("wrong")
+
+    assert await home.call(where) == here
+    assert await elsewhere(lambda: home.call(where), other) == here
+    with pytest.raises(KeyError, match="wrong"):
+        await elsewhere(lambda: home.call(wrong), other)
+
+
+@in_others
+async def test_a_call_that_is_cancelled_elsewhere_is_cancelled_at_home(other: str) -> None:
+    home = Home()
+    has_begun, has_ended = threading.Event(), anyio.Event()
+
+    async def wait() -> None:
+        has_begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            has_ended.set()
+
+    async def call_and_cancel() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(home.call, wait)
+            await anyio.to_thread.run_sync(has_begun.wait)
+            tasks.cancel_scope.cancel()
+
+    with anyio.fail_after(20):
+        await elsewhere(call_and_cancel, other)
+        await has_ended.wait()
+
+
+@in_others
+async def test_what_is_told_from_home_arrives_in_order_before_the_call_ends(other: str) -> None:
+    home = Home()
+
+    async def listen() -> list[tuple[int, bool]]:
+        heard: list[tuple[int, bool]] = []
+        there = threading.get_ident()
+
+        def hear(number: int) -> None:
+            heard.append((number, threading.get_ident() == there))
+
+        tell = home.back(hear)
+
+        async def count() -> None:
+            for number in range(3):
+                tell(number)
+
+        await home.call(count)
+        return heard
+
+    assert await listen() == [(0, True), (1, True), (2, True)]
+    assert await elsewhere(listen, other) == [(0, True), (1, True), (2, True)]
+
+
+@in_others
+async def test_a_home_that_is_gone_is_said_to_be(other: str) -> None:
+    async def leave() -> Home:
+        return Home()
+
+    home = await elsewhere(leave, other)
+    assert isinstance(home, Home)
+    with pytest.raises(ToolFailedError, match="The event loop in which this has to be done has ended"):
+        await home.call(anyio.sleep_forever)

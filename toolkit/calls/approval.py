@@ -1,0 +1,99 @@
+"""The answers to "may this call run?", and what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY
+from typing import Any, TypeAlias
+
+from toolkit.chat import ToolCall, ToolDefinition
+from toolkit.dataclass import dataclass
+from toolkit.settings import check_setting
+
+__all__ = ["Abort", "Approval", "ApprovalHook", "ApprovalRequest", "Approve", "Defer", "Deny", "Modify", "to_approval"]
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """Run it as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """Don't run it; the model reads `reason` as the call's error, word for word."""
+
+    reason: str = "Tool call denied."
+
+
+@dataclass(frozen=True, slots=True)
+class Modify:
+    """Run it with these arguments instead: all of them, as JSON would say them. They are validated, never repaired."""
+
+    arguments: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_setting("the arguments of Modify", self.arguments, Mapping)
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Run nothing more and end the loop."""
+
+    reason: str = "The run was aborted."
+
+
+@dataclass(frozen=True, slots=True)
+class Defer:
+    """Decide later: the loop ends as `AwaitingApproval` and can be taken up again."""
+
+
+Approval: TypeAlias = Approve | Deny | Modify | Abort | Defer
+"""What an approver may answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """One call that asks to run.
+
+    Args:
+        call_id: The id of the call.
+        tool_name: The tool that would run, its name repaired.
+        arguments: What it would be given, validated.
+        original: The call as the model wrote it.
+        definition: What the model was told about the tool.
+        tags: The tool's tags.
+        reason: Why it is asked about, where a rule says so.
+        preview: The arguments as JSON to be shown to a person: characters that are not seen, or that change how others
+            are seen, stand as escapes, and secrets as digests.
+        agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
+        loop_id: The id of the sub-agent's loop.
+    """
+
+    call_id: str
+    tool_name: str
+    arguments: Mapping[str, Any]
+    _: KW_ONLY
+    original: ToolCall
+    definition: ToolDefinition
+    tags: frozenset[str] = frozenset()
+    reason: str = ""
+    preview: str = ""
+    agent: str = ""
+    loop_id: str = ""
+
+
+ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Awaitable[Approval | bool | str]]
+"""Decides on a call: with one of the answers, True (approve), False (deny) or a reason to deny. Raising denies."""
+
+
+def to_approval(answer: object) -> Approval:
+    """Read a hook's answer; nonsense denies."""
+    if isinstance(answer, (Approve, Deny, Modify, Abort, Defer)):
+        return answer
+    if answer is True:
+        return Approve()
+    if answer is False:
+        return Deny()
+    if isinstance(answer, str):
+        return Deny(answer) if answer else Deny()
+    return Deny(f"Tool call denied: the approval hook answered {type(answer).__qualname__}, which is no answer.")

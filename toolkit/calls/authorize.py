@@ -1,0 +1,184 @@
+"""The second stage of a call: the guards are asked whether it may run, and with what."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, TypeAlias
+
+import anyio
+
+from toolkit.calls.approval import Abort, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify, to_approval
+from toolkit.calls.events import ApprovalRequested
+from toolkit.calls.policy import BeforeToolExecution, Caller, ExecutionPolicy
+from toolkit.calls.prepare import Ready, Refused, copy_arguments, error_result, permit
+from toolkit.chat import ToolCall
+from toolkit.dataclass import dataclass
+from toolkit.errors import InvalidArgumentsError, ToolDeniedError
+from toolkit.runtime.workers import run_in_worker
+from toolkit.tools.handler import Ctx
+from toolkit.visible_text import escape_in_json
+
+__all__ = ["Aborted", "Deferred", "Verdict", "answer_of", "authorize", "decided"]
+
+_logger = logging.getLogger("toolkit.tools")
+
+_ANY_NUMBER = sys.maxsize  # of threads: no tool that runs keeps an approver from being asked
+
+
+@dataclass(slots=True)
+class Deferred(Generic[Ctx]):
+    """A call whose approval comes later."""
+
+    ready: Ready[Ctx]
+
+
+@dataclass(slots=True)
+class Aborted:
+    """A call whose approver ended the run."""
+
+    call: ToolCall
+    reason: str
+
+
+Verdict: TypeAlias = Ready[Ctx] | Refused | Deferred[Ctx] | Aborted
+
+
+async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy) -> Verdict[Ctx]:
+    """Ask the guards: the hook before execution, then the approval; those of a sub-agent's callers, too.
+
+    The innermost is asked first, and each has a say. A guard that raises denies.
+    """
+    call, guard = ready.call, policy
+    passed: list[Caller] = []
+    approved_by = -1
+    while True:
+        if guard.before is not None and not await _goes_on(ready, guard.before, guard.hook_timeout):
+            return Refused(call, error_result(call, "Tool execution skipped by before_tool_execution hook."))
+        if guard.approve is not None:
+            verdict = decided(ready, await _ask_approver(ready, guard.approve, guard, policy), policy)
+            if not isinstance(verdict, Ready):
+                return _end_callers(verdict, passed)
+            approved_by = len(passed)
+        if guard.caller is None:
+            break
+        passed.append(guard.caller)
+        guard = guard.caller.policy
+    if ready.asks is None or approved_by >= ready.asks_level:
+        return ready
+    return Refused(call, error_result(call, f"{ready.asks} Nobody is there to approve it, so it was not run."))
+
+
+def _end_callers(verdict: Verdict[Ctx], passed: Sequence[Caller]) -> Verdict[Ctx]:
+    """Return what the answer of a caller's approver is for its sub-agent; an abort ends the callers' runs as well."""
+    if isinstance(verdict, Deferred) and passed:
+        call = verdict.ready.call
+        return Refused(call, error_result(call, "The decision on this call was put off, so it was not run."))
+    if isinstance(verdict, Aborted):
+        for caller in passed:
+            if caller.abort is not None:
+                caller.abort(verdict.reason)
+    return verdict
+
+
+async def _goes_on(ready: Ready[Any], before: BeforeToolExecution, timeout: float) -> bool:
+    """Ask the hook before execution; one that gives nothing only looked."""
+    call = ready.call
+    try:
+        answer = await answer_of(before(call.name, call.id, copy_arguments(ready)), timeout)
+    except Exception:
+        _logger.exception("before_tool_execution raised for %s in call %s; the call is skipped", call.name, call.id)
+        return False
+    if answer is False:
+        _logger.warning("before_tool_execution skipped %s in call %s", call.name, call.id)
+    return answer is not False
+
+
+async def _ask_approver(
+    ready: Ready[Any], approve: ApprovalHook, guard: ExecutionPolicy, policy: ExecutionPolicy
+) -> object:
+    """Ask the approver of `guard` about a call that is made under `policy`."""
+    call, reason, written = ready.call, ready.asks or "", ready.arguments_json
+    if policy.observer is not None:
+        options = ready.registration.options
+        await policy.observer.emit(
+            ApprovalRequested(
+                call_id=call.id,
+                tool_name=call.name,
+                label=options.label,
+                tags=options.tags,
+                arguments=copy_arguments(ready),
+                arguments_json=written,
+                reason=reason,
+                agent=policy.agent,
+            )
+        )
+    request = ApprovalRequest(
+        call.id,
+        call.name,
+        copy_arguments(ready),
+        original=ready.original,
+        definition=ready.registration.copy_definition(),
+        tags=ready.registration.options.tags,
+        reason=reason,
+        preview=escape_in_json(written),
+        agent=policy.agent,
+        loop_id=policy.loop_id,
+    )
+    ask: Callable[[ApprovalRequest], Any] = approve if guard.is_approver_async else partial(_ask_in_thread, approve)
+    try:
+        if guard.approval_timeout is None:
+            return await ask(request)
+        with anyio.move_on_after(guard.approval_timeout):
+            return await ask(request)
+    except Exception:
+        _logger.exception("the approval hook raised for %s in call %s; the call is denied", call.name, call.id)
+        return Deny("Tool call denied: the approval hook failed.")
+    return Deny(f"Tool call denied: nobody decided on it within {guard.approval_timeout:g} s.")
+
+
+async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> object:
+    """Call an approver that is not async: a person may think long, and other things go on."""
+    answer = await run_in_worker(partial(approve, request), workers=_ANY_NUMBER)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def decided(ready: Ready[Ctx], answer: object, policy: ExecutionPolicy) -> Verdict[Ctx]:
+    """Apply the answer of an approver to a call."""
+    call = ready.call
+    match to_approval(answer):
+        case Approve():
+            return ready
+        case Deny(reason):
+            return Refused(call, error_result(call, ToolDeniedError(reason).message))
+        case Abort(reason):
+            return Aborted(call, reason)
+        case Defer():
+            return Deferred(ready)
+        case Modify(arguments):
+            try:
+                ready.modify(ready.registration.arguments.parse(_copy_given(arguments), mend=False))
+            except InvalidArgumentsError as error:
+                return Refused(call, error_result(call, f"The approver changed the arguments wrongly. {error.message}"))
+            judged = permit(ready, policy)
+            return judged if isinstance(judged, Refused) else ready
+
+
+def _copy_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments that the approver, who may keep its own, can change no more."""
+    try:
+        return copy.deepcopy(dict(arguments))
+    except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied
+        return dict(arguments)
+
+
+async def answer_of(value: Any, timeout: float) -> Any:
+    """Return what a hook gave, awaited for at most `timeout` seconds where it can be."""
+    if not inspect.isawaitable(value):
+        return value
+    with anyio.fail_after(timeout):
+        return await value

@@ -1,0 +1,284 @@
+"""Where outputs of tools are kept, so that the same call need not run again.
+
+What is kept is text: the JSON of a `ToolOutput`, without its `details`. The caches here know nothing of what it says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from anyio import CancelScope, to_thread
+
+from toolkit.errors import ConfigurationError
+from toolkit.private_files import make_private
+from toolkit.settings import Duration, check_setting, to_seconds
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+    from typing import Self
+
+__all__ = ["Cache", "MemoryCache", "SqliteCache"]
+
+_logger = logging.getLogger("toolkit.tools")
+
+T = TypeVar("T")
+
+
+class Cache(Protocol):
+    """Keeps texts under keys. What goes wrong inside is the cache's own to handle: a miss is always right."""
+
+    async def get(self, key: str) -> str | None:
+        """Return what is kept, or None. Must not raise."""
+        ...
+
+    async def set(self, key: str, value: str) -> None:
+        """Keep `value` in place of what was kept under `key`. Must not raise."""
+        ...
+
+
+class MemoryCache:
+    """Keeps the entries that were used last, in this process; safe between threads and event loops.
+
+    Args:
+        max_entries: How many; the one whose last use is longest ago gives way. None sets no limit.
+        ttl: How long after it was set an entry is given, in seconds or as a `timedelta`; None is for ever.
+        clock: Gives the seconds that `ttl` is counted in; it must never go back.
+
+    Raises:
+        ConfigurationError: A limit that is not above 0.
+    """
+
+    __slots__ = ("_clock", "_entries", "_lock", "_max_entries", "_ttl")
+
+    def __init__(
+        self,
+        max_entries: int | None = 1000,
+        *,
+        ttl: Duration | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_entries, self._ttl = _checked(max_entries, ttl)
+        self._clock = clock
+        self._entries: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        """How many entries there are; those that are too old count until they are asked for."""
+        return len(self._entries)
+
+    async def get(self, key: str) -> str | None:
+        """Return what is kept, or None."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            value, stored = entry
+            if self._ttl is not None and self._clock() - stored >= self._ttl:
+                del self._entries[key]
+                return None
+            self._entries.move_to_end(key)
+            return value
+
+    async def set(self, key: str, value: str) -> None:
+        """Keep `value` in place of what was kept under `key`."""
+        with self._lock:
+            self._entries[key] = (value, self._clock())
+            self._entries.move_to_end(key)
+            if self._max_entries is not None and len(self._entries) > self._max_entries:
+                self._entries.popitem(last=False)
+
+    async def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._entries.clear()
+
+
+class SqliteCache:
+    """Keeps entries in a file that any number of threads and processes share.
+
+    Each entry is written in one transaction, into a write-ahead log: readers don't wait for writers, and a process that
+    is killed in mid-write leaves the file sound and the entry unwritten. After a loss of power the last entries may
+    be missing. The file must be on a local disk, and is for its owner alone (mode 0600 on POSIX). What goes wrong later
+    (a full disk, a file that was damaged, one that is locked for longer than `busy_timeout`) is logged and is a miss.
+
+    ::
+
+        async with SqliteCache("outputs.db", ttl=3600) as cache:
+            result = await tool_loop(provider, registry, prompt, config=ToolLoopConfig(cache=cache))
+
+    Args:
+        path: The file; it is made where there is none, in a folder that must be there.
+        ttl: How long after it was set an entry is given, in seconds or as a `timedelta`; None is for ever.
+        max_entries: How many are kept; the one that was set longest ago gives way. None sets no limit.
+        busy_timeout: How long to wait for another process that is writing.
+        clock: Gives the seconds that `ttl` is counted in, alike in all processes.
+
+    Raises:
+        ConfigurationError: The file can't be opened or is no such file, or a limit is not above 0.
+    """
+
+    __slots__ = ("_busy_seconds", "_clock", "_connection", "_lock", "_max_entries", "_process", "_ttl", "path")
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        ttl: Duration | None = None,
+        max_entries: int | None = None,
+        busy_timeout: Duration = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._connection: Connection | None = None
+        check_setting("the path of a cache", path, str, os.PathLike)
+        self.path: Path = Path(path)
+        self._max_entries, self._ttl = _checked(max_entries, ttl)
+        self._busy_seconds = to_seconds(busy_timeout, "busy_timeout") or 0
+        self._clock = clock
+        self._lock = Lock()
+        self._process = os.getpid()
+        try:
+            self._connection = _connect(self.path, self._busy_seconds)
+        except Exception as error:
+            raise ConfigurationError(
+                f"the cache '{self.path}' can't be opened: {error}; give a file in a folder that is there and may be "
+                "written to, either a new one or one that SqliteCache has made"
+            ) from error
+
+    async def get(self, key: str) -> str | None:
+        """Return what is kept, or None."""
+
+        def read(connection: Connection) -> str | None:
+            row: tuple[str, float] | None = connection.execute(
+                "SELECT value, stored FROM outputs WHERE key = ?", (key,)
+            ).fetchone()
+            if row is None or (self._ttl is not None and self._clock() - row[1] >= self._ttl):
+                return None
+            return row[0]
+
+        return await to_thread.run_sync(self._tried, read)
+
+    async def set(self, key: str, value: str) -> None:
+        """Keep `value` in place of what was kept under `key`; once this returns, every process sees it."""
+
+        def write(connection: Connection) -> None:
+            now = self._clock()
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("REPLACE INTO outputs (key, value, stored) VALUES (?, ?, ?)", (key, value, now))
+            if self._ttl is not None:
+                connection.execute("DELETE FROM outputs WHERE stored <= ?", (now - self._ttl,))
+            if self._max_entries is not None:
+                connection.execute(_DELETE_ALL_BUT, (self._max_entries,))
+            connection.execute("COMMIT")
+
+        await to_thread.run_sync(self._tried, write)
+
+    async def clear(self) -> None:
+        """Forget everything, for all processes."""
+
+        def delete(connection: Connection) -> None:
+            connection.execute("DELETE FROM outputs")
+
+        await to_thread.run_sync(self._tried, delete)
+
+    async def aclose(self) -> None:
+        """Close the file; from then on there are only misses. Closing twice is fine."""
+        with CancelScope(shield=True):
+            await to_thread.run_sync(self.close)
+
+    def close(self) -> None:
+        """Do what `aclose` does, where there is no event loop."""
+        with self._lock:
+            if self._connection is not None and self._process == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if self._connection is not None:
+            self.close()
+
+    def _tried(self, work: Callable[[Connection], T]) -> T | None:
+        """Do the work, one thread at a time, and take whatever goes wrong for a miss."""
+        with self._lock:
+            if self._connection is None:
+                return None
+            try:
+                return work(self._own_connection(self._connection))
+            except Exception:
+                _logger.warning("the cache '%s' failed, which counts as a miss", self.path, exc_info=True)
+                if self._connection.in_transaction:
+                    self._connection.rollback()
+                return None
+
+    def _own_connection(self, connection: Connection) -> Connection:
+        # A connection must not be used in a process that was forked from the one that opened it, nor closed there.
+        if self._process != os.getpid():
+            _parents_connections.append(connection)
+            connection = self._connection = _connect(self.path, self._busy_seconds)
+            self._process = os.getpid()
+        return connection
+
+
+_parents_connections: list[Connection] = []
+
+_DELETE_ALL_BUT = """
+    DELETE FROM outputs WHERE rowid <= (SELECT rowid FROM outputs ORDER BY rowid DESC LIMIT 1 OFFSET ?)
+"""
+
+
+def _connect(path: Path, busy_seconds: float) -> Connection:
+    import sqlite3  # noqa: PLC0415 - a shared library that few programs need
+
+    if str(path) != ":memory:":
+        with suppress(OSError):  # SQLite fails with it then, and says why
+            make_private(path, "-wal", "-shm", "-journal")  # those that are made later get the mode of the file
+    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    try:
+        _switch_to_log(connection, busy_seconds)
+        # The log is synced when it is taken over into the file: a killed process loses nothing, a power cut little.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS outputs (key TEXT NOT NULL UNIQUE, value TEXT NOT NULL, stored REAL NOT NULL)"
+        )
+        connection.execute("CREATE INDEX IF NOT EXISTS outputs_by_age ON outputs (stored)")
+        connection.execute("SELECT key, value, stored FROM outputs LIMIT 0")
+    except Exception:
+        connection.close()
+        raise
+    return connection
+
+
+def _switch_to_log(connection: Connection, busy_seconds: float) -> None:
+    import sqlite3  # noqa: PLC0415
+
+    # SQLite does not wait for other processes by itself where the mode of the file changes.
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _checked(max_entries: int | None, ttl: Duration | None) -> tuple[int | None, float | None]:
+    check_setting("the max_entries of a cache", max_entries, int, None, least=1)
+    return max_entries, to_seconds(ttl, "the ttl of a cache")

@@ -1,0 +1,164 @@
+"""What one call tells while it is handled: the facts that an application may show or count."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from toolkit.chat import Stamped, ToolResult
+from toolkit.chat.output import ToolOutput
+from toolkit.dataclass import dataclass
+
+__all__ = [
+    "ApprovalRequested",
+    "CallEvent",
+    "Observer",
+    "ToolCallRefused",
+    "ToolCallRepaired",
+    "ToolEvent",
+    "ToolExecutionEnd",
+    "ToolExecutionStart",
+    "ToolExecutionUpdate",
+    "ToolProgress",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEvent(Stamped):
+    """A fact about one call.
+
+    Args:
+        call_id: The call.
+        tool_name: Its tool, as the registry names it.
+        label: The tool's name for people, where it has one.
+        tags: The tool's tags.
+    """
+
+    call_id: str
+    tool_name: str
+    label: str = ""
+    tags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRepaired(CallEvent):
+    """A call was not quite right and could be mended without guessing.
+
+    Args:
+        kind: What was mended: the ``name``, the ``text`` of the arguments, or ``values`` in them.
+        before: As the model wrote it; ``***`` where a parameter of the tool is a secret.
+        after: As it is taken; there with digests in place of secrets.
+        assumed: What was assumed for that, in words; not told there.
+    """
+
+    kind: Literal["name", "text", "values"]
+    before: str
+    after: str
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequested(CallEvent):
+    """Somebody is asked whether a call may run, and the call waits for the answer.
+
+    Args:
+        arguments: A copy of what it would be given, validated.
+        arguments_json: The same as JSON; secrets are shown as digests.
+        reason: Why it is asked about, where a rule says so.
+        agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
+    """
+
+    arguments: dict[str, Any] = field(repr=False)
+    arguments_json: str = ""
+    reason: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRefused(CallEvent):
+    """A call that will not run: unknown, invalid, denied or skipped. It has no Start and no End."""
+
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionStart(CallEvent):
+    """A tool is about to run, with these validated arguments.
+
+    Args:
+        arguments: A copy: changing it changes no run.
+        arguments_json: The same as JSON; secrets are shown as digests.
+    """
+
+    arguments: dict[str, Any] = field(repr=False)
+    arguments_json: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionUpdate(CallEvent):
+    """A running tool shows what it has so far. No model reads it.
+
+    Args:
+        output: What the tool shows.
+        dropped: How many earlier updates gave way to this one because nobody took them in time.
+    """
+
+    output: ToolOutput
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionEnd(CallEvent):
+    """A tool has run; its result is kept.
+
+    Args:
+        result: The whole output, also where the model reads a shortened one.
+        duration: Seconds since the Start, retries and their pauses included.
+        is_cached: Whether the result came from the cache.
+        error: What the tool raised, with its traceback, where that was no `ToolError`.
+        unsaid: Where something in the result stands as its text because JSON can't carry it: a path and a type each.
+    """
+
+    result: ToolResult
+    duration: float
+    is_cached: bool = False
+    error: BaseException | None = None
+    unsaid: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgress(CallEvent):
+    """A running tool says how far it is.
+
+    Args:
+        text: How far.
+        dropped: How many earlier reports gave way to this one because nobody took them in time.
+        details: For the application alone, such as the event of a loop inside the tool.
+    """
+
+    text: str
+    dropped: int = 0
+    details: Any = None
+
+
+ToolEvent: TypeAlias = (
+    ToolCallRepaired
+    | ApprovalRequested
+    | ToolCallRefused
+    | ToolExecutionStart
+    | ToolExecutionUpdate
+    | ToolExecutionEnd
+    | ToolProgress
+)
+
+
+class Observer(Protocol):
+    """Takes the events of calls. Must not raise."""
+
+    async def emit(self, event: ToolEvent) -> None:
+        """Deliver `event`; waits until it is taken."""
+        ...
+
+    def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        """Take `event` without waiting; what waits is bounded, and the oldest gives way."""
+        ...

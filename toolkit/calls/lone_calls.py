@@ -1,0 +1,76 @@
+"""Calls that run outside of a loop, by the rules that hold in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from toolkit.calls.approval import ApprovalHook
+from toolkit.calls.authorize import Aborted, Deferred, authorize
+from toolkit.calls.events import Observer
+from toolkit.calls.policy import ExecutionPolicy, NameRepair
+from toolkit.calls.prepare import Refused, Scope, error_result, prepare_all, scope_of
+from toolkit.calls.run import run
+from toolkit.chat import ToolCall, ToolResult
+from toolkit.runtime.backend import gather, run_in_own_context
+from toolkit.settings import check_setting
+from toolkit.tools.handler import Ctx
+from toolkit.tools.registry import ToolRegistry
+
+__all__ = ["execute_alone", "execute_together"]
+
+
+async def execute_alone(
+    call: ToolCall,
+    registry: ToolRegistry[Ctx],
+    ctx: Ctx,
+    *,
+    approve: ApprovalHook | None = None,
+    observer: Observer | None = None,
+    name_repair: NameRepair = True,
+) -> ToolResult:
+    """Prepare, authorize and run one call, and return its result."""
+    check_setting("name_repair", name_repair, bool, "similar")
+    policy = ExecutionPolicy(approve=approve, observer=observer, name_repair=name_repair)
+    return await _execute(call, scope_of(registry), ctx, policy)
+
+
+async def execute_together(
+    calls: Sequence[ToolCall],
+    registry: ToolRegistry[Ctx],
+    ctx: Ctx,
+    *,
+    limit: int | None,
+    approve: ApprovalHook | None = None,
+    name_repair: NameRepair = True,
+) -> list[ToolResult]:
+    """Do so with several calls, at most `limit` at once, and return their results in call order."""
+    check_setting("name_repair", name_repair, bool, "similar")
+    policy = ExecutionPolicy(approve=approve, name_repair=name_repair)
+    scope, results = scope_of(registry), dict[int, ToolResult]()
+
+    async def execute(position: int, call: ToolCall) -> None:
+        results[position] = await _execute(call, scope, ctx, policy)
+
+    await gather([partial(execute, position, call) for position, call in enumerate(calls)], limit)
+    return [results[position] for position in range(len(calls))]
+
+
+async def _execute(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
+    [prepared] = await prepare_all([call], scope, policy)
+    if isinstance(prepared, Refused):
+        return prepared.result
+    verdict = await authorize(prepared, policy)
+    if isinstance(verdict, Refused):
+        return verdict.result
+    if isinstance(verdict, Aborted):
+        return error_result(verdict.call, verdict.reason)
+    if isinstance(verdict, Deferred):
+        return error_result(verdict.ready.call, "The decision on this call was put off, so it was not run.")
+    ready, results = verdict, list[ToolResult]()
+
+    async def run_it() -> None:
+        results.append(await run(ready, ctx, policy))
+
+    await run_in_own_context(run_it)
+    return results[0]

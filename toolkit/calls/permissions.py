@@ -1,0 +1,305 @@
+"""Rules on what may be called: by the name of the tool, and by its arguments."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY
+from fnmatch import translate
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from toolkit.dataclass import dataclass
+from toolkit.errors import ConfigurationError
+from toolkit.settings import check_setting
+
+__all__ = ["ArgumentPattern", "Decision", "Members", "PermissionAction", "Permissions", "Rule", "allow", "ask", "deny"]
+
+_logger = logging.getLogger("toolkit.tools")
+
+PermissionAction: TypeAlias = Literal["allow", "deny", "ask"]
+
+ArgumentPattern: TypeAlias = str | int | float | bool | list[Any] | Mapping[str, Any] | Callable[[Any], bool] | None
+"""A text pattern, a value that must be equal as JSON, or a function that says whether a value matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What may be done with calls of these tools with these arguments.
+
+    ``Rule("fetch", args={"url": "https://docs.example.com/*"})`` allows what begins so. A text pattern looks at the
+    text alone: ``"git *"`` would let ``git status; rm -rf /`` pass. Where a value has a grammar of its own, give a
+    function that reads it: for commands of a shell ``toolkit.builtin.runs_only("git status")``.
+
+    A rule follows the tool: in a scope that gives it another name the rule holds under the old one and the new, and so
+    it does for the scope of a sub-agent. Arguments go by their names in the schema or in the function; secrets
+    (`pydantic.SecretStr`) are seen as they are.
+
+    Args:
+        tool_pattern: A name or an `fnmatch` pattern (``*``, ``?``, ``[ab]``, ``[!ab]``); upper and lower case differ.
+        args: A pattern for each argument that matters; all of them must match. A name may be a path,
+            ``"options.mode"``. A string is an `fnmatch` pattern for the whole text of a string, line breaks included,
+            and never matches a number or a boolean; a function is asked, and anything else must be equal as JSON.
+            On its way through a list a path goes to each item, and a string pattern to each string of a list: to
+            allow, all must match and there must be one; to deny or ask, one is enough.
+            What is not there matches nothing. So what is absent is never allowed by a rule that names it, and never
+            denied by one either: a denial that must hold without the argument, too, needs a rule without it.
+        action: What to do.
+        reason: Why; a model reads the reason of a denial, a person that of a question.
+
+    Raises:
+        ConfigurationError: A pattern or an action that can't be.
+    """
+
+    tool_pattern: str
+    _: KW_ONLY
+    args: Mapping[str, ArgumentPattern] | None = None
+    action: PermissionAction = "allow"
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        given: Any = self.tool_pattern
+        if not isinstance(given, str) or not given:
+            raise ConfigurationError(f"a rule needs the name of a tool or a pattern such as 'read_*', not {given!r}")
+        _check_action(self.action, f"the action of the rule for '{given}'")
+        names: Any = self.args
+        if names is None:
+            return
+        if not isinstance(names, Mapping):
+            raise ConfigurationError(f"the args of the rule for '{given}' must map argument names to patterns")
+        for name, pattern in cast("Mapping[object, object]", names).items():
+            if not isinstance(name, str) or not all(name.split(".")):
+                raise ConfigurationError(
+                    f"the rule for '{given}' names the argument {name!r}: give a name, or a path such as 'options.mode'"
+                )
+            if not _is_pattern(pattern):
+                raise ConfigurationError(
+                    f"the rule for '{given}' can't match '{name}' with a value of type {type(pattern).__qualname__}: "
+                    "give a text pattern, a JSON value or a function"
+                )
+
+
+def allow(tool_pattern: str, *, args: Mapping[str, ArgumentPattern] | None = None, reason: str = "") -> Rule:
+    """Return a rule that allows."""
+    return Rule(tool_pattern, args=args, action="allow", reason=reason)
+
+
+def deny(tool_pattern: str, *, args: Mapping[str, ArgumentPattern] | None = None, reason: str = "") -> Rule:
+    """Return a rule that denies; it wins over every other."""
+    return Rule(tool_pattern, args=args, action="deny", reason=reason)
+
+
+def ask(tool_pattern: str, *, args: Mapping[str, ArgumentPattern] | None = None, reason: str = "") -> Rule:
+    """Return a rule that wants approval."""
+    return Rule(tool_pattern, args=args, action="ask", reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the rules say to one call.
+
+    Args:
+        action: Run it, refuse it, or ask for approval.
+        rule: The rule that decided; None where none matched.
+        reason: Why, in a sentence; empty for what is allowed.
+    """
+
+    action: PermissionAction
+    rule: Rule | None = None
+    reason: str = ""
+
+
+class Permissions:
+    """Rules in their order: a denial wins wherever it stands, else the first rule that matches decides.
+
+    ::
+
+        rules = [allow("bash", args={"command": runs_only("git status", "git diff")}), deny("delete_*")]
+        permissions = Permissions(rules, default="ask")
+
+    Args:
+        rules: The rules.
+        default: What to do with a call that no rule matches. It does not hold for what a loop offers by itself, such as
+            ``final_answer`` and ``read_result``: only a rule on these does.
+
+    Raises:
+        ConfigurationError: Something in `rules` is no rule, or the default is no action.
+    """
+
+    __slots__ = ("_denials", "_others", "default", "rules")
+
+    def __init__(self, rules: Iterable[Rule] = (), default: PermissionAction = "allow") -> None:
+        check_setting("the rules of permissions", rules, Iterable)
+        self.rules: tuple[Rule, ...] = tuple(rules)
+        self.default: PermissionAction = default
+        _check_action(default, "the default of permissions")
+        for rule in cast("tuple[object, ...]", self.rules):
+            if not isinstance(rule, Rule):
+                raise ConfigurationError(f"permissions are made of rules, and {rule!r} is none: write allow('...')")
+        compiled = [_CompiledRule(rule) for rule in self.rules]
+        self._denials = [rule for rule in compiled if rule.rule.action == "deny"]
+        self._others = [rule for rule in compiled if rule.rule.action != "deny"]
+
+    def __repr__(self) -> str:
+        return f"Permissions({list(self.rules)!r}, default={self.default!r})"
+
+    def decide(
+        self,
+        tool_name: str,
+        arguments: Mapping[str, Any],
+        *,
+        aliases: Collection[str] = (),
+        other_names: Collection[str] = (),
+        default: PermissionAction | None = None,
+    ) -> Decision:
+        """Return what the rules say; must be given the arguments as JSON has them, validated, with defaults filled in.
+
+        It never raises: where the function of a rule raises, the call is denied.
+
+        Args:
+            tool_name: The name that the tool is called by.
+            arguments: What it is called with.
+            aliases: Other names of the same tool, for all rules.
+            other_names: Further ones, for the rules that deny and ask.
+            default: What to do where no rule matches; None takes the default of these rules.
+        """
+        trusted = {tool_name, *aliases}
+        names = {*trusted, *other_names}
+        try:
+            for group in (self._denials, self._others):
+                for compiled in group:
+                    if compiled.matches(trusted if compiled.rule.action == "allow" else names, arguments):
+                        return _decision(compiled.rule.action, compiled.rule, tool_name)
+        except Exception:
+            _logger.exception("a permission rule failed for %s; the call is denied", tool_name)
+            return Decision("deny", None, f"Tool '{tool_name}' may not be called: a permission rule failed.")
+        return _decision(default or self.default, None, tool_name)
+
+
+_ALLOWED = Decision("allow")
+
+
+def _decision(action: PermissionAction, rule: Rule | None, tool_name: str) -> Decision:
+    if action == "allow":
+        return _ALLOWED if rule is None else Decision("allow", rule)
+    if rule is not None and rule.reason:
+        return Decision(action, rule, rule.reason)
+    names = " and ".join(f"'{name}'" for name in rule.args) if rule is not None and rule.args else ""
+    if action == "ask":
+        return Decision(action, rule, f"Tool '{tool_name}' needs approval{f' for this {names}' if names else ''}.")
+    if names:
+        return Decision(action, rule, f"Tool '{tool_name}' may not be called with this {names}.")
+    return Decision(action, rule, f"Tool '{tool_name}' may not be called here.")
+
+
+class _CompiledRule:
+    __slots__ = ("_arguments", "_tool", "rule")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._tool = re.compile(translate(rule.tool_pattern)).match
+        self._arguments = [(name, _matcher(pattern)) for name, pattern in (rule.args or {}).items()]
+
+    def matches(self, tool_names: Iterable[str], arguments: Mapping[str, Any]) -> bool:
+        if not any(map(self._tool, tool_names)):
+            return False
+        return all(self._matches(arguments, name, matcher) for name, matcher in self._arguments)
+
+    def _matches(self, arguments: Mapping[str, Any], name: str, matcher: Callable[[Any], list[bool]]) -> bool:
+        answers = [answer for value in _reach(arguments, name) for answer in matcher(value)]
+        return bool(answers) and (all(answers) if self.rule.action == "allow" else any(answers))
+
+
+class Members(dict[str, Any]):
+    """The members of a JSON object, of which some have other names too."""
+
+    def __init__(self, members: Mapping[str, Any]) -> None:
+        super().__init__(members)
+        self.others: dict[str, Any] = {}
+
+
+def _partings(path: str) -> Iterator[tuple[str, str]]:
+    """Yield the ways to read a path as a key and a path inside of it: a key may have dots, too."""
+    for index, character in enumerate(path):
+        if character == ".":
+            yield path[:index], path[index + 1 :]
+
+
+class _Absent:
+    """Stands for an argument that is not there."""
+
+
+def _reach(value: Any, path: str) -> Iterator[Any]:
+    """Yield whatever may be meant by a path: a key with dots in it as well as keys inside of keys."""
+    if isinstance(value, list):
+        for item in cast("list[object]", value):
+            yield from _reach(item, path)
+        return
+    found = False
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[str, Any]", value)
+        others = mapping.others if isinstance(mapping, Members) else {}
+        for members in (mapping, others):
+            if path in members:
+                found = True
+                yield members[path]
+            for key, rest in _partings(path):
+                if key in members:
+                    found = True
+                    yield from _reach(members[key], rest)
+    if not found:
+        yield _Absent
+
+
+def _matcher(pattern: Any) -> Callable[[Any], list[bool]]:
+    """Return what gives one answer for a value, or one for each item of a list where a text is looked for."""
+    if isinstance(pattern, str):
+        text = re.compile(translate(pattern)).match
+        return lambda value: [isinstance(item, str) and text(item) is not None for item in _items(value)]
+    if callable(pattern):
+        # Each is given its own copy: what one does to a value is nothing to the next.
+        return lambda value: [value is not _Absent and bool(pattern(_copy_json(value)))]
+    return lambda value: [_is_equal(value, pattern)]
+
+
+def _copy_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        members = cast("Mapping[str, Any]", value)
+        return {name: _copy_json(item) for name, item in members.items()}
+    return [_copy_json(item) for item in _items(value)] if isinstance(value, list) else value
+
+
+def _items(value: Any) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else [value]
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Return whether two values are the same JSON: true is not 1, and 1 is 1.0."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        mapping, same = cast("Mapping[str, Any]", one), cast("Mapping[str, Any]", other)
+        return mapping.keys() == same.keys() and all(_is_equal(item, same[key]) for key, item in mapping.items())
+    if isinstance(one, list) and isinstance(other, list):
+        items, others = cast("list[object]", one), cast("list[object]", other)
+        return len(items) == len(others) and all(map(_is_equal, items, others))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _is_pattern(pattern: Any) -> bool:
+    if isinstance(pattern, Mapping):
+        items = cast("Mapping[object, object]", pattern).items()
+        return all(isinstance(key, str) and _is_json(item) for key, item in items)
+    return callable(pattern) or _is_json(pattern)
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return _is_pattern(value)
+    if isinstance(value, list):
+        return all(_is_json(item) for item in cast("list[object]", value))
+    return value is None or isinstance(value, (str, int, float))
+
+
+def _check_action(action: Any, what: str) -> None:
+    actions = get_args(PermissionAction)
+    if action not in actions:
+        raise ConfigurationError(f"{what} can't be {action!r}: give one of " + ", ".join(map(repr, actions)))

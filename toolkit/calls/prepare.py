@@ -1,0 +1,359 @@
+"""The first stage of a call: find the tool, read the arguments, apply the rules; nobody is asked and nothing runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Generic
+
+from anyio import to_thread
+
+from toolkit.calls.events import ToolCallRepaired
+from toolkit.calls.policy import ExecutionPolicy
+from toolkit.chat import ToolCall, ToolResult
+from toolkit.chat.output import encodable
+from toolkit.dataclass import dataclass
+from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
+from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
+from toolkit.secrets import MASK
+from toolkit.tools.handler import Ctx, Registration
+
+if TYPE_CHECKING:
+    from toolkit.calls.permissions import Permissions
+    from toolkit.calls.repair.mending import Mended
+    from toolkit.tools.registry import ToolRegistry
+
+__all__ = [
+    "Ready",
+    "Refused",
+    "Scope",
+    "canonical_arguments",
+    "canonical_call",
+    "copy_arguments",
+    "copy_values",
+    "error_result",
+    "permit",
+    "prepare",
+    "prepare_all",
+]
+
+
+_logger = logging.getLogger("toolkit.tools")
+
+
+@dataclass(slots=True)
+class Scope(Generic[Ctx]):
+    """The tools that a call may mean, and the rules on them.
+
+    Args:
+        registrations: By name.
+        permissions: The rules; None has none.
+        hidden_names: Those of tools that the scope has left out: no repair makes another tool of one.
+    """
+
+    registrations: Mapping[str, Registration[Ctx]]
+    permissions: Permissions | None = None
+    hidden_names: Collection[str] = ()
+
+
+def scope_of(registry: ToolRegistry[Ctx]) -> Scope[Ctx]:
+    """Return what a call may mean in a registry as it is now."""
+    return Scope(registry.registrations, permissions=registry.permissions, hidden_names=registry.hidden_names)
+
+
+@dataclass(slots=True)
+class Ready(Generic[Ctx]):
+    """A call that may run.
+
+    Args:
+        call: As it is taken, its name repaired.
+        registration: The tool.
+        arguments: Validated.
+        original: As the model wrote it.
+        scope: What it was found in.
+        asks: Why somebody must agree first; None when nobody must.
+        asks_level: Who it is that wants it: 0 for the caller itself, 1 for whoever's call runs that, and so on.
+        repairs: What was mended.
+        is_modified: Whether an approver has given other arguments.
+    """
+
+    call: ToolCall
+    registration: Registration[Ctx]
+    arguments: dict[str, Any]
+    original: ToolCall
+    scope: Scope[Ctx]
+    asks: str | None = None
+    asks_level: int = 0
+    repairs: tuple[ToolCallRepaired, ...] = ()
+    is_modified: bool = False
+    _shown: str | None = field(default=None, init=False)
+
+    @property
+    def arguments_json(self) -> str:
+        """The arguments as canonical JSON, for whoever is shown the call: secrets are digests."""
+        if self._shown is None:
+            self._shown = self.registration.arguments.dump_json(self.arguments)
+        return self._shown
+
+    def modify(self, arguments: dict[str, Any]) -> None:
+        """Take the arguments that an approver has given, validated, in the place of the model's."""
+        self.arguments, self.is_modified, self._shown = arguments, True, None
+
+
+@dataclass(slots=True)
+class Refused:
+    """A call that will not run, with the result that says why."""
+
+    call: ToolCall
+    result: ToolResult
+    repairs: tuple[ToolCallRepaired, ...] = ()
+
+
+def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
+    """Return a call as it would run: its name repaired, its arguments as canonical JSON; a refused one as it was said.
+
+    Two calls that would do the same are equal in this form, but for their ids.
+    """
+    call = prepared.call
+    arguments = None
+    if isinstance(prepared, Ready):
+        try:
+            arguments = prepared.registration.arguments.dump_json(prepared.arguments, reveal_secrets=True)
+        except (TypeError, ValueError, RecursionError):  # of a type of the author's own
+            arguments = None
+    text = canonical_arguments(call.arguments) if arguments is None else arguments
+    return ToolCall(call.id, call.name, text, extra=call.extra)
+
+
+def canonical_arguments(text: str) -> str:
+    """Return JSON text that is equal for equal values; what is no JSON stays as it is."""
+    try:
+        return json.dumps(json.loads(text or "{}"), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return text
+
+
+_logger = logging.getLogger("toolkit.tools")
+
+_LONG_TEXT = 30_000
+_UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+def copy_arguments(ready: Ready[Any]) -> dict[str, Any]:
+    """Return the arguments of a call for somebody who only looks: what is done to them changes nothing."""
+    arguments = ready.arguments
+    if _UNCHANGING.issuperset(map(type, arguments.values())):  # here, too: each turn asks for it
+        return dict(arguments)
+    return copy_values(ready.registration, arguments)
+
+
+def copy_values(registration: Registration[Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of the arguments of a tool; a value that can't be copied is given as JSON says it."""
+    if _UNCHANGING.issuperset(map(type, arguments.values())):
+        return dict(arguments)
+    import copy  # noqa: PLC0415 - few arguments hold more than text and numbers
+
+    try:
+        return copy.deepcopy(arguments)
+    except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied
+        plain: dict[str, Any] = json.loads(registration.arguments.dump_json(arguments))
+        return plain
+
+
+def error_result(call: ToolCall, message: str) -> ToolResult:
+    """Return the error result of `call`."""
+    return ToolResult(call.id, encodable(message), tool_name=call.name, is_error=True, time=time.time())
+
+
+def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
+    """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs."""
+    registrations = scope.registrations
+    registration = registrations.get(call.name)
+    repairs: tuple[ToolCallRepaired, ...] = ()
+    original = call
+    if registration is None:
+        from toolkit.calls.repair.names import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend`
+
+        name: str | None = None
+        if policy.name_repair is not False:
+            similar = policy.name_repair == "similar"
+            name = repair_name(call.name, registrations, similar=similar, hidden=scope.hidden_names)
+        if name is None:
+            unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
+            return Refused(call, error_result(call, unknown.message))
+        repairs = (ToolCallRepaired(call_id=call.id, tool_name=name, kind="name", before=call.name, after=name),)
+        registration = registrations[name]
+        call = ToolCall(call.id, name, call.arguments, extra=call.extra)
+    try:
+        arguments, more = _read_arguments(call, registration, policy)
+    except InvalidArgumentsError as error:
+        return Refused(call, error_result(call, error.message), repairs)
+    repairs += more
+    ready = Ready(call, registration, arguments, original, scope, repairs=repairs)
+    if registration.options.requires_approval is not False:
+        ready.asks = _find_approval_need(ready, registration)
+    return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
+
+
+def _read_arguments(
+    call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy
+) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
+    """Return the validated arguments and what was mended for that, or raise what the model should be told."""
+    try:
+        arguments = registration.parse_json(call.arguments)
+    except InvalidArgumentsError as error:
+        allowed = registration.options.argument_repair
+        if not (policy.argument_repair if allowed is None else allowed):
+            raise
+        return _mend(call, registration, error)
+    except (ToolkitError, TooMuchWorkError):
+        raise
+    except Exception as error:  # of a parser of the application's own
+        _logger.exception("the arguments of a call of %s could not be read", call.name)
+        raise InvalidArgumentsError(f"The arguments were refused: {type(error).__name__}: {error}") from error
+    return arguments, _tell_nulls(call, registration, arguments) if "null" in call.arguments else ()
+
+
+async def prepare_all(
+    calls: Sequence[ToolCall], scope: Scope[Ctx], policy: ExecutionPolicy
+) -> list[Ready[Ctx] | Refused]:
+    """Prepare calls, one after the other: in the event loop where that is quick, else in a thread beside it.
+
+    All that is checked of one call takes its steps from one budget.
+    """
+    prepared: list[Ready[Ctx] | Refused] = []
+    for call in calls:
+        if len(call.arguments) <= _LONG_TEXT:
+            before = SHARED_BUDGET.set("trial")
+            try:
+                prepared.append(prepare(call, scope, policy))
+                continue
+            except TooMuchWorkError:
+                pass
+            finally:
+                SHARED_BUDGET.reset(before)
+        # Not a thread of tools: all of those may be held by what was abandoned.
+        prepared.append(await to_thread.run_sync(_prepare_long, call, scope, policy, abandon_on_cancel=True))
+    return prepared
+
+
+def _prepare_long(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
+    SHARED_BUDGET.set(WorkBudget())  # in the thread's copy of the context
+    return prepare(call, scope, policy)
+
+
+def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> str | None:
+    """Return why the tool, as it is registered, wants somebody to agree to a call, or None."""
+    rule = registration.options.requires_approval
+    need: bool | str
+    if callable(rule):
+        try:
+            need = rule(copy_arguments(ready))
+        except Exception:
+            _logger.exception("requires_approval of %s raised; the call needs approval", ready.call.name)
+            need = True
+    else:
+        need = rule
+    if not need:
+        return None
+    return need if isinstance(need, str) else f"Tool '{ready.call.name}' needs approval."
+
+
+def _mend(
+    call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
+) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
+    """Read arguments that were refused once, or raise what the model should be told."""
+    from toolkit.calls.repair.mending import explain_nulls, mend_arguments  # noqa: PLC0415 - a tenth of the import, rarely needed
+
+    try:
+        arguments, steps = mend_arguments(call.arguments, registration.arguments, error)
+    except (ToolkitError, TooMuchWorkError):
+        raise
+    except Exception:
+        _logger.exception("the arguments of a call of %s could not be mended", call.name)
+        raise error from None
+    nulls = explain_nulls(steps[-1].after, registration.arguments) if "null" in steps[-1].after else None
+    steps = [*steps, nulls] if nulls is not None else steps
+    return arguments, _tell_repairs(call, registration, arguments, steps)
+
+
+def _tell_nulls(
+    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any]
+) -> tuple[ToolCallRepaired, ...]:
+    from toolkit.calls.repair.mending import explain_nulls  # noqa: PLC0415 - as in `_mend`
+
+    step = explain_nulls(call.arguments, registration.arguments)
+    return () if step is None else _tell_repairs(call, registration, arguments, [step])
+
+
+_UNTOLD = ("what was assumed may hold a secret and is not told",)
+
+
+def _tell_repairs(
+    call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
+) -> tuple[ToolCallRepaired, ...]:
+    """Return what observers are told; where a parameter is a secret, no text of the model's that may hold it."""
+    from toolkit.schema.nodes import Nodes  # noqa: PLC0415 - as in `_mend`
+
+    parser = registration.arguments
+    nodes = Nodes(parser.schema)
+    is_secret = nodes.is_secret(nodes.root)
+    told: list[ToolCallRepaired] = []
+    before = call.arguments
+    for step in steps:
+        after = parser.dump_json(arguments) if is_secret else step.after
+        told.append(
+            ToolCallRepaired(
+                call_id=call.id,
+                tool_name=call.name,
+                kind=step.kind,
+                before=MASK if is_secret else before,
+                after=after,
+                assumed=_UNTOLD if is_secret else step.assumed,
+            )
+        )
+        before = step.after
+    return tuple(told)
+
+
+def permit(ready: Ready[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
+    """Apply the rules to the arguments: refuse the call, note why somebody must agree, or leave it as it is.
+
+    What the callers of a sub-agent may not do, or only with approval, holds for it too.
+    """
+    scope, caller, level = ready.scope, policy.caller, 0
+    while True:
+        refused = _apply_rules(ready, scope, level)
+        if refused is not None:
+            return refused
+        if caller is None:
+            return ready
+        scope, caller, level = caller.scope, caller.policy.caller, level + 1
+
+
+def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int) -> Refused | None:
+    if level == 0 and scope.permissions is None:
+        return None
+    from toolkit.calls.judging import find_same, judge  # noqa: PLC0415 - it takes Pydantic, and few have rules
+
+    call, registration = ready.call, ready.registration
+    there = [registration] if level == 0 else find_same(registration, scope.registrations)
+    needs = [] if level == 0 else [_find_approval_need(ready, other) for other in there]
+    asks = next((need for need in needs if need is not None), None)
+    if scope.permissions is not None:
+        try:
+            decision = judge(registration, ready.arguments, scope.permissions, there)
+        except Exception:
+            _logger.exception("the rules on %s could not be applied; call %s is denied", call.name, call.id)
+            reason = f"Tool '{call.name}' may not be called: a permission rule failed."
+            return Refused(call, error_result(call, reason), ready.repairs)
+        if decision.action == "deny":
+            return Refused(call, error_result(call, ToolDeniedError(decision.reason).message), ready.repairs)
+        asks = decision.reason if decision.action == "ask" else asks
+    if asks is not None:
+        ready.asks = asks if level == 0 else ready.asks or asks
+        ready.asks_level = level
+    return None

@@ -1,0 +1,393 @@
+"""Everything that a broken text of arguments may mean, so that the tool's schema can tell whether that is one thing.
+
+The text is read from left to right; where it goes on in two ways, both are followed. Each piece of the text stays one
+piece of each reading, in its order: nothing is invented, and nothing is left out but what `broken_json` leaves out, a
+closing bracket too many behind the whole object and the same object once more. The search has a bound of steps; a text
+that needs more has no reading.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+from toolkit.calls.repair.broken_json import NEVER_KEYS, WORDS, Reading, UnclearError, read_surely, to_json_number
+from toolkit.calls.repair.flat_arguments import read_flat
+from toolkit.calls.repair.idle_words import BLANK, check_surroundings, pass_end_tokens
+from toolkit.calls.repair.string_contents import read_contents
+from toolkit.schema.amounts import read_amount
+from toolkit.schema.nodes import Node, Nodes
+
+__all__ = ["DOUBTFUL", "find_readings"]
+
+_LONGEST = 100_000
+_MOST_STEPS = 20_000
+_MOST_READINGS = 8
+_DEEPEST = 100
+_ALL_TYPES = 7
+_LONGEST_KEY = 100
+
+# Each opening quote with what may close it, so that one of another kind stays text.
+_CLOSERS = {
+    '"': '"', "'": "'", "`": "`", "\u201c": "\u201d\u201f\u201c", "\u201d": "\u201d", "\u201e": "\u201c\u201d",
+    "\u201f": "\u201d\u201f", "\u2018": "\u2019\u201b", "\u2019": "\u2019", "\u201a": "\u2018\u2019",
+    "\u201b": "\u2019\u201b", "\u00ab": "\u00bb", "\u2039": "\u203a", "\u300c": "\u300d", "\u300e": "\u300f",
+    "\uff02": "\uff02", "\uff07": "\uff07",
+}  # fmt: skip
+_QUOTES = "".join(dict.fromkeys("".join([*_CLOSERS, *_CLOSERS.values()])))
+_PLAIN_BRACKETS = str.maketrans("\uff5b\uff5d\uff3b\uff3d", "{}[]")
+_GAP = rf"(?:{BLANK})?+"
+# Directly behind a string a comment may be the rest of it.
+_GAP_BEHIND = rf"(?:(?=\s){BLANK})?+"
+_COLON = "(?: => | [:=\uff1a\uff1d] )"
+_KEY = rf"(?: [{_QUOTES}][^{_QUOTES}{{}}\[\]\n]{{1,{_LONGEST_KEY}}}+[{_QUOTES}] | [\w$][-\w$]*+ )"
+_FLAGS = re.VERBOSE | re.DOTALL
+_SPACE = re.compile(_GAP, _FLAGS)
+_NAME = re.compile(rf"({_KEY}){_GAP}{_COLON}", _FLAGS)
+_BEHIND_MEMBER = re.compile(
+    rf"{_GAP_BEHIND}(?: [}}\uff5d] | [,\uff0c]{_GAP}(?: {_KEY}{_GAP}{_COLON} | [}}\uff5d] ) | {_KEY}{_GAP}{_COLON} )",
+    _FLAGS,
+)
+_BEHIND_ITEM = re.compile(rf"{_GAP_BEHIND}[,\uff0c\]\uff3d]", _FLAGS)
+_NUMBER = re.compile(r"[-+.0-9][-+.\w]*+")
+# Words without quotes, up to where the next member or the end must be.
+_PART = rf"(?!//|/\*|\#)[^\s,:;=(){{}}\[\]<>\\|{_QUOTES}\uff0c\uff1a\uff1b\uff08\uff09\uff5b\uff5d\uff3b\uff3d]++"
+_BARE = re.compile(rf"{_PART}(?:[ ]{_PART})*+")
+_AMOUNT = re.compile(r"[-+$\u20ac\u00a3\u00a5]?+[0-9][0-9,._'\u2019 ]*+[^\W\d_]*+[%\u00b0]?+")
+_INNER_QUOTES = "quotes inside a string were kept as text"
+DOUBTFUL = "a string swallowed what looks like another one"
+_ADJACENT = re.compile(rf"[{_QUOTES}]\s*[{_QUOTES}]")
+_ANY_QUOTE = re.compile(f"[{_QUOTES}]")
+_JOINT = re.compile(r"\s*[,+;.&|]*\s*")
+_MEMBER_INSIDE = re.compile(rf"[,{_QUOTES}]\s*{_KEY}\s*:", _FLAGS)
+_ENTITY_QUOTE = re.compile(r"&(?:quot|apos|\#34|\#39|\#x22|\#x27);", re.IGNORECASE | re.VERBOSE)
+_EXTRA_CLOSING = re.compile(r"\s*[}\]\uff5d\uff3d]\s*")
+
+
+class _Level(NamedTuple):
+    """An open object or list: what it may hold, and what it has so far."""
+
+    outer: _Level | None
+    is_object: bool
+    node: Node
+    names: frozenset[str]
+    size: int
+    depth: int
+
+
+class _Place(NamedTuple):
+    """How far one way of reading has come."""
+
+    position: int
+    wants: str
+    level: _Level | None
+    value_node: Node
+    written: Any  # (what was before, the piece), so that ways share their beginnings
+    assumed: frozenset[str]
+
+
+def find_readings(text: str, nodes: Nodes) -> list[Reading]:
+    """Return all that a text may mean, which no plain reading could make out; nothing where that would take too long.
+
+    A reading that assumes `DOUBTFUL` is there to make others unclear; it is never what was meant.
+
+    Args:
+        text: What a model sent as arguments. It must not be cut off.
+        nodes: The schema of the arguments.
+    """
+    if len(text) > _LONGEST:
+        return []
+    if (flat := read_flat(text, nodes)) is not None:
+        return [flat]
+    before = frozenset[str]()
+    if '"' not in text and _ENTITY_QUOTE.search(text):
+        text = html.unescape(text)
+        before = frozenset({"HTML entities were decoded"})
+        try:
+            return [Reading(read_surely(text).text, (*before,))]
+        except UnclearError as error:
+            if error.is_cut_off:
+                return []
+    for takes_any_closer in (False, True):
+        found = _Search(text, nodes, takes_any_closer=takes_any_closer).run(before)
+        if found is None or found:
+            return found or []
+    return []
+
+
+class _Search:
+    def __init__(self, text: str, nodes: Nodes, *, takes_any_closer: bool) -> None:
+        self.text = text
+        self.nodes = nodes
+        self.takes_any_closer = takes_any_closer
+
+    def run(self, assumed: frozenset[str]) -> list[Reading] | None:
+        """Return the readings, or None where there are too many ways."""
+        start = re.search(r"[{\[\uff5b\uff3b]", self.text)
+        if start is None:
+            return []
+        found: dict[str, Reading] = {}
+        waiting = [_Place(start.start(), "value", None, self._root(start[0]), None, assumed)]
+        for _ in range(_MOST_STEPS):
+            if not waiting:
+                return list(found.values())
+            place = waiting.pop()
+            if place.level is None and place.written is not None:
+                reading = self._finish(place, start.start())
+                if reading is not None:
+                    found.setdefault(reading.text, reading)
+                    if len(found) > _MOST_READINGS:
+                        return None
+            else:
+                waiting += self._steps(place)
+        return None
+
+    def _root(self, bracket: str) -> Node:
+        return self.nodes.root if bracket in "{\uff5b" else {"type": "array", "items": self.nodes.root}
+
+    def _finish(self, place: _Place, start: int) -> Reading | None:
+        pieces: list[str] = []
+        written = place.written
+        while written is not None:
+            written, piece = written
+            pieces.append(piece)
+        whole = "".join(reversed(pieces))
+        behind = self.text[place.position :]
+        assumed = place.assumed
+        if (once := _EXTRA_CLOSING.match(behind)) is not None:
+            assumed |= {"a closing bracket too many was left out"}
+            behind = behind[once.end() :]
+        elif self._repeats(whole, pass_end_tokens(behind)):
+            assumed |= {"the same object stood there twice"}
+            behind = ""
+        if behind.strip() or start:
+            assumed |= {"what stands around the object was left out"}
+        try:
+            check_surroundings(self.text[:start], behind)
+        except UnclearError:
+            return None
+        return Reading(whole, tuple(sorted(assumed)))
+
+    def _repeats(self, whole: str, behind: str) -> bool:
+        if not behind.strip():
+            return False
+        try:
+            again = read_surely(behind).text
+        except UnclearError:
+            return False
+        return behind.lstrip()[:1] == "{" and json.loads(again) == json.loads(whole)
+
+    # steps
+
+    def _steps(self, place: _Place) -> Iterator[_Place]:
+        space = _SPACE.match(self.text, place.position)
+        position = place.position if space is None else space.end()
+        if position > place.position and not self.text[place.position : position].isspace():
+            place = place._replace(assumed=place.assumed | {"comments were left out"})
+        place = place._replace(position=position)
+        character = self.text[position : position + 1].translate(_PLAIN_BRACKETS)
+        match place.wants:
+            case "comma":
+                yield from self._separators(place, character)
+            case "key":
+                if character == "}":
+                    yield self._close(place, character)
+                yield from self._keys(place)
+            case "item" if character == "]":
+                yield self._close(place, character)
+            case _:
+                yield from self._values(place, character)
+
+    def _separators(self, place: _Place, character: str) -> Iterator[_Place]:
+        level = place.level
+        if level is None:
+            return
+        if character == ("}" if level.is_object else "]"):
+            yield self._close(place, character)
+        elif character and character in ",\uff0c":
+            wants = "key" if level.is_object else "item"
+            yield self._write(place, ", ", place.position + 1, wants, assumed=_punctuation(character))
+        elif level.is_object and _NAME.match(self.text, place.position):
+            yield from self._keys(self._write(place, ", ", place.position, "key", assumed="a missing comma was added"))
+
+    def _close(self, place: _Place, bracket: str) -> _Place:
+        level, written, assumed = place.level, place.written, place.assumed
+        if written is not None and written[1] == ", ":
+            written, assumed = written[0], assumed | {"a comma before a closing bracket was left out"}
+        if self.text[place.position] != bracket:
+            assumed |= {"fullwidth punctuation was taken for plain"}
+        outer = level.outer if level is not None else None
+        return _Place(place.position + 1, "comma", outer, {}, (written, bracket), assumed)
+
+    def _write(self, place: _Place, piece: str, end: int, wants: str, *, assumed: str = "") -> _Place:
+        more = place.assumed | {assumed} if assumed else place.assumed
+        return place._replace(position=end, wants=wants, written=(place.written, piece), assumed=more)
+
+    def _keys(self, place: _Place) -> Iterator[_Place]:
+        level = place.level
+        name = _NAME.match(self.text, place.position)
+        if name is None or level is None:
+            return
+        token = name[1]
+        is_quoted = token[0] in _QUOTES
+        key = token[1:-1] if is_quoted else token
+        if (not is_quoted and (key in NEVER_KEYS or key[0].isdecimal())) or "\\" in key or key in level.names:
+            return
+        if is_quoted and not self.takes_any_closer and token[-1] not in _CLOSERS.get(token[0], ""):
+            return
+        if not self._may_have(level.node, key):
+            return
+        colon = name[0][-1]
+        assumed = set(place.assumed)
+        if token[0] != '"' or token[-1] != '"':
+            assumed.add("quotes were put right" if is_quoted else "names were put into quotes")
+        if colon != ":":
+            assumed.add("fullwidth punctuation was taken for plain" if colon > "\xff" else "= was taken for a colon")
+        yield _Place(
+            name.end(),
+            "value",
+            level._replace(names=level.names | {key}),
+            self.nodes.at_key(level.node, key),
+            (place.written, f"{json.dumps(key, ensure_ascii=False)}: "),
+            frozenset(assumed),
+        )
+
+    def _may_have(self, node: Node, key: str) -> bool:
+        for choice in self.nodes.choices(node):
+            if key in choice.get("properties", {}) or choice.get("additionalProperties", True) is not False:
+                return True
+        return False
+
+    # values
+
+    def _values(self, place: _Place, character: str) -> Iterator[_Place]:
+        node = place.value_node if place.wants == "value" else self._item_node(place)
+        if not character:
+            return
+        if character in "{[":
+            yield from self._open(place, character, node)
+        elif character in _QUOTES:
+            for end, piece, assumed in self._strings(place):
+                yield self._value(place, piece, end, assumed)
+        else:
+            for end, piece, assumed in self._plain(place, node):
+                yield self._value(place, piece, end, assumed)
+
+    def _item_node(self, place: _Place) -> Node:
+        return {} if place.level is None else self.nodes.at_key(place.level.node, place.level.size)
+
+    def _value(self, place: _Place, piece: str, end: int, assumed: frozenset[str]) -> _Place:
+        level = place.level
+        level = level._replace(size=level.size + 1) if level is not None else None
+        return _Place(end, "comma", level, {}, (place.written, piece), place.assumed | assumed)
+
+    def _open(self, place: _Place, bracket: str, node: Node) -> Iterator[_Place]:
+        outer = place.level
+        depth = 1 if outer is None else outer.depth + 1
+        if depth > _DEEPEST:
+            return
+        if outer is not None:
+            outer = outer._replace(size=outer.size + 1)
+        is_object = bracket == "{"
+        level = _Level(outer, is_object, node, frozenset(), 0, depth)
+        is_plain = self.text[place.position] == bracket
+        assumed = place.assumed if is_plain else place.assumed | {"fullwidth punctuation was taken for plain"}
+        written = (place.written, bracket)
+        yield _Place(place.position + 1, "key" if is_object else "item", level, {}, written, assumed)
+
+    def _strings(self, place: _Place) -> Iterator[tuple[int, str, frozenset[str]]]:
+        opening = self.text[place.position]
+        closers = _QUOTES if self.takes_any_closer else _CLOSERS.get(opening, "")
+        is_member = place.level is not None and place.level.is_object
+        behind = _BEHIND_MEMBER if is_member else _BEHIND_ITEM
+        has_inner = False
+        for token in _closing(closers).finditer(self.text, place.position + 1):
+            if len(token[0]) == 2:
+                continue
+            end = token.end()
+            raw = self.text[place.position + 1 : end - 1]
+            if behind.match(self.text, end) and (not has_inner or _is_balanced(raw)):
+                assumed = {_INNER_QUOTES} if has_inner else set[str]()
+                if has_inner and (_ADJACENT.search(raw) or _MEMBER_INSIDE.search(raw) or _joins_strings(raw)):
+                    assumed.add(DOUBTFUL)
+                if opening != '"' or token[0] != '"':
+                    assumed.add("quotes were put right")
+                for piece, more in read_contents(raw):
+                    yield end, piece, frozenset({*assumed, *more})
+            has_inner = True
+
+    def _plain(self, place: _Place, node: Node) -> Iterator[tuple[int, str, frozenset[str]]]:
+        types = self.nodes.types(node)
+        is_text = "string" in types and len(types) < _ALL_TYPES
+        number = _NUMBER.match(self.text, place.position)
+        written = None if number is None else _number_in(number[0])
+        if number is not None and written is not None and self._ends_value(place, number.end()):
+            yield number.end(), written, _respelled(number[0], written)
+            return
+        bare = _BARE.match(self.text, place.position)
+        if bare is not None and bare[0] in WORDS:
+            yield bare.end(), WORDS[bare[0]], _respelled(bare[0], WORDS[bare[0]])
+            return
+        if not is_text:
+            yield from self._amounts(place, node)
+        elif bare is not None and bare[0].casefold() not in _RESERVED and self._ends_value(place, bare.end()):
+            yield bare.end(), json.dumps(bare[0], ensure_ascii=False), frozenset({"words were put into quotes"})
+
+    def _ends_value(self, place: _Place, end: int) -> bool:
+        is_member = place.level is not None and place.level.is_object
+        return (_BEHIND_MEMBER if is_member else _BEHIND_ITEM).match(self.text, end) is not None
+
+    def _amounts(self, place: _Place, node: Node) -> Iterator[tuple[int, str, frozenset[str]]]:
+        amount = _AMOUNT.match(self.text, place.position)
+        if amount is None or place.level is None or not place.level.is_object:
+            return
+        written = amount[0].rstrip(", ")
+        names = place.written[1].removesuffix(": ").strip('"')
+        value = read_amount(written, node, self.nodes, (names,))
+        end = place.position + len(written)
+        if value is not None and self._ends_value(place, end):
+            yield end, json.dumps(value), frozenset({f"{names}: the number {value} was read from words"})
+
+
+@cache
+def _closing(closers: str) -> re.Pattern[str]:
+    return re.compile(rf"\\.|[{re.escape(closers)}]" if closers else r"(?!)", re.DOTALL)
+
+
+_RESERVED = {word.casefold() for word in NEVER_KEYS} | {"-infinity", "+infinity", "-nan", "-inf", "..."}
+
+
+def _respelled(token: str, written: str) -> frozenset[str]:
+    return frozenset() if token == written else frozenset({f"{token} was written as {written}"})
+
+
+def _punctuation(character: str) -> str:
+    return "" if character == "," else "fullwidth punctuation was taken for plain"
+
+
+def _number_in(token: str) -> str | None:
+    try:
+        return to_json_number(token)
+    except UnclearError:
+        return None
+
+
+def _is_balanced(text: str) -> bool:
+    """Whether the brackets in a text match: where they don't, a string may have swallowed its own end."""
+    awaited: list[str] = []
+    for character in re.findall(r"[{}\[\]]", text):
+        if character in "{[":
+            awaited.append("}" if character == "{" else "]")
+        elif not awaited or awaited.pop() != character:
+            return False
+    return not awaited
+
+
+def _joins_strings(raw: str) -> bool:
+    """Whether a text with quotes inside, between two more, may be whole strings and what stands between them."""
+    between = _ANY_QUOTE.split(raw)[1::2]
+    return all(_JOINT.fullmatch(part) for part in between)

@@ -1,0 +1,165 @@
+"""Brings the reports of a running tool to whoever takes the events, from whatever thread they are made in."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from threading import Event, get_ident
+
+import anyio
+
+from toolkit.calls.events import Observer, ToolExecutionUpdate, ToolProgress
+from toolkit.chat.output import ToolOutput
+from toolkit.runtime.backend import detached_starter, is_in_event_loop, loop_waker
+from toolkit.runtime.workers import call_in_loop, worker_home
+
+__all__ = ["Reporter"]
+
+_logger = logging.getLogger("toolkit.tools")
+
+_CHECK_SECONDS = 1.0  # how often a thread that waits for an event loop looks whether that still answers
+
+
+class Reporter:
+    """Takes the reports of one call; made in the event loop in which the call runs.
+
+    In that loop a report is taken without waiting, and of what waits the oldest gives way. From another thread it waits
+    until the report is taken, so that no thread runs ahead of its readers; from another event loop, which it must not
+    hold up, it doesn't.
+    """
+
+    __slots__ = (
+        "_call_id",
+        "_home",
+        "_is_over",
+        "_label",
+        "_observer",
+        "_start",
+        "_tags",
+        "_tool_name",
+        "_waiting",
+        "_wake",
+    )
+
+    def __init__(
+        self, observer: Observer, call_id: str, tool_name: str, *, label: str = "", tags: frozenset[str] = frozenset()
+    ) -> None:
+        self._observer = observer
+        self._call_id = call_id
+        self._tool_name = tool_name
+        self._label = label
+        self._tags = tags
+        self._home = get_ident()
+        self._wake = loop_waker()
+        self._start = detached_starter()
+        self._is_over = False
+        self._waiting: set[anyio.CancelScope] = set()
+
+    def another(self) -> Reporter:
+        """Return one for another attempt at the call."""
+        return Reporter(self._observer, self._call_id, self._tool_name, label=self._label, tags=self._tags)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more reports are taken."""
+        return self._is_over
+
+    def close(self) -> None:
+        """Take no more reports; who waits for one to be taken goes on."""
+        self._is_over = True
+        for scope in tuple(self._waiting):
+            scope.cancel()
+
+    def report_update(self, output: ToolOutput) -> None:
+        """Report what there is so far."""
+        self._report(self._update_of(output))
+
+    def report_progress(self, text: str) -> None:
+        """Report how far the work is."""
+        self._report(
+            ToolProgress(
+                call_id=self._call_id, tool_name=self._tool_name, label=self._label, tags=self._tags, text=text
+            )
+        )
+
+    async def deliver_update(self, output: ToolOutput) -> None:
+        """Report what there is so far, in the event loop of the call, and wait until it is taken."""
+        if not self._is_over:
+            await self._observer.emit(self._update_of(output))
+
+    async def deliver_progress(self, text: str, details: object) -> None:
+        """Report how far the work is, in the event loop of the call, and wait until it is taken."""
+        if not self._is_over:
+            await self._observer.emit(
+                ToolProgress(
+                    call_id=self._call_id,
+                    tool_name=self._tool_name,
+                    label=self._label,
+                    tags=self._tags,
+                    text=text,
+                    details=details,
+                )
+            )
+
+    def _update_of(self, output: ToolOutput) -> ToolExecutionUpdate:
+        return ToolExecutionUpdate(
+            call_id=self._call_id, tool_name=self._tool_name, label=self._label, tags=self._tags, output=output
+        )
+
+    def _report(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        if get_ident() == self._home:
+            self._offer(event)
+        elif worker_home() == self._home:
+            call_in_loop(self._deliver, event)
+        elif is_in_event_loop():
+            self._wake(partial(self._offer, event))
+        else:
+            self._deliver_from_thread(event)
+
+    def _offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        if not self._is_over:
+            self._observer.offer(event)
+
+    async def _deliver(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        if self._is_over:
+            return
+        with anyio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                await self._observer.emit(event)
+            finally:
+                self._waiting.discard(scope)
+
+    def _deliver_from_thread(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        """Have the event delivered at home, and wait for that; a loop that doesn't answer is not waited for."""
+        begun, ended = Event(), Event()
+
+        async def deliver() -> None:
+            begun.set()
+            try:
+                await self._deliver(event)
+            except Exception:
+                _logger.exception("a report of %s could not be delivered", self._tool_name)
+            finally:
+                ended.set()
+
+        def start() -> None:
+            try:
+                if not self._is_over:
+                    self._start(deliver)
+                    return
+            except RuntimeError:
+                _logger.debug("the event loop ends, and takes no report of %s anymore", self._tool_name)
+            begun.set()
+            ended.set()
+
+        if not self._wake(start):
+            return
+        if not begun.wait(_CHECK_SECONDS):
+            return  # what holds the loop up may be a function that waits for this very thread
+        while not ended.wait(_CHECK_SECONDS):
+            if not self._wake(_do_nothing):
+                return
+
+
+def _do_nothing() -> None: ...

@@ -1,0 +1,180 @@
+"""One run of a tool within its time, and the runs that follow one that failed by accident."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from toolkit.calls.prepare import copy_values
+from toolkit.chat.output import ToolOutput
+from toolkit.errors import (
+    InvalidArgumentsError,
+    ToolCancelledError,
+    ToolDeniedError,
+    ToolError,
+    ToolFailedError,
+    ToolNotFoundError,
+    ToolTimeoutError,
+    ToolUsageLimitExceededError,
+)
+from toolkit.runtime.backend import has_busy_threads, loop_time
+from toolkit.runtime.work import Work
+from toolkit.runtime.workers import abandoned_count
+from toolkit.tools.context import ToolContext
+from toolkit.tools.handler import Ctx, Registration
+
+if TYPE_CHECKING:
+    from toolkit.tools.options import ToolRetryConfig
+
+__all__ = ["may_run_on", "run_in_time", "run_with_retry"]
+
+_logger = logging.getLogger("toolkit.tools")
+
+
+class _TimeUpError(ToolTimeoutError):
+    """The time of a run was up: an accident, and not what the tool has decided to say."""
+
+
+def may_run_on(registration: Registration[Any], context: ToolContext[Any]) -> bool:
+    """Return whether something of a call that was given up may still run.
+
+    A process of its own was ended. An async function has ended too, but it may have handed work to a thread: where
+    threads of this event loop are busy nobody can tell for whom.
+    """
+    if registration.options.isolation is not None:
+        return False
+    return context.is_left_running or abandoned_count() > 0 or has_busy_threads()
+
+
+async def run_in_time(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+) -> ToolOutput:
+    """Run once, and for at most `timeout` seconds."""
+    context.waits_for = None  # what waits first says so itself
+    if timeout is None:
+        return await registration.execute(arguments, context)
+    output: ToolOutput | None = None
+    with anyio.CancelScope(deadline=loop_time() + timeout) as clock:
+        context.run_by(clock, timeout)
+        output = await registration.execute(arguments, context)
+    if output is not None:
+        return output
+    context.abandon()
+    if context.waits_for is not None:
+        raise _TimeUpError(registration.name, timeout, waited_for=context.waits_for)
+    raise _TimeUpError(registration.name, timeout, still_running=may_run_on(registration, context))
+
+
+_FINAL_ERRORS = (
+    InvalidArgumentsError,
+    ToolNotFoundError,
+    ToolDeniedError,
+    ToolCancelledError,
+    ToolUsageLimitExceededError,
+)
+
+
+async def run_with_retry(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+) -> ToolOutput:
+    """Run once; what fails and may be retried is."""
+    retry = registration.options.retry
+    if retry is None:
+        return await run_in_time(registration, arguments, context, timeout)
+    work, output = Work(), None
+    kept = copy_values(registration, arguments)  # a run may change what it is given
+    try:
+        with work.watched():
+            output = await run_in_time(registration, arguments, context, timeout)
+        if not output.is_error:
+            return output
+        failure: Exception | SystemExit = ToolFailedError(output.text)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again below, unless a retry helps
+        failure = error
+    if work.is_left_running or not _is_worth_it(retry, registration.name, failure):
+        if output is None:
+            raise failure
+        return output  # a failure that the tool returned stays as it returned it, with its details
+    return await _run_again(registration, kept, context, timeout, retry, failure, work)
+
+
+def _is_worth_it(retry: ToolRetryConfig, tool: str, error: BaseException) -> bool:
+    """Return whether a run that failed with this is repeated: accidents are, and what `retry_if` wants.
+
+    What a tool says on purpose, by a `ToolError` or an error output, is no accident.
+    """
+    if not isinstance(error, (Exception, SystemExit)) or isinstance(error, _FINAL_ERRORS):
+        return False
+    if retry.retry_if is None:
+        return isinstance(error, _TimeUpError) or not isinstance(error, ToolError)
+    try:
+        return bool(retry.retry_if(error))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    except Exception:
+        _logger.exception("retry_if of %s raised; the tool's own error is told", tool)
+        return False
+
+
+async def _run_again(
+    registration: Registration[Ctx],
+    arguments: dict[str, Any],
+    context: ToolContext[Ctx],
+    timeout: float | None,
+    retry: ToolRetryConfig,
+    failure: Exception | SystemExit | None,
+    work: Work,
+) -> ToolOutput:
+    """Go on from a first run that failed: tenacity is told of it as if it had seen it."""
+    import random  # noqa: PLC0415 - slow to import, as what follows
+
+    import tenacity  # noqa: PLC0415 - it takes 30 us to begin, so it is only asked about what has failed
+
+    def is_repeated(error: BaseException) -> bool:
+        # Of the first run that is known already.
+        return error is first or (not work.is_left_running and _is_worth_it(retry, registration.name, error))
+
+    def pause(state: tenacity.RetryCallState) -> float:
+        return retry.pause(state.attempt_number - 1, random.random())  # noqa: S311 - jitter is no secret
+
+    first = failure
+    output: ToolOutput | None = None
+    try:
+        async for attempt in tenacity.AsyncRetrying(
+            sleep=anyio.sleep,
+            stop=tenacity.stop_after_attempt(retry.max_retries + 1),
+            wait=pause,
+            retry=tenacity.retry_if_exception(is_repeated),
+            reraise=True,
+        ):
+            with attempt:
+                if failure is not None:
+                    raised, failure = failure, None
+                    raise raised
+                output = None
+                with _another_attempt(context, attempt.retry_state.attempt_number) as again, work.watched():
+                    output = await run_in_time(registration, copy_values(registration, arguments), again, timeout)
+                if output.is_error:
+                    raise ToolFailedError(output.text)  # noqa: TRY301 - how tenacity learns of a failure
+    except ToolFailedError:
+        if output is None or not output.is_error:
+            raise
+    assert output is not None
+    return output
+
+
+@contextmanager
+def _another_attempt(context: ToolContext[Ctx], attempt: int) -> Generator[ToolContext[Ctx]]:
+    """Give an envelope of its own to one more attempt; where it ends without an output it was given up."""
+    again, is_over = context.another(attempt), False
+    try:
+        yield again
+        is_over = True
+    finally:
+        context.is_left_running |= again.is_left_running
+        context.left_by_child = again.left_by_child
+        if not is_over:
+            again.abandon()
+        again.close()

@@ -1,0 +1,402 @@
+"""The last stages of a call: run it, then finish it: its output becomes the result that the model reads.
+
+Whatever a tool raises becomes an error result here and nowhere else, `SystemExit` too; only the cancellation of the
+caller, and what else is no `Exception`, pass out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import KW_ONLY, replace
+from functools import partial
+from typing import Any, Literal, cast
+
+import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from toolkit.calls.authorize import answer_of
+from toolkit.calls.cache_keys import find_cache_key, is_cached
+from toolkit.calls.caching import Cache
+from toolkit.calls.events import Observer, ToolExecutionEnd, ToolExecutionStart
+from toolkit.calls.policy import ExecutionPolicy
+from toolkit.calls.prepare import Ready, copy_arguments, copy_values
+from toolkit.calls.reporting import Reporter
+from toolkit.calls.retry import may_run_on, run_in_time, run_with_retry
+from toolkit.calls.run_memory import RunMemory
+from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
+from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
+from toolkit.dataclass import dataclass
+from toolkit.errors import ToolCrashedError, ToolError, ToolUsageLimitExceededError
+from toolkit.runtime.backend import (
+    AsyncioCancelledError,
+    CancellationMark,
+    cancellation_mark,
+    is_own_cancellation,
+)
+from toolkit.runtime.gates import enter_gate, lock_key
+from toolkit.runtime.work import Work
+from toolkit.settings import shown
+from toolkit.tools.context import ToolContext
+from toolkit.tools.handler import Ctx, Registration
+from toolkit.tools.limits import limit_text
+
+__all__ = ["CutCall", "run", "run_directly"]
+
+_logger = logging.getLogger("toolkit.tools")
+
+
+@dataclass(slots=True)
+class CutCall:
+    """How far a call came that ended without a result.
+
+    Args:
+        waited_for: What it waited for where its body never began; None where that ran.
+        may_run_on: Whether something of it may still run.
+        left_by_child: The id of a loop that ran inside, and what it left.
+    """
+
+    waited_for: str | None
+    _: KW_ONLY
+    may_run_on: bool
+    left_by_child: tuple[str | None, object] = (None, None)
+
+
+async def run(
+    ready: Ready[Ctx],
+    state: Ctx,
+    policy: ExecutionPolicy,
+    *,
+    depth: int = 0,
+    keep: Callable[[str, ToolResult], None] | None = None,
+    cut: Callable[[str, CutCall], None] | None = None,
+    memory: RunMemory | None = None,
+) -> ToolResult:
+    """Run a call that may run, and give its result; all that a tool raises becomes an error result.
+
+    Args:
+        ready: The call.
+        state: The application's context.
+        policy: What the caller wants for every call.
+        depth: For `ToolContext.depth`.
+        keep: Given the call's id and its result the moment that is there: telling of it waits for others, and a
+            cancellation that comes meanwhile must not undo what has been done.
+        memory: What the run keeps between its calls; None outside of a run.
+        cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
+    """
+    call, registration, observer = ready.call, ready.registration, policy.observer
+    mark = cancellation_mark()
+    context = ToolContext(
+        state,
+        call_id=call.id,
+        tool_name=call.name,
+        depth=depth,
+        metadata=policy.metadata,
+        sync_workers=policy.sync_workers,
+        reporter=None if observer is None else _reporter_for(ready, observer),
+        wait_timeout=policy.wait_timeout,
+        memory=memory,
+        policy=policy,
+        scope=ready.scope,
+        mark=mark,
+    )
+    began = 0.0
+    is_cached = is_over = False
+    crash: BaseException | None = None
+    try:
+        if observer is not None:
+            began = time.perf_counter()
+            await observer.emit(_start_of(ready))
+        try:
+            if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
+                output, is_cached = await _guarded(ready, context, policy)
+            else:
+                context.waits_for = None  # what waits first says so itself
+                output = await registration.execute(ready.arguments, context)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tool raises is told to the model
+            output, crash = _read_failure(call, error)
+        except BaseExceptionGroup as group:
+            if not _is_failure(group):
+                raise
+            output, crash = _read_failure(call, group)
+        except AsyncioCancelledError as error:
+            output, crash = await _read_cancellation(call, error, mark)
+        is_over = True
+    finally:
+        if not is_over:
+            context.abandon()
+            if cut is not None:
+                may_go_on = may_run_on(registration, context)
+                cut(call.id, CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child))
+    context.close()
+    unsaid, whole, limited = _results(ready, output, policy, context)
+    if keep is not None:
+        keep(call.id, limited)
+    if observer is not None or policy.after is not None or policy.caller is not None:
+        await _tell_end(ready, whole, policy, began=began, is_cached=is_cached, crash=crash, unsaid=unsaid)
+    if crash is not None and policy.on_tool_exception == "raise":
+        raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
+    return limited
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Return whether an error is a tool's own: groups come from the task groups of its own."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_failure, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+    return isinstance(error, (Exception, SystemExit))
+
+
+async def _read_cancellation(
+    call: ToolCall, error: AsyncioCancelledError, mark: CancellationMark
+) -> tuple[ToolOutput, BaseException | None]:
+    """Tell a cancellation that the tool raised by itself from one that the caller was given, which goes on."""
+    if is_own_cancellation(mark):
+        return _read_failure(call, error)
+    # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
+    await checkpoint_if_cancelled()
+    raise error
+
+
+def _results(
+    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, context: ToolContext[Any]
+) -> tuple[tuple[str, ...], ToolResult, ToolResult]:
+    """Return what of a result JSON could not carry, the whole of it, and as far as the model may read it."""
+    call, registration = ready.call, ready.registration
+    if context.left_by_child[0] is not None:
+        output = _with_child(output, context)
+    if type(output) is not ToolOutput or output.is_error or output.unsaid:
+        output = _checked_output(call, output)
+    result = ToolResult(
+        call.id,
+        output.content,
+        tool_name=call.name,
+        is_error=output.is_error,
+        result_as_answer=(output.result_as_answer or registration.options.result_as_answer) and not output.is_error,
+        child_loop_id=output.child_loop_id,
+        details=output.details,
+        time=time.time(),
+    )
+    most = registration.max_output_chars or policy.max_output_chars
+    if most is None or (len(result.content) <= most and isinstance(result.content, str)):
+        return output.unsaid, result, result
+    keep = registration.options.keep_output or policy.keep_output
+    return output.unsaid, result, _limited(result, most, keep, context.memory)
+
+
+def _checked_output(call: ToolCall, value: object) -> ToolOutput:
+    """Return what a tool gave as an output that says something, and log what of it JSON could not carry."""
+    output = value if type(value) is ToolOutput and not value.is_error else _with_reason(to_output(value))
+    if output.unsaid:
+        _logger.warning(
+            "tool %s gave what JSON can't carry; its text stands for %s", call.name, ", ".join(output.unsaid)
+        )
+    return output
+
+
+def _with_child(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
+    """Return an output that, if the call was given up, tells of the loop that ran inside."""
+    if type(output) is not ToolOutput or not output.is_error or output.child_loop_id is not None:
+        return output
+    child_loop_id, details = context.left_by_child
+    return replace(output, child_loop_id=child_loop_id, details=details)
+
+
+def _with_reason(output: ToolOutput) -> ToolOutput:
+    """Return an output that, if it is an error, says something."""
+    if not output.is_error or output.text.strip():
+        return output
+    reason = "The tool failed and gave no reason."
+    blocks = () if isinstance(output.content, str) else output.content
+    return replace(output, content=(TextBlock(reason), *blocks) if blocks else reason)
+
+
+def _read_failure(call: ToolCall, error: BaseException) -> tuple[ToolOutput, BaseException | None]:
+    """Return what the model reads of an error, and the error itself where the tool did not mean to raise it."""
+    output = ToolOutput.error(error)
+    if isinstance(error, ToolError):
+        return output, None
+    _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=error)
+    return output, error
+
+
+def _reporter_for(ready: Ready[Any], observer: Observer) -> Reporter | None:
+    if not ready.registration.may_report:
+        return None
+    call, options = ready.call, ready.registration.options
+    return Reporter(observer, call.id, call.name, label=options.label, tags=options.tags)
+
+
+def _start_of(ready: Ready[Any]) -> ToolExecutionStart:
+    """Return the event that tells of a run, with arguments of its own: whoever takes it may spoil them."""
+    call, options = ready.call, ready.registration.options
+    return ToolExecutionStart(
+        call_id=call.id,
+        tool_name=call.name,
+        label=options.label,
+        tags=options.tags,
+        arguments=copy_arguments(ready),
+        arguments_json=ready.arguments_json,
+    )
+
+
+async def _tell_end(
+    ready: Ready[Any],
+    result: ToolResult,
+    policy: ExecutionPolicy,
+    *,
+    began: float,
+    is_cached: bool,
+    crash: BaseException | None,
+    unsaid: tuple[str, ...],
+) -> None:
+    call, options = ready.call, ready.registration.options
+    if policy.observer is not None:
+        await policy.observer.emit(
+            ToolExecutionEnd(
+                call_id=call.id,
+                tool_name=call.name,
+                label=options.label,
+                tags=options.tags,
+                result=copy_result(result),
+                duration=time.perf_counter() - began,
+                is_cached=is_cached,
+                error=crash,
+                unsaid=unsaid,
+            )
+        )
+    guard: ExecutionPolicy | None = policy
+    while guard is not None:
+        if guard.after is not None:
+            try:
+                await answer_of(guard.after(call.name, call.id, result.is_error), guard.hook_timeout)
+            except Exception:
+                _logger.exception("after_tool_execution raised for %s; the result stands", call.name)
+        guard = None if guard.caller is None else guard.caller.policy
+
+
+def _limited(
+    result: ToolResult, most: int, keep: Literal["head", "tail", "both"], memory: RunMemory | None
+) -> ToolResult:
+    """Return the result with its text cut to what the model may read."""
+    if isinstance(result.content, str):
+        return replace(result, content=_cut(result.content, most, keep, memory))
+    if len(result.text) <= most:
+        return result
+    blocks: list[ContentBlock] = []
+    for block in result.content:
+        if isinstance(block, TextBlock):
+            # What is left goes to the texts in their order; the last ones may keep a single character.
+            left = max(1, most)
+            most -= len(block.text)
+            blocks.append(TextBlock(_cut(block.text, left, keep, memory)) if len(block.text) > left else block)
+        else:
+            blocks.append(block)
+    return replace(result, content=tuple(blocks))
+
+
+def _cut(text: str, most: int, keep: Literal["head", "tail", "both"], memory: RunMemory | None) -> str:
+    reference = None if memory is None else memory.put(text)
+    if memory is None or reference is None:
+        return limit_text(text, most, keep)
+    return limit_text(text, most, keep, reference=reference, reader=memory.reader)
+
+
+# what only some tools ask for
+
+
+async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
+    """Run under cache, usage limit, locks, retry and timeout; say whether the output came from the cache."""
+    registration, arguments = ready.registration, ready.arguments
+    options = registration.options
+    key = None
+    if policy.cache is not None and is_cached(options, by_default=policy.caches_by_default):
+        key = find_cache_key(registration, arguments, context.state)
+        kept = None if key is None else await _read_cache(policy.cache, key)
+        if kept is not None:
+            return kept, True
+    if not registration.counter.claim(context.memory):
+        raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
+    timeout = options.timeout or policy.tool_timeout
+    if options.lock is not None or options.concurrency is not None:
+        output = await _run_in_gates(registration, arguments, context, timeout)
+    elif options.retry is None:
+        output = await run_in_time(registration, arguments, context, timeout)
+    else:
+        output = await run_with_retry(registration, arguments, context, timeout)
+    if key is not None and policy.cache is not None:
+        try:
+            if _may_keep(ready, output):
+                # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
+                with anyio.move_on_after(policy.hook_timeout, shield=True):
+                    await policy.cache.set(key, dump_output(output))
+        except Exception:
+            _logger.exception("the output of %s could not be cached; it stands", registration.name)
+    return output, False
+
+
+async def run_directly(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx]
+) -> ToolOutput:
+    """Run a tool for the application itself: under the tool's own limits, with no cache, and nobody is asked.
+
+    What the tool raises is raised.
+    """
+    options = registration.options
+    registration.counter.require(registration.name)
+    is_over = False
+    try:
+        if options.lock is None and options.concurrency is None:
+            output = await run_with_retry(registration, arguments, context, options.timeout)
+        else:
+            output = await _run_in_gates(registration, arguments, context, options.timeout)
+        is_over = True
+        return output
+    finally:
+        if is_over:
+            context.close()
+        else:
+            context.abandon()
+
+
+async def _run_in_gates(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+) -> ToolOutput:
+    """Run when nothing runs that must not run beside it, and hold that off until the work is over."""
+    options, work = registration.options, Work()
+    held: list[Callable[[], None]] = []
+
+    def leave() -> None:
+        _ = registration  # its place among the gates is known by the tool's identity, which must be nobody else's
+        while held:
+            held.pop()()
+
+    try:
+        lock = options.lock(copy_values(registration, arguments)) if callable(options.lock) else options.lock
+        if lock is not None:
+            waiting = partial(context.waiting_for, f"the lock {shown(lock)}")
+            held.append(await enter_gate(lock_key(lock), waiting=waiting))
+        if options.concurrency is not None:
+            places = options.concurrency
+            waiting = partial(context.waiting_for, f"one of its {places} places")
+            held.append(await enter_gate(("places", *registration.owner, places), places, waiting=waiting))
+        with work.watched():
+            return await run_with_retry(registration, arguments, context, timeout)
+    finally:
+        work.when_over(leave)
+
+
+async def _read_cache(cache: Cache, key: str) -> ToolOutput | None:
+    try:
+        kept = await cache.get(key)
+        return None if kept is None else load_output(kept)
+    except Exception:
+        _logger.exception("a cache failed, which counts as a miss")
+        return None
+
+
+def _may_keep(ready: Ready[Any], output: ToolOutput) -> bool:
+    if output.is_error or not output.content or output.is_nothing:
+        return False
+    should_cache = ready.registration.options.should_cache
+    return bool(should_cache(copy_arguments(ready), replace(output))) if callable(should_cache) else True

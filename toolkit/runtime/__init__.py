@@ -1,0 +1,1 @@
+"""Threads, processes, locks and event loops: a level above anyio."""

@@ -1,0 +1,132 @@
+"""What must not run together: how many calls of a tool at once, and which never beside each other.
+
+A gate holds for the whole process, whatever event loop a call runs on. Who has entered it leaves it from any thread:
+what a call left running in an abandoned thread holds it until that ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+
+import anyio
+
+from toolkit.chat.output import to_output
+from toolkit.runtime.backend import LoopWaker, loop_waker
+
+__all__ = ["enter_gate", "lock_key"]
+
+_gates: dict[object, _Gate] = {}
+_registry = Lock()  # over _gates and the users of each
+
+
+def lock_key(value: object) -> object:
+    """Return the key of the lock that a value names: equal values name one lock, also lists, which have no hash."""
+    try:
+        hash(value)
+    except TypeError:
+        value = to_output(value).text  # a list of paths, say
+    return ("lock", value)
+
+
+async def enter_gate(
+    key: object, places: int = 1, *, waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+) -> Callable[[], None]:
+    """Wait until one of the places of a gate is free, take it, and return what gives it back, from any thread.
+
+    Who came first goes first. A gate that nobody needs is forgotten; one key always has the same number of places.
+
+    Args:
+        key: What names the gate in this process; hashable.
+        places: How many may be inside at once.
+        waiting: Entered while this waits.
+    """
+    with _registry:
+        gate = _gates.get(key)
+        if gate is None:
+            gate = _gates[key] = _Gate(places)
+        gate.users += 1
+    is_inside = False
+    try:
+        if not gate.try_enter():
+            with waiting():
+                await gate.enter()
+        is_inside = True
+    finally:
+        if not is_inside:
+            _forget(key, gate)
+
+    def leave() -> None:
+        gate.leave()
+        _forget(key, gate)
+
+    return leave
+
+
+def _forget(key: object, gate: _Gate) -> None:
+    with _registry:
+        gate.users -= 1
+        if not gate.users:
+            del _gates[key]
+
+
+class _Waiter:
+    """A call that waits, and how its event loop is woken."""
+
+    __slots__ = ("changed", "has_come", "wake")
+
+    def __init__(self) -> None:
+        self.changed = anyio.Event()
+        self.has_come = False
+        self.wake: LoopWaker = loop_waker()
+
+
+class _Gate:
+    __slots__ = ("_free", "_lock", "_waiting", "users")
+
+    def __init__(self, places: int) -> None:
+        self.users = 0
+        self._free = places
+        self._lock = Lock()
+        self._waiting: deque[_Waiter] = deque()
+
+    def try_enter(self) -> bool:
+        with self._lock:
+            is_free = self._free > 0
+            self._free -= is_free
+            return is_free
+
+    async def enter(self) -> None:
+        waiter = _Waiter()
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+                return
+            self._waiting.append(waiter)
+        is_inside = False
+        try:
+            await waiter.changed.wait()
+            is_inside = True
+        finally:
+            if not is_inside:
+                self._give_up(waiter)
+
+    def _give_up(self, waiter: _Waiter) -> None:
+        with self._lock:
+            has_come = waiter.has_come
+            if not has_come:
+                self._waiting.remove(waiter)
+        if has_come:  # cancelled in the moment that its turn came
+            self.leave()
+
+    def leave(self) -> None:
+        with self._lock:
+            while self._waiting:
+                waiter = self._waiting.popleft()
+                waiter.has_come = True
+                if waiter.wake(waiter.changed.set):
+                    return
+                # Its event loop has ended without a word to it.
+            self._free += 1

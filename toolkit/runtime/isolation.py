@@ -1,0 +1,459 @@
+"""Functions in processes of their own, which can be killed, as no thread can.
+
+Here is both ends: `run_isolated` on the side of the caller, and `serve`, the life of such a process. What crosses in
+both directions is JSON, so that the other process can't have this one run anything. A request is the function's place
+(module and qualified name) and its arguments; a reply is the output that its value makes, or what was raised, in words.
+What the function prints goes to the standard error, and its standard input is empty. A process serves one call after
+another, and is ended when it says anything else than its answer; all of an event loop end with it, and each ends itself
+when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import inspect
+import json
+import os
+import runpy
+import secrets
+import struct
+import sys
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
+from types import ModuleType
+from typing import Any, BinaryIO, NoReturn
+
+import anyio
+from anyio.abc import Process
+from anyio.lowlevel import RunVar
+from anyio.streams.buffered import BufferedByteReceiveStream
+from pydantic import ValidationError
+
+from toolkit.chat.output import ToolOutput, dump_output, load_output, to_output, words_of
+from toolkit.errors import (
+    ConfigurationError,
+    InvalidArgumentsError,
+    ToolCancelledError,
+    ToolDeniedError,
+    ToolError,
+    ToolFailedError,
+)
+from toolkit.runtime.backend import at_loop_end
+from toolkit.runtime.processes import ending_of, signal_group, start_process
+from toolkit.schema import function_schema
+from toolkit.schema.nodes import is_object
+
+__all__ = ["IsolatedError", "check_isolated", "run_isolated", "serve"]
+
+_LENGTH = struct.Struct(">Q")
+_MAIN = "__mp_main__"  # what multiprocessing too calls the program's main module in a process that isn't its own
+_LONGEST_REPLY = 256 * 1024 * 1024
+_LONGEST_NAME = 100
+_EXIT_SECONDS = 1.0  # from the end of its output to the end of a process that ends by itself
+
+
+def check_isolated(function: Callable[..., Any]) -> None:
+    """Check that another process could find a function: by its module and name.
+
+    Raises:
+        ConfigurationError: It is not a function at the top of a module that has a file; says why, and what to do.
+    """
+    reason = _unfindable(function)
+    if reason is not None:
+        named = getattr(function, "__qualname__", None) or type(function).__qualname__
+        raise ConfigurationError(
+            f"{named}: isolation='process' can't be had for {reason}: another process finds a function by its module "
+            "and name only. Write it with def at the top of a module, and give it what it needs as arguments."
+        )
+
+
+def _unfindable(function: Callable[..., Any]) -> str | None:
+    if isinstance(function, functools.partial):
+        return "a functools.partial"
+    if inspect.ismethod(function):
+        return "a method"
+    if not inspect.isfunction(function):
+        return "an object that is no function"
+    if function.__name__ == "<lambda>":
+        return "a lambda"
+    if "<locals>" in function.__qualname__:
+        return "a function defined inside a function"
+    if "." in function.__qualname__:
+        return "a method"
+    if function.__module__ == "__main__" and getattr(sys.modules["__main__"], "__file__", None) is None:
+        return "a function of an interactive session"
+    return None
+
+
+class IsolatedError(Exception):
+    """An error that a function raised in its process, of a class that is not made anew; it has that class's name."""
+
+
+# The caller's side.
+
+
+async def run_isolated(
+    function: Callable[..., Any],
+    arguments: str,
+    *,
+    is_raw: bool = False,
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> ToolOutput:
+    """Call a function in another process and return the output that its value makes there.
+
+    An asynchronous function is run to its end there, in an event loop of its own, and a generator is drained: its last
+    value, or what it returns, is the value. When this is cancelled the process is killed, and all that it started in
+    its process group, before the cancellation goes on. As many run at once as the machine has processors, and at least
+    four; more wait.
+
+    Args:
+        function: What `check_isolated` let pass.
+        arguments: A JSON object, validated and turned into what the function's hints promise in the other process.
+        is_raw: Whether the function takes that object as it is, as one dict.
+        waiting: Entered until the function is about to be called.
+
+    Raises:
+        ConfigurationError: What its module holds under its name is another function.
+        ToolFailedError: The process ended before it replied, or wrote something else than a reply.
+        Exception: What the function raised: a built-in exception or one of toolkit's as it is, another one as an
+            `IsolatedError` of its name.
+    """
+    if _is_loading_main:
+        raise _UnguardedMain(
+            "This program's main module runs tools when it is only loaded to find a function for isolation='process'. "
+            "Put what it runs under: if __name__ == '__main__':"
+        )
+    if _found(sys.modules[function.__module__], function.__qualname__) is not function:
+        raise ConfigurationError(
+            f"{function.__module__}.{function.__qualname__} is not the function that became the tool: with "
+            "isolation='process' the tool, or the very function, must stand in its module under the function's name"
+        )
+    request = {
+        "path": list(sys.path),
+        "main": _main_module() if function.__module__ == "__main__" else None,
+        "module": function.__module__,
+        "name": function.__qualname__,
+        "arguments": arguments,
+        "is_raw": is_raw,
+    }
+    pool = _pools.get(None)
+    if pool is None:
+        pool = await _open_pool()
+    return _outcome(await pool.ask(request, waiting), function)
+
+
+class _UnguardedMain(SystemExit):
+    """Ends the loading of a main module that is not guarded: it must not run its program here."""
+
+
+def _main_module() -> tuple[str | None, str]:
+    """Return by what name (with ``python -m``) and from what file the main module can be loaded again."""
+    main = sys.modules["__main__"]
+    spec = main.__spec__
+    return (None if spec is None else spec.name), os.path.abspath(str(main.__file__))  # noqa: PTH100  # as it is
+
+
+def _outcome(reply: Mapping[str, Any], function: Callable[..., Any]) -> ToolOutput:
+    match reply:
+        case {"output": str(text)}:
+            try:
+                return replace(load_output(text), details=reply.get("details"))
+            except ValidationError as error:
+                raise _no_reply(function.__qualname__) from error
+        case {"error": {"kind": str(kind), "text": str(text), "args": [*args], "is_deliberate": bool(is_deliberate)}}:
+            raise _raised(kind, text, args, is_deliberate=is_deliberate)
+        case _:
+            raise _no_reply(function.__qualname__)
+
+
+def _no_reply(name: str) -> ToolFailedError:
+    return ToolFailedError(f"The process of {name} wrote something else than an answer. It may have taken effect.")
+
+
+def _raised(kind: str, text: str, args: list[Any], *, is_deliberate: bool) -> Exception:
+    """Return an exception of ours, or a built-in one, where it can be made of plain values; else one of that name."""
+    if is_deliberate:
+        known = _TOOL_ERRORS.get(kind)
+        return ToolFailedError(text) if known is None else known(text)
+    made: Any = getattr(builtins, kind, None)
+    if isinstance(made, type) and issubclass(made, Exception) and not issubclass(made, BaseExceptionGroup):
+        try:
+            error: Exception = made(*args)
+            if str(error) == text:
+                return error
+        except Exception:  # noqa: BLE001 - it takes other arguments: then words must do
+            return _named_error(kind, text)
+    return _named_error(kind, text)
+
+
+def _named_error(kind: str, text: str) -> IsolatedError:
+    name = kind if kind.isidentifier() and len(kind) <= _LONGEST_NAME else IsolatedError.__name__
+    made: type[IsolatedError] = type(name, (IsolatedError,), {})
+    return made(text)
+
+
+_TOOL_ERRORS: dict[str, Callable[[str], Exception]] = {
+    kind.__name__: kind
+    for kind in (ToolError, ToolFailedError, ToolDeniedError, ToolCancelledError, InvalidArgumentsError)
+}
+
+
+class _Pool:
+    """The processes of one event loop."""
+
+    def __init__(self) -> None:
+        self.end: AsyncGenerator[None] | None = None
+        self._idle: list[Process] = []
+        self._places = anyio.CapacityLimiter(max(4, os.cpu_count() or 1))
+
+    async def ask(
+        self, request: dict[str, Any], waiting: Callable[[], AbstractContextManager[object]]
+    ) -> Mapping[str, Any]:
+        process: Process | None = None
+        has_place = is_idle = False
+        try:
+            with waiting():
+                await self._places.acquire()
+                has_place = True
+                process = await self._process()
+                exchange = _Exchange(process, request)
+                reply = await exchange.begin()
+            if "begun" in reply:
+                reply = await exchange.next()
+            is_idle = exchange.is_over
+            return reply
+        finally:
+            if process is not None:
+                if is_idle:
+                    self._idle.append(process)
+                else:
+                    await _kill(process)
+            if has_place:
+                self._places.release()
+
+    async def _process(self) -> Process:
+        while self._idle:
+            process = self._idle.pop()
+            if process.returncode is None:
+                return process
+            await _kill(process)
+        return await self._new_process()
+
+    async def _new_process(self) -> Process:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        return await start_process([sys.executable, "-c", code], errors=None)
+
+    async def close(self) -> None:
+        while self._idle:
+            await _kill(self._idle.pop())
+
+
+class _Exchange:
+    """One request to a process, and what it says to that."""
+
+    def __init__(self, process: Process, request: dict[str, Any]) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self._name = str(request["name"])
+        self._number = secrets.token_hex(8)  # what a call before has written late is not taken for an answer
+        self._request = json.dumps({**request, "id": self._number}).encode()
+        self._replies = BufferedByteReceiveStream(process.stdout)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing came after the answer, so that the process can serve another call."""
+        return not self._replies.buffer
+
+    async def begin(self) -> Mapping[str, Any]:
+        """Send the request and return the first that comes: that the function is about to be called, or an error."""
+        assert self._process.stdin is not None
+        try:
+            await self._process.stdin.send(_LENGTH.pack(len(self._request)) + self._request)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise await self._describe_end() from error
+        return await self.next()
+
+    async def next(self) -> Mapping[str, Any]:
+        try:
+            (length,) = _LENGTH.unpack(await self._replies.receive_exactly(_LENGTH.size))
+            if length > _LONGEST_REPLY:
+                raise _no_reply(self._name)
+            said: Any = json.loads(await self._replies.receive_exactly(length))
+        except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise await self._describe_end() from error
+        except (ValueError, RecursionError) as error:
+            raise _no_reply(self._name) from error
+        if not is_object(said) or said.get("id") != self._number:
+            raise _no_reply(self._name)
+        return said
+
+    async def _describe_end(self) -> ToolFailedError:
+        with anyio.move_on_after(_EXIT_SECONDS):
+            await self._process.wait()
+        ended = ending_of(self._process.returncode)
+        return ToolFailedError(f"The process {ended} before the call had ended. It may have taken effect.")
+
+
+async def _kill(process: Process) -> None:
+    """End a process, and what it started in its group; return when it is gone."""
+    with anyio.CancelScope(shield=True):
+        signal_group(process, "SIGKILL")
+        await process.aclose()
+
+
+_pools: RunVar[_Pool] = RunVar("toolkit_processes")
+
+
+async def _open_pool() -> _Pool:
+    pool = _Pool()
+    _pools.set(pool)
+    pool.end = await at_loop_end(pool.close)
+    return pool
+
+
+# The other process.
+
+_is_loading_main = False
+
+
+def serve() -> NoReturn:
+    """Answer requests on the standard input, one by one, until it ends; then end the process, whatever it does."""
+    requests: SimpleQueue[bytes] = SimpleQueue()
+    source = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    os.dup2(2, 1)  # what is printed, here or in a process of the function's own, must not get between the replies
+    threading.Thread(target=_read, args=(source, requests), daemon=True).start()
+
+    def say(message: Mapping[str, Any]) -> None:
+        data = json.dumps(message).encode()
+        replies.write(_LENGTH.pack(len(data)) + data)
+        replies.flush()
+
+    while True:
+        request: dict[str, Any] = json.loads(requests.get())
+        say(_answer(request, partial(say, {"id": request["id"], "begun": True})))
+
+
+def _read(source: BinaryIO, requests: SimpleQueue[bytes]) -> NoReturn:
+    while len(head := source.read(_LENGTH.size)) == _LENGTH.size:
+        requests.put(source.read(_LENGTH.unpack(head)[0]))
+    os._exit(0)
+
+
+def _answer(request: Mapping[str, Any], begin: Callable[[], object]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"id": request["id"]}
+    try:
+        sys.path[:] = request["path"]
+        output = to_output(_called(request, begin))
+        answer |= {"output": dump_output(output), "details": _as_plain(output.details)}
+        if len(answer["output"]) > _LONGEST_REPLY // 2:
+            raise ToolFailedError(f"The output is longer than {_LONGEST_REPLY // 2:,} characters.")  # noqa: TRY301
+    except BaseException as error:  # noqa: BLE001  # sys.exit() in the function is its failure, not the end of this
+        return {"id": request["id"], "error": _describe(error)}
+    else:
+        return answer
+    finally:
+        sys.stdout.flush()
+
+
+def _describe(error: BaseException) -> dict[str, Any]:
+    told = error.args
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        told = (error.errno, error.strerror, error.filename)  # which it does not count among them
+    args = [arg if isinstance(arg, (str, int, float, bool, type(None))) else None for arg in told]
+    is_deliberate = isinstance(error, ToolError)
+    text = error.message if isinstance(error, ToolError) else words_of(error)
+    return {"kind": type(error).__name__, "text": text, "args": args, "is_deliberate": is_deliberate}
+
+
+def _as_plain(details: object) -> Any:
+    """Return details as JSON has them; None where it can't."""
+    if details is None:
+        return None
+    try:
+        return json.loads(to_output(details).text)
+    except ValueError:
+        return None if to_output(details).is_error else to_output(details).text
+
+
+def _called(request: Mapping[str, Any], begin: Callable[[], object]) -> Any:
+    if request["main"] is not None:
+        _load_main(*request["main"])
+    function, schema = _prepared(request["module"], request["name"], is_raw=request["is_raw"])
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    if schema is None:
+        args, kwargs = (json.loads(request["arguments"]),), {}
+    else:
+        arguments = schema.arguments.parse_json(request["arguments"])
+        args, kwargs = ((), arguments) if schema.bind is None else schema.bind(arguments)
+    begin()
+    value = function(*args, **kwargs)
+    if inspect.isawaitable(value):
+        value = anyio.run(_awaited, value)
+    if inspect.isgenerator(value):
+        return _drained(value)
+    if inspect.isasyncgen(value):
+        return anyio.run(_last, value)
+    return value
+
+
+@functools.cache
+def _prepared(module: str, name: str, *, is_raw: bool) -> tuple[Callable[..., Any], Any]:
+    function = _found(importlib.import_module(module), name)
+    if function is None:
+        raise ToolFailedError(f"there is no function {name} in {module}")
+    return function, None if is_raw else function_schema(function)
+
+
+def _found(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    """Return the function under a name, or the one that the tool there was made of."""
+    found = getattr(module, name, None)
+    while found is not None and not inspect.isfunction(found):
+        found = getattr(found, "__wrapped__", None)
+    return found
+
+
+@functools.cache
+def _load_main(name: str | None, file: str) -> None:
+    global _is_loading_main  # noqa: PLW0603  # a fact of this process
+    _is_loading_main = True
+    try:
+        if name is not None:
+            content = runpy.run_module(name, run_name=_MAIN, alter_sys=True)
+        else:
+            content = runpy.run_path(file, run_name=_MAIN)
+    finally:
+        _is_loading_main = False
+    main = ModuleType(_MAIN)
+    vars(main).update(content)
+    sys.modules["__main__"] = sys.modules[_MAIN] = main
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _drained(values: Generator[Any, Any, Any]) -> Any:
+    last: Any = None
+    while True:
+        try:
+            last = next(values)
+        except StopIteration as stop:
+            return last if stop.value is None else stop.value
+
+
+async def _last(values: AsyncIterator[Any]) -> Any:
+    last: Any = None
+    async for value in values:
+        last = value
+    return last

@@ -1,0 +1,387 @@
+"""Threads for functions that block: a bounded pool per event loop, whose threads nothing ever waits for.
+
+A thread can't be killed. When its caller is cancelled it is abandoned: it runs on, keeps its place until it ends, and
+what it gives is dropped.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+import anyio
+from anyio.lowlevel import RunVar, checkpoint_if_cancelled
+
+from toolkit.errors import ToolCancelledError, ToolFailedError
+from toolkit.runtime.backend import at_loop_end, context_for_thread, is_in_event_loop, keep_cancelling, loop_waker
+from toolkit.runtime.work import works_in
+
+__all__ = ["abandoned_count", "call_in_loop", "is_worker_thread", "run_in_worker", "when_abandoned", "worker_home"]
+
+T = TypeVar("T")
+
+_IDLE_SECONDS = 10.0
+_CHECK_SECONDS = 1.0  # how often a thread that waits for its event loop looks whether that is still there
+_numbers = count(1)
+
+
+async def run_in_worker(
+    call: Callable[[], T],
+    *,
+    on_abandoned: Callable[[], None] | None = None,
+    workers: int = 40,
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> T:
+    """Call a function in a worker thread of this event loop, with a copy of the current context.
+
+    Waits for a place when all are taken. What the function raises, of whatever kind, comes out here; only a
+    `StopIteration`, which no coroutine can raise, comes out as a `ToolFailedError`. When this is cancelled the
+    function is never called if its thread has not begun, else the thread is abandoned; what has ended by then is
+    returned all the same, and the cancellation comes at the next wait.
+
+    Args:
+        call: Takes nothing: what it needs is bound to it.
+        on_abandoned: Called in the event loop, once, when the thread is abandoned; must not raise.
+        workers: How many threads may run in this event loop at the same time, the abandoned ones counted.
+        waiting: Entered while this waits for a place.
+
+    Raises:
+        ToolFailedError: All places are held by abandoned threads, so that waiting could take forever.
+    """
+    await checkpoint_if_cancelled()
+    pool = _pools.get(None)
+    if pool is None:
+        pool = await _open_pool()
+    await pool.take_place(workers, waiting)
+    job = _Job(pool, call)
+    cancelled = anyio.get_cancelled_exc_class()  # asked here: where this is closed, its event loop may have ended
+    try:
+        pool.start(job)
+        await job.attend()
+    except cancelled:
+        if not job.has_ended:
+            raise
+        keep_cancelling()
+    finally:
+        if not (job.is_over or job.has_ended) and job.abandon() and on_abandoned is not None:
+            on_abandoned()
+    try:
+        return job.outcome()
+    finally:
+        del job  # an exception's traceback holds this frame: no cycle
+
+
+def abandoned_count() -> int:
+    """Return how many abandoned threads of this event loop still run."""
+    pool = _pools.get(None)
+    return 0 if pool is None else pool.abandoned
+
+
+def is_worker_thread() -> bool:
+    """Return whether this is code that `run_in_worker` called; False in an event loop of its own within it."""
+    return getattr(_here, "job", None) is not None and not is_in_event_loop()
+
+
+def worker_home() -> int | None:
+    """Return the thread of the event loop that this code's worker thread belongs to; None where this is in none."""
+    return _here.job.pool.thread if is_worker_thread() else None
+
+
+def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in the event loop that this worker thread belongs to, and wait for what it gives.
+
+    It runs in the task that waits for the worker, and what it returns is awaited there if it can be. What it raises
+    is raised here.
+
+    Raises:
+        RuntimeError: This is not a worker thread.
+        ToolCancelledError: Nobody waits for this thread anymore, or its event loop has ended.
+    """
+    if not is_worker_thread():
+        raise RuntimeError("call_in_loop() works in a function that a worker thread runs, and this is not one")
+    job: _Job[Any] = _here.job
+    return job.ask(_Request(function, args))
+
+
+@contextmanager
+def when_abandoned(callback: Callable[[], object]) -> Generator[None]:
+    """Have `callback` called if the worker call that this is part of is abandoned meanwhile; elsewhere do nothing.
+
+    It is called in the event loop's thread, not in this one, at most once, and at once where it is too late.
+    """
+    job: _Job[Any] | None = getattr(_here, "job", None)
+    if job is None:
+        yield
+        return
+    job.watch(callback)
+    try:
+        yield
+    finally:
+        job.watch(None)
+
+
+class _Request:
+    """A call that a thread wants to be made in its event loop."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.answered = threading.Event()
+        self.error: Exception | None = None
+        self.value: Any = None
+        self._function = function
+        self._args = args
+
+    async def answer(self) -> None:
+        """Make the call; the thread waits on until `answered` is set."""
+        try:
+            value = self._function(*self._args)
+            self.value = await value if inspect.isawaitable(value) else value
+        except Exception as error:  # noqa: BLE001  # carried to the thread
+            self.error = error
+
+    def refuse(self) -> None:
+        self.error = ToolCancelledError("Nobody waits for this call anymore.")
+        self.answered.set()
+
+
+class _Job(Generic[T]):
+    """One call on its way through a thread."""
+
+    def __init__(self, pool: _Pool, call: Callable[[], T]) -> None:
+        self.pool = pool
+        self.is_over = False
+        self.is_abandoned = False
+        self.has_begun = False
+        self.has_ended = False
+        self.is_left = False  # abandoned while its thread was at work
+        self._call: Callable[[], T] | None = call
+        self._context = context_for_thread()
+        self._value: Any = None  # a T, once there is no error
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()  # over has_begun, has_ended, is_abandoned, is_left, _request and _watcher
+        self._request: _Request | None = None
+        self._news = anyio.Event()
+        self._watcher: Callable[[], object] | None = None
+
+    # In the event loop.
+
+    async def attend(self) -> None:
+        """Return when the thread has ended the call; make the calls that it asks for meanwhile."""
+        while True:
+            await self._news.wait()
+            if self.is_over:
+                return
+            self._news = anyio.Event()
+            request = self._request
+            if request is not None:
+                await request.answer()
+                with self._lock:
+                    self._request = None
+                request.answered.set()
+
+    def abandon(self) -> bool:
+        """Drop the call, and return whether a thread is busy with it."""
+        with self._lock:
+            self.is_abandoned = True
+            request, self._request = self._request, None
+            self.is_left = self.has_begun and not self.has_ended
+            if self.is_left:
+                for work in works_in(self._context):
+                    work.add(self)
+            watcher, self._watcher = self._watcher, None
+        if request is not None:
+            request.refuse()
+        if self.is_left:
+            self.pool.count_abandoned()
+        if watcher is not None:
+            watcher()
+        return self.is_left
+
+    def outcome(self) -> T:
+        error, self._error = self._error, None
+        if error is None:
+            value: T = self._value
+            return value
+        try:
+            if isinstance(error, StopIteration):
+                raise ToolFailedError(f"StopIteration: {error}") from error
+            raise error
+        finally:
+            del error
+
+    def end(self) -> None:
+        self.is_over = True
+        if self.is_abandoned and inspect.iscoroutine(self._value):
+            self._value.close()
+        self.pool.free_place(was_abandoned=self.is_left)
+        self._news.set()
+
+    def _news_came(self) -> None:
+        self._news.set()
+
+    # In the thread.
+
+    def run(self) -> None:
+        with self._lock:
+            self.has_begun = not self.is_abandoned
+        call, self._call = self._call, None
+        if self.has_begun and call is not None:
+            _here.job = self
+            try:
+                self._value = self._context.run(call)
+            except BaseException as error:  # noqa: BLE001  # carried to the caller, also what would end the program
+                self._error = error
+            _here.job = None
+        with self._lock:
+            self.has_ended = self.has_begun
+        if self.is_left:
+            for work in works_in(self._context):
+                work.remove(self)
+
+    def watch(self, watcher: Callable[[], object] | None) -> None:
+        with self._lock:
+            is_too_late = self.is_abandoned
+            self._watcher = None if is_too_late else watcher
+        if is_too_late and watcher is not None:
+            watcher()
+
+    def ask(self, request: _Request) -> Any:
+        with self._lock:
+            is_heard = not self.is_abandoned
+            if is_heard:
+                self._request = request
+        if not is_heard or not self.pool.wake(self._news_came):
+            request.refuse()
+        while not request.answered.wait(_CHECK_SECONDS):
+            if not self.pool.wake(_nothing):
+                request.refuse()
+        if request.error is not None:
+            raise request.error
+        return request.value
+
+
+class _Turn:
+    """Somebody who waits for a place."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.has_come = False
+        self.changed = anyio.Event()
+
+
+class _Pool:
+    """The places and threads of one event loop. Its methods are called there, except where they say otherwise."""
+
+    def __init__(self) -> None:
+        self.wake = loop_waker()
+        self.thread = threading.get_ident()
+        self.abandoned = 0
+        self.end: AsyncGenerator[None] | None = None
+        self._taken = 0
+        self._turns: deque[_Turn] = deque()
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._lock = threading.Lock()  # over _idle and _is_closed
+        self._idle = 0  # threads that wait for a job, less the jobs that are on their way to them
+        self._is_closed = False
+
+    async def take_place(self, workers: int, waiting: Callable[[], AbstractContextManager[object]]) -> None:
+        if self._taken < workers:
+            self._taken += 1
+            return
+        turn = _Turn(workers)
+        self._turns.append(turn)
+        is_taken = False
+        try:
+            if self.abandoned < workers:
+                with waiting():
+                    await turn.changed.wait()
+            if not turn.has_come:
+                raise ToolFailedError(
+                    f"Not started: all {workers} worker threads are held by earlier calls that were cancelled or "
+                    "timed out but still run. Try again later."
+                )
+            is_taken = True
+        finally:
+            if not turn.has_come:
+                self._turns.remove(turn)
+            elif not is_taken:  # cancelled in the moment that it came
+                self.free_place(was_abandoned=False)
+
+    def free_place(self, *, was_abandoned: bool) -> None:
+        self._taken -= 1
+        self.abandoned -= was_abandoned
+        for turn in tuple(self._turns):
+            if self._taken < turn.workers:
+                self._taken += 1
+                self._turns.remove(turn)
+                turn.has_come = True
+                turn.changed.set()
+
+    def count_abandoned(self) -> None:
+        self.abandoned += 1
+        for turn in self._turns:
+            if self.abandoned >= turn.workers:
+                turn.changed.set()
+
+    def start(self, job: _Job[Any]) -> None:
+        with self._lock:
+            is_expected = self._idle > 0
+            self._idle -= is_expected
+        if is_expected:
+            self._jobs.put(job)
+            return
+        name = f"toolkit worker {next(_numbers)}"
+        try:
+            threading.Thread(target=self._work, args=(job,), name=name, daemon=True).start()
+        except RuntimeError:
+            job.end()
+            raise
+
+    def close(self) -> None:
+        """Let the idle threads end, and those that run when they become idle."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, 0
+        for _ in range(idle):
+            self._jobs.put(None)
+
+    def _work(self, job: _Job[Any] | None) -> None:
+        """Run jobs until none has come for a while: the life of a thread."""
+        while job is not None:
+            job.run()
+            with self._lock:  # before the caller hears of it, so that its next call finds this thread
+                is_idle = not self._is_closed
+                self._idle += is_idle
+            self.wake(job.end)
+            job = None  # what it holds would live as long as this thread is idle
+            if is_idle:
+                job = self._next_job()
+
+    def _next_job(self) -> _Job[Any] | None:
+        try:
+            return self._jobs.get(timeout=_IDLE_SECONDS)
+        except Empty:
+            with self._lock:
+                if self._idle > 0:
+                    self._idle -= 1
+                    return None
+        return self._jobs.get()  # all that wait are expected by a job, this one too
+
+
+_pools: RunVar[_Pool] = RunVar("toolkit_workers")
+_here = threading.local()
+
+
+async def _open_pool() -> _Pool:
+    pool = _Pool()
+    _pools.set(pool)
+    pool.end = await at_loop_end(pool.close)
+    return pool
+
+
+def _nothing() -> None: ...
