@@ -9,8 +9,8 @@ from toolkit.schema.nodes import JsonPath, Node, Nodes
 
 __all__ = ["read_amount"]
 
-_LONGEST = 60
-_AMOUNT = re.compile(
+_LONGEST_AMOUNT = 60
+_WRITTEN_AMOUNT = re.compile(
     r"(?P<sign>[-+\u2212]?)(?P<before>[$\u20ac\u00a3\u00a5]?)\s?"
     r"(?P<number>[0-9]+(?:\.[0-9]+)?|[0-9]{1,3}(?:(?P<mark>[,_'\u2019\u00a0\u202f ])[0-9]{3})(?:(?P=mark)[0-9]{3})*"
     r"(?:\.[0-9]+)?)"
@@ -65,7 +65,7 @@ _UNITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "pixels": (("px", "pixel", "pixels"),),
 }
-_WORDS = re.compile(r"[^\W\d_]+|[%$\u20ac\u00a3\u00a5]|\u00b0[CF]")
+_UNIT_WORD = re.compile(r"[^\W\d_]+|[%$\u20ac\u00a3\u00a5]|\u00b0[CF]")
 
 
 def read_amount(text: str, node: Node, nodes: Nodes, path: JsonPath) -> int | float | None:
@@ -77,11 +77,11 @@ def read_amount(text: str, node: Node, nodes: Nodes, path: JsonPath) -> int | fl
     """
     types = nodes.types(node)
     wants = types & {"integer", "number"}
-    match = _AMOUNT.fullmatch(text.strip()) if wants and len(text) <= _LONGEST else None
+    match = _WRITTEN_AMOUNT.fullmatch(text.strip()) if wants and len(text) <= _LONGEST_AMOUNT else None
     if match is None:
         return None
     units = [unit for unit in (match["before"], match["unit"]) if unit]
-    if any(not _names_unit(unit, node, path) for unit in units):
+    if any(not _is_unit_named(unit, node, path) for unit in units):
         return None
     written, mark = match["number"], match["mark"]
     if mark == "," and "number" in wants and written.count(",") == 1 and "." not in written:
@@ -93,8 +93,8 @@ def read_amount(text: str, node: Node, nodes: Nodes, path: JsonPath) -> int | fl
     return float(digits) if "." in digits else int(digits)
 
 
-def _names_unit(unit: str, node: Node, path: JsonPath) -> bool:
-    said = _words_about(node, path)
+def _is_unit_named(unit: str, node: Node, path: JsonPath) -> bool:
+    said = _list_words(node, path)
     unit = unit.casefold()
     for kind in _UNITS.values():
         own = next((group for group in kind if unit in group), None)
@@ -104,8 +104,8 @@ def _names_unit(unit: str, node: Node, path: JsonPath) -> bool:
     return unit in said
 
 
-def _words_about(node: Node, path: JsonPath) -> set[str]:
+def _list_words(node: Node, path: JsonPath) -> set[str]:
     name = next((str(key) for key in reversed(path) if isinstance(key, str)), "")
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     description: Any = node.get("description", "")
-    return {word.casefold() for word in _WORDS.findall(f"{name} {description}")}
+    return {word.casefold() for word in _UNIT_WORD.findall(f"{name} {description}")}

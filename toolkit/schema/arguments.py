@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-_LONGEST_NUMBER = 4_000
+_MOST_DIGITS = 4_000
 
 
 class MalformedJsonError(InvalidArgumentsError):
@@ -97,13 +97,13 @@ def check_depth(value: object) -> None:
     """
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        level = [item for part in level for item in _items_of(part)]
+        level = [item for part in level for item in _list_items(part)]
         if not level:
             return
     raise InvalidArgumentsError(f"The arguments are nested too deeply: at most {MAX_DEPTH} levels are accepted.")
 
 
-def _items_of(value: object) -> Iterable[object]:
+def _list_items(value: object) -> Iterable[object]:
     if is_object(value):
         return value.values()
     return value if is_array(value) else ()
@@ -151,20 +151,20 @@ def check_text(text: str) -> None:
         ) from None
 
 
-def _finite(number: str) -> float:
+def _read_finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
         raise ValueError(f"{number[:40]} is no number of JSON, or too large")
     return value
 
 
-def _whole(number: str) -> int:
-    if len(number) > _LONGEST_NUMBER:
+def _read_integer(number: str) -> int:
+    if len(number) > _MOST_DIGITS:
         raise ValueError(f"a number has {len(number)} digits")
     return int(number)
 
 
-def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def _join_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(members)
     if len(value) < len(members):
         times = Counter(name for name, _ in members)
@@ -173,10 +173,10 @@ def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_without_repeats, parse_constant=_finite, parse_float=_finite, parse_int=_whole
+_strict_decoder = json.JSONDecoder(
+    object_pairs_hook=_join_members, parse_constant=_read_finite, parse_float=_read_finite, parse_int=_read_integer
 )
-_surrogate = re.compile(r"\\u[dD][89a-fA-F]")
+_surrogate_escape = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def decode_json(text: str) -> Any:
@@ -187,8 +187,8 @@ def decode_json(text: str) -> Any:
             object, or half of a surrogate pair.
         RecursionError: It is nested too deeply.
     """
-    value = _decoder.decode(text)
-    if _surrogate.search(text):
+    value = _strict_decoder.decode(text)
+    if _surrogate_escape.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:

@@ -13,7 +13,7 @@ from typing import Any
 from toolkit.errors import SchemaError
 from toolkit.schema.checks import (
     ANYTHING,
-    NOTHING,
+    NEVER,
     UNKNOWN_NAME,
     Check,
     CheckRun,
@@ -69,14 +69,14 @@ class Checker:
         compiled = 0
         while self._waiting or compiled < len(self.resources.parts()):
             while self._waiting:
-                self._compile(self._waiting.pop())
+                self._compile_part(self._waiting.pop())
             # Also those that nothing leads to yet: what is wrong with them is said now.
             for node in self.resources.parts()[compiled:]:
                 compiled += 1
                 self.part(node)
         self._check_costs()
 
-    def part(self, schema: Any, *, otherwise: CompiledSchema = NOTHING) -> CompiledSchema:
+    def part(self, schema: Any, *, otherwise: CompiledSchema = NEVER) -> CompiledSchema:
         """Return the compiled form of a schema of the document; `otherwise` stands for ``false``."""
         if not is_object(schema):
             return ANYTHING if schema is True else otherwise
@@ -93,47 +93,49 @@ class Checker:
             TooMuchWorkError: It takes more steps than it may.
             RecursionError: It is nested too deeply.
         """
-        return self._run(value, None, part or self._root, budget or open_budget())
+        return self._run_check(value, None, part or self._root, budget or open_budget())
 
     def problems(self, value: object) -> list[Problem]:
         """Return what is wrong with a value, as far as that is found in as many steps."""
         found: list[Problem] = []
         with suppress(EnoughProblemsError, TooMuchWorkError):
-            self._run(value, found, self._root, WorkBudget(min(_STEPS_FOR_PROBLEMS, open_budget().left)))
+            self._run_check(value, found, self._root, WorkBudget(min(_STEPS_FOR_PROBLEMS, open_budget().left)))
         by_path: dict[tuple[str | int, ...], Problem] = {}
         for problem in found:
             by_path.setdefault(problem.path, problem)
         return list(by_path.values())
 
-    def _run(self, value: object, problems: list[Problem] | None, part: CompiledSchema, budget: WorkBudget) -> bool:
+    def _run_check(
+        self, value: object, problems: list[Problem] | None, part: CompiledSchema, budget: WorkBudget
+    ) -> bool:
         run = CheckRun(budget, problems)
         if self.resources.has_dynamic_references:
             run.scope.append(part.base)
         return part.check(value, run, None)
 
-    def _compile(self, part: CompiledSchema) -> None:
+    def _compile_part(self, part: CompiledSchema) -> None:
         node, place = part.node, self.resources.place_of(part.node)
         if place.draft <= 7 and isinstance(node.get("$ref"), str):
-            part.checks.append(self._reference(part, "$ref", place))
+            part.checks.append(self._make_reference(part, "$ref", place))
             return
         for keyword in node:
             if applies(keyword, place.draft) and (right := check_operand(keyword, node, place.draft)) is not None:
-                raise self._broken(place, keyword, f"{_shorten(node[keyword])} is not {right}")
+                raise self._make_error(place, keyword, f"{_shorten_value(node[keyword])} is not {right}")
         for keyword, assertion in ASSERTIONS.items():
             if keyword in node and applies(keyword, place.draft) and (keyword != "format" or self._formats):
-                part.checks += self._assertion(keyword, assertion, node, place)
+                part.checks += self._make_assertion(keyword, assertion, node, place)
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in node and applies(keyword, place.draft):
-                part.checks.append(self._reference(part, keyword, place))
-        part.checks += self._of_objects(node, place)
-        part.checks += self._of_arrays(node, place)
-        part.checks += self._in_place(part, node, place)
-        part.late += self._unevaluated(node, place)
+                part.checks.append(self._make_reference(part, keyword, place))
+        part.checks += self._make_object_checks(node, place)
+        part.checks += self._make_array_checks(node, place)
+        part.checks += self._make_in_place_checks(part, node, place)
+        part.late += self._make_late_checks(node, place)
 
-    def _broken(self, place: Place, keyword: str, reason: str) -> SchemaError:
+    def _make_error(self, place: Place, keyword: str, reason: str) -> SchemaError:
         return SchemaError(self._subject, f"its parameters are no JSON Schema, at {place.path}.{keyword}: {reason}")
 
-    def _assertion(self, keyword: str, assertion: Assertion, node: Node, place: Place) -> list[Check]:
+    def _make_assertion(self, keyword: str, assertion: Assertion, node: Node, place: Place) -> list[Check]:
         operand = node[keyword]
         if place.draft == 4 and keyword.startswith("exclusive"):
             operand = node.get("minimum" if keyword == "exclusiveMinimum" else "maximum")
@@ -142,7 +144,7 @@ class Checker:
         try:
             prepared = assertion.prepare(operand)
         except PatternError as error:
-            raise self._broken(place, keyword, f"{_shorten(operand)} can't be read: {error}") from None
+            raise self._make_error(place, keyword, f"{_shorten_value(operand)} can't be read: {error}") from None
         reason = assertion.words(operand)
         concerns, holds = assertion.concerns, assertion.holds
 
@@ -151,7 +153,7 @@ class Checker:
 
         return [check]
 
-    def _reference(self, part: CompiledSchema, keyword: str, place: Place) -> Check:
+    def _make_reference(self, part: CompiledSchema, keyword: str, place: Place) -> Check:
         reference: str = part.node[keyword]
         found = self.resources.resolve(reference, place)
         target = self.part(found)
@@ -165,12 +167,12 @@ class Checker:
             return target.check
 
         def check(value: Any, run: CheckRun, marks: Marks | None) -> bool:
-            outermost = self._outermost(target, name if keyword == "$dynamicRef" else None, run.scope)
+            outermost = self._find_outermost(target, name if keyword == "$dynamicRef" else None, run.scope)
             return outermost.check(value, run, marks)
 
         return check
 
-    def _outermost(self, target: CompiledSchema, name: str | None, scope: Sequence[str]) -> CompiledSchema:
+    def _find_outermost(self, target: CompiledSchema, name: str | None, scope: Sequence[str]) -> CompiledSchema:
         """Return what a dynamic reference leads to, from where the check has come."""
         if name is not None:
             nodes = (self.resources.anchored(base, name) for base in scope)
@@ -182,35 +184,37 @@ class Checker:
             target = self.part(node)
         return target
 
-    def _matcher(self, pattern: str, place: Place) -> Matcher:
+    def _make_matcher(self, pattern: str, place: Place) -> Matcher:
         try:
             return compile_pattern(pattern)
         except PatternError as error:
-            raise self._broken(place, "patternProperties", f"{_shorten(pattern)} can't be read: {error}") from None
+            raise self._make_error(
+                place, "patternProperties", f"{_shorten_value(pattern)} can't be read: {error}"
+            ) from None
 
-    def _of_objects(self, node: Node, place: Place) -> list[Check]:
+    def _make_object_checks(self, node: Node, place: Place) -> list[Check]:
         checks: list[Check] = []
         if required := node.get("required"):
             checks.append(require(list(dict.fromkeys(required))))
         if node.keys() & {"properties", "patternProperties", "additionalProperties"}:
-            checks.append(self._members(node, place))
+            checks.append(self._make_member_check(node, place))
         if "propertyNames" in node and applies("propertyNames", place.draft):
             checks.append(name_members(self.part(node["propertyNames"])))
         needs: dict[str, Any] = dict(node.get("dependencies", {}))
         for keyword in ("dependentRequired", "dependentSchemas"):
             if applies(keyword, place.draft):
-                checks += [self._dependency(name, need) for name, need in node.get(keyword, {}).items()]
-        checks += [self._dependency(name, need) for name, need in needs.items()]
+                checks += [self._make_dependency(name, need) for name, need in node.get(keyword, {}).items()]
+        checks += [self._make_dependency(name, need) for name, need in needs.items()]
         return checks
 
-    def _dependency(self, name: str, need: Any) -> Check:
+    def _make_dependency(self, name: str, need: Any) -> Check:
         inner = require(need) if is_array(need) else self.part(need).check
         return lambda value, run, marks: not is_object(value) or name not in value or inner(value, run, marks)
 
-    def _members(self, node: Node, place: Place) -> Check:
+    def _make_member_check(self, node: Node, place: Place) -> Check:
         named = {name: self.part(part, otherwise=UNKNOWN_NAME) for name, part in node.get("properties", {}).items()}
         patterns = [
-            (self._matcher(pattern, place), self.part(part))
+            (self._make_matcher(pattern, place), self.part(part))
             for pattern, part in node.get("patternProperties", {}).items()
         ]
         others = None
@@ -241,7 +245,7 @@ class Checker:
 
         return check
 
-    def _of_arrays(self, node: Node, place: Place) -> list[Check]:
+    def _make_array_checks(self, node: Node, place: Place) -> list[Check]:
         checks: list[Check] = []
         first: Any = node.get("prefixItems") if place.draft >= 2020 else None
         rest: Any = node.get("items")
@@ -258,7 +262,7 @@ class Checker:
             checks.append(contain(self.part(node["contains"]), least, most, marks_items=place.draft >= 2020))
         return checks
 
-    def _in_place(self, part: CompiledSchema, node: Node, place: Place) -> list[Check]:
+    def _make_in_place_checks(self, part: CompiledSchema, node: Node, place: Place) -> list[Check]:
         checks: list[Check] = []
         for keyword, check in (("allOf", fit_all), ("anyOf", fit_any), ("oneOf", fit_one)):
             if keyword in node:
@@ -275,7 +279,7 @@ class Checker:
             checks.append(choose(*parts))
         return checks
 
-    def _unevaluated(self, node: Node, place: Place) -> list[Check]:
+    def _make_late_checks(self, node: Node, place: Place) -> list[Check]:
         checks: list[Check] = []
         if "unevaluatedProperties" in node and applies("unevaluatedProperties", place.draft):
             checks.append(check_other_members(self.part(node["unevaluatedProperties"], otherwise=UNKNOWN_NAME)))
@@ -287,10 +291,10 @@ class Checker:
         """Refuse what leads back to itself without taking a step, and alternatives without number."""
         costs: dict[int, int] = {}
         for part in self._parts.values():
-            if self._cost(part, costs, set()) > _MAX_EXPANSION:
+            if self._count_cost(part, costs, set()) > _MAX_EXPANSION:
                 raise SchemaError(self._subject, "its alternatives and references multiply without bounds")
 
-    def _cost(self, part: CompiledSchema, costs: dict[int, int], inside: set[int]) -> int:
+    def _count_cost(self, part: CompiledSchema, costs: dict[int, int], inside: set[int]) -> int:
         """Count the schemas that are tried on one and the same value."""
         if id(part) in costs:
             return costs[id(part)]
@@ -299,12 +303,12 @@ class Checker:
         if len(inside) > _MAX_LINKS:
             raise SchemaError(self._subject, f"more than {_MAX_LINKS} of its references lead on to each other")
         inside.add(id(part))
-        cost = 1 + sum(self._cost(member, costs, inside) for member in part.in_place)
+        cost = 1 + sum(self._count_cost(member, costs, inside) for member in part.in_place)
         inside.discard(id(part))
         costs[id(part)] = cost
         return cost
 
 
-def _shorten(value: object) -> str:
+def _shorten_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -11,12 +11,12 @@ from toolkit.schema.problems import WRONG_NAME, Problem
 from toolkit.schema.work import WorkBudget
 
 __all__ = [
-    "ANYTHING", "Check", "CheckRun", "CompiledSchema", "EnoughProblemsError", "Marks", "NOTHING", "UNKNOWN_NAME",
+    "ANYTHING", "Check", "CheckRun", "CompiledSchema", "EnoughProblemsError", "Marks", "NEVER", "UNKNOWN_NAME",
     "check_items", "check_other_items", "check_other_members", "choose", "contain", "exclude", "fit_all", "fit_any",
     "fit_one", "name_members", "require", "schema_of",
 ]  # fmt: skip
 
-_MAX_PROBLEMS = 1_000
+_MOST_PROBLEMS_NOTED = 1_000
 _Kind: TypeAlias = Literal["wrong", "missing", "unknown"]
 
 
@@ -55,7 +55,7 @@ class CheckRun:
         if self.problems is not None:
             path = (*self.path, key) if key is not None else tuple(self.path)
             self.problems.append(Problem(path=path, kind=kind, reason=reason))
-            if len(self.problems) > _MAX_PROBLEMS:
+            if len(self.problems) > _MOST_PROBLEMS_NOTED:
                 raise EnoughProblemsError
         return False
 
@@ -138,7 +138,7 @@ def schema_of(check: Check) -> CompiledSchema:
 
 
 ANYTHING = CompiledSchema({}, "")
-NOTHING = schema_of(lambda _value, run, _marks: run.refuse("Nothing is accepted here"))
+NEVER = schema_of(lambda _value, run, _marks: run.refuse("Nothing is accepted here"))
 UNKNOWN_NAME = schema_of(lambda _value, run, _marks: run.refuse(kind="unknown"))
 
 

@@ -26,23 +26,23 @@ from toolkit.schema.entries import (
 
 __all__ = ["DocumentedParameter", "Documentation", "read_attributes", "read_docstring"]
 
-_Section: TypeAlias = Literal["text", "entries", "numpy", "fields", "dropped"]
+_SectionKind: TypeAlias = Literal["text", "entries", "numpy", "fields", "dropped"]
 
-_ENTRIES = "args|arguments|parameters?|params|kwargs|keyword (?:args|arguments|parameters)|other parameters"
-_DROPPED = (
+_ENTRY_HEADERS = "args|arguments|parameters?|params|kwargs|keyword (?:args|arguments|parameters)|other parameters"
+_DROPPED_HEADERS = (
     "returns?|return values?|yields?|receives|raises?|throws|exceptions?|warns|examples?|attributes|methods|see also|"
     "references|todo"
 )
 _HEADER = re.compile(
-    rf"(?P<mark>\#{{1,6}}\s+|\*\*|__|:(?=\S))?(?:(?P<entries>{_ENTRIES})|(?P<dropped>{_DROPPED}))\s*(?P<colon>:?)(?:\*\*|__)?(?P<after>:?)",
+    rf"(?P<mark>\#{{1,6}}\s+|\*\*|__|:(?=\S))?(?:(?P<entries>{_ENTRY_HEADERS})|(?P<dropped>{_DROPPED_HEADERS}))\s*(?P<colon>:?)(?:\*\*|__)?(?P<after>:?)",
     re.IGNORECASE,
 )
 _INLINE = re.compile(r"(?:returns?|yields?|raises?)\s*:\s+\S", re.IGNORECASE)
 _UNDERLINE = re.compile(r"(-{3,}|={3,})")
-_FENCES = ("```", "~~~")
+_CODE_FENCES = ("```", "~~~")
 _PEP257 = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s+--\s+\S")
 _MARKERS = re.compile(
-    rf"[:@](?:param|arg|key|kwarg|type|return|raise)|^\W*(?:{_ENTRIES}|{_DROPPED})\b|\s--\s",
+    rf"[:@](?:param|arg|key|kwarg|type|return|raise)|^\W*(?:{_ENTRY_HEADERS}|{_DROPPED_HEADERS})\b|\s--\s",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -69,7 +69,7 @@ def read_docstring(text: str | None, names: Collection[str] = ()) -> Documentati
         return Documentation(description=text)
     kept: list[str] = []
     parameters: dict[str, DocumentedParameter] = {}
-    for section in _split_sections(_with_one_margin(text.split("\n")), names):
+    for section in _split_sections(_align_margins(text.split("\n")), names):
         found = _read_section(section, names)
         for name, documented in found.parameters.items():
             known = parameters.get(name)
@@ -88,15 +88,15 @@ def read_attributes(text: str | None, names: Collection[str]) -> dict[str, Docum
 
 
 @dataclass(slots=True)
-class _Part:
+class _DocstringSection:
     """A section: its kind, its header (empty without one) and the lines below it."""
 
-    kind: _Section
+    kind: _SectionKind
     lines: list[str]
     header: list[str] = field(default_factory=list[str])
 
 
-def _read_section(section: _Part, names: Collection[str]) -> Entries:
+def _read_section(section: _DocstringSection, names: Collection[str]) -> Entries:
     match section.kind:
         case "text":
             return Entries(rest=section.lines)
@@ -115,51 +115,51 @@ def _read_section(section: _Part, names: Collection[str]) -> Entries:
     return found
 
 
-def _split_sections(lines: Sequence[str], names: Collection[str]) -> list[_Part]:
-    sections = [_Part("text", [])]
+def _split_sections(lines: Sequence[str], names: Collection[str]) -> list[_DocstringSection]:
+    sections = [_DocstringSection("text", [])]
     is_code = False
     skipped = -1
     for index, line in enumerate(lines):
         section = sections[-1]
         if index == skipped:
             continue
-        if line.lstrip().startswith(_FENCES):
+        if line.lstrip().startswith(_CODE_FENCES):
             is_code = not is_code
             starts_text = section.kind != "text" and not line[0].isspace() and not lines[index - 1].strip()
             if is_code and starts_text:
-                section = _Part("text", [])
+                section = _DocstringSection("text", [])
                 sections.append(section)
         if is_code:
             section.lines.append(line)
             continue
-        header = _kind_of_header(lines, index)
+        header = _read_header_kind(lines, index)
         if header is not None:
             is_underlined = _is_underlined(lines, index)
             skipped = index + 1 if header == "numpy" or is_underlined else -1
             title = list(lines[index : index + 1 + is_underlined])
             is_said = header == "text" and line.strip().lower() != "notes"
-            sections.append(_Part(header, title if is_said else [], title))
+            sections.append(_DocstringSection(header, title if is_said else [], title))
         else:
             _take_line(sections, lines, index, names)
     return sections
 
 
-def _take_line(sections: list[_Part], lines: Sequence[str], index: int, names: Collection[str]) -> None:
+def _take_line(sections: list[_DocstringSection], lines: Sequence[str], index: int, names: Collection[str]) -> None:
     """Put a line that is no header into the section that it belongs to."""
     section, line = sections[-1], lines[index]
     if is_field(line) and section.kind != "numpy" and (section.kind != "entries" or not line[0].isspace()):
         if section.kind != "fields" and (not line[0].isspace() or section.kind == "text"):
-            sections.append(_Part("fields", []))
+            sections.append(_DocstringSection("fields", []))
         sections[-1].lines.append(line)
     elif index > 0 and _INLINE.match(line) and section.kind != "numpy":
-        sections.append(_Part("dropped", [line]))
+        sections.append(_DocstringSection("dropped", [line]))
     elif section.kind == "text" and _is_pep257(line, names):
-        sections.append(_Part("entries", [line]))
-    elif _ends(section, line, lines, index, names):
+        sections.append(_DocstringSection("entries", [line]))
+    elif _is_outside_section(section, line, lines, index, names):
         is_entry = _is_pep257(line, names)
-        sections.append(_Part("entries" if is_entry else "text", [line]))
-    elif section.kind == "text" and _goes_on(sections, line, names):
-        sections.append(_Part(sections[-2].kind, [line]))
+        sections.append(_DocstringSection("entries" if is_entry else "text", [line]))
+    elif section.kind == "text" and _is_split_entry(sections, line, names):
+        sections.append(_DocstringSection(sections[-2].kind, [line]))
     else:
         section.lines.append(line)
 
@@ -169,7 +169,7 @@ def _is_pep257(line: str, names: Collection[str]) -> bool:
     return found is not None and found["name"] in names
 
 
-def _goes_on(sections: Sequence[_Part], line: str, names: Collection[str]) -> bool:
+def _is_split_entry(sections: Sequence[_DocstringSection], line: str, names: Collection[str]) -> bool:
     """Whether an indented line is an entry of the section before the text that has cut it in two."""
     if len(sections) < 2 or sections[-2].kind != "entries" or not line[:1].isspace():
         return False
@@ -181,7 +181,7 @@ def _is_underlined(lines: Sequence[str], index: int) -> bool:
     return index + 1 < len(lines) and _UNDERLINE.fullmatch(lines[index + 1].strip()) is not None
 
 
-def _kind_of_header(lines: Sequence[str], index: int) -> _Section | None:
+def _read_header_kind(lines: Sequence[str], index: int) -> _SectionKind | None:
     found = _HEADER.fullmatch(lines[index].rstrip())
     is_underlined = _is_underlined(lines, index)
     if found is None:
@@ -195,7 +195,9 @@ def _kind_of_header(lines: Sequence[str], index: int) -> _Section | None:
     return "numpy" if is_underlined else "entries"
 
 
-def _ends(section: _Part, line: str, lines: Sequence[str], index: int, names: Collection[str]) -> bool:
+def _is_outside_section(
+    section: _DocstringSection, line: str, lines: Sequence[str], index: int, names: Collection[str]
+) -> bool:
     """Whether a line that stands at the margin is no part of its section any more."""
     content = section.lines
     if section.kind in ("text", "numpy") or not line.strip() or line[0].isspace():
@@ -216,24 +218,24 @@ def _ends(section: _Part, line: str, lines: Sequence[str], index: int, names: Co
     return is_after_blank
 
 
-def _with_one_margin(lines: list[str]) -> list[str]:
+def _align_margins(lines: list[str]) -> list[str]:
     """Return the lines as they would be had no line been put left of the docstring's own margin.
 
     `inspect.cleandoc` takes off what all lines have in common, which is nothing where one stands at the margin.
     """
     bare = [line.strip() for line in lines]
     margins = [
-        _indent_of(line)
+        _measure_indent(line)
         for index, line in enumerate(lines)
-        if is_field(line) or _kind_of_header(bare, index) is not None
+        if is_field(line) or _read_header_kind(bare, index) is not None
     ]
     margin = min(margins, default=0)
-    below = [line for line in lines[1:] if line.strip() and _indent_of(line) < margin]
-    level = [line for line in lines[1:] if line.strip() and _indent_of(line) == margin]
+    below = [line for line in lines[1:] if line.strip() and _measure_indent(line) < margin]
+    level = [line for line in lines[1:] if line.strip() and _measure_indent(line) == margin]
     if margin == 0 or len(below) > len(level) or any(line.rstrip().endswith(":") for line in below):
         return lines
-    return [line[min(margin, _indent_of(line)) :] for line in lines]
+    return [line[min(margin, _measure_indent(line)) :] for line in lines]
 
 
-def _indent_of(line: str) -> int:
+def _measure_indent(line: str) -> int:
     return len(line) - len(line.lstrip())

@@ -27,12 +27,12 @@ __all__ = [
 
 BULLET = re.compile(r"[-*+\u2022]\s+")
 
-_NAME = re.compile(r"[`*\\]*(?P<name>[^\W\d]\w*)[`*]*")
+_PARAMETER_NAME = re.compile(r"[`*\\]*(?P<name>[^\W\d]\w*)[`*]*")
 _TEXT_FIELD = "param|parameter|arg|argument|key|keyword|kwarg|kwparam"
 _DROPPED_FIELD = "returns?|rtype|raises?|throws|except|exception|yields?|ytype|var|ivar|cvar|vartype|meta"
 _FIELD = re.compile(rf"[:@](?P<word>{_TEXT_FIELD}|type|kwtype|{_DROPPED_FIELD})(?=[:\s]|$)", re.IGNORECASE)
-_BRACED = re.compile(r"\{(?P<type>[^{}]*)\}\s*(?:\[\s*(?P<optional>\w+)[^\]]*\]|(?P<name>[\w*`]+))\s*[-:]*\s*")
-_Entry: TypeAlias = tuple[list[str], str | None, str]  # names, the text of their type, what is said of them
+_BRACED_TYPE = re.compile(r"\{(?P<type>[^{}]*)\}\s*(?:\[\s*(?P<optional>\w+)[^\]]*\]|(?P<name>[\w*`]+))\s*[-:]*\s*")
+_EntryParts: TypeAlias = tuple[list[str], str | None, str]  # names, the text of their type, what is said of them
 _ADMONITIONS = frozenset({"note", "notes", "warning", "warnings", "important", "caution", "tip", "hint", "attention"})
 
 
@@ -99,7 +99,7 @@ def read_entries(lines: Sequence[str], names: Collection[str]) -> Entries:
     for index, line in enumerate(lines):
         text = line.strip()
         bullet = BULLET.match(text) is not None
-        starts = text != "" and (margin < 0 or (_indent_of(line) <= margin and bullet == is_bulleted))
+        starts = text != "" and (margin < 0 or (_measure_entry_indent(line) <= margin and bullet == is_bulleted))
         entry = (split_entry(line) or _split_bare(lines, index, names)) if starts else None
         if entry is None:
             entries.go_on(line)
@@ -108,8 +108,8 @@ def read_entries(lines: Sequence[str], names: Collection[str]) -> Entries:
             entries.go_on(line)
         else:
             if margin < 0:
-                margin, is_bulleted = _indent_of(line), bullet
-            entries.begin(*_with_type_apart(entry, lines, index))
+                margin, is_bulleted = _measure_entry_indent(line), bullet
+            entries.begin(*_separate_type(entry, lines, index))
     entries.end()
     return entries
 
@@ -117,13 +117,13 @@ def read_entries(lines: Sequence[str], names: Collection[str]) -> Entries:
 def read_numpy(lines: Sequence[str], names: Collection[str]) -> Entries:
     """Read NumPy's ``name, name : type`` with the text below it."""
     entries = Entries()
-    margin = next((_indent_of(line) for line in lines if line.strip()), 0)
+    margin = next((_measure_entry_indent(line) for line in lines if line.strip()), 0)
     for index, line in enumerate(lines):
-        if not line.strip() or _indent_of(line) > margin:
+        if not line.strip() or _measure_entry_indent(line) > margin:
             entries.go_on(line)
             continue
         head, colon, type_text = line.partition(":")
-        found = _names_in(head)
+        found = _split_names(head)
         is_entry = found and (colon or _is_deeper(lines, index) or not {*found}.isdisjoint(names))
         if is_entry and not (found[0] not in names and found[0].lower() in _ADMONITIONS):
             entries.begin(found, type_text.strip() or None, "")
@@ -174,7 +174,7 @@ def is_field(line: str) -> bool:
     return _FIELD.match(line.lstrip()) is not None
 
 
-def split_entry(line: str) -> _Entry | None:
+def split_entry(line: str) -> _EntryParts | None:
     """Split ``name, name (type): text``; None where a line is no entry."""
     line = line.strip()
     bullet = BULLET.match(line)
@@ -186,13 +186,13 @@ def split_entry(line: str) -> _Entry | None:
     return None if head is None else (*head, line[cut[1] :].strip())
 
 
-def _split_bare(lines: Sequence[str], index: int, names: Collection[str]) -> _Entry | None:
+def _split_bare(lines: Sequence[str], index: int, names: Collection[str]) -> _EntryParts | None:
     """Split ``name (type)`` whose text stands below it."""
     head = _split_head(BULLET.sub("", lines[index].strip(), count=1)) if _is_deeper(lines, index) else None
     return None if head is None or {*head[0]}.isdisjoint(names) else (*head, "")
 
 
-def _with_type_apart(entry: _Entry, lines: Sequence[str], index: int) -> _Entry:
+def _separate_type(entry: _EntryParts, lines: Sequence[str], index: int) -> _EntryParts:
     """Take the text of ``name : int`` for a type where the words stand below it."""
     names, type_text, text = entry
     is_type = " : " in lines[index] and _is_deeper(lines, index) and read_type(text, {}) is not NotImplemented
@@ -208,21 +208,21 @@ def _split_head(head: str) -> tuple[list[str], str | None] | None:
         if not type_text or type_text[-1] not in ")]":
             return None
         type_text = type_text[1:-1].strip()
-    names = _names_in(names_text)
+    names = _split_names(names_text)
     return (names, type_text or None) if names else None
 
 
-def _names_in(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     """Return the names in ``a, b and c``; nothing where there is anything else."""
-    found = [_NAME.fullmatch(part.strip()) for part in re.split(r",|/|\band\b", text)]
+    found = [_PARAMETER_NAME.fullmatch(part.strip()) for part in re.split(r",|/|\band\b", text)]
     names = [name["name"] for name in found if name is not None]
     return names if len(names) == len(found) else []
 
 
-def _split_field(text: str, names: Collection[str]) -> _Entry | None:
+def _split_field(text: str, names: Collection[str]) -> _EntryParts | None:
     """Split what follows ``:param``: a name with or without its type, before a colon or not."""
     text = text.strip()
-    if (braced := _BRACED.match(text)) is not None:
+    if (braced := _BRACED_TYPE.match(text)) is not None:
         name = braced["optional"] or braced["name"].strip("`*")
         return [name], braced["type"].strip() or None, text[braced.end() :]
     cut = _find_cut(text)
@@ -231,12 +231,12 @@ def _split_field(text: str, names: Collection[str]) -> _Entry | None:
     if not words:
         return None
     is_java = len(words) > 1 and words[0] in names and words[-1] not in names
-    if is_java or (cut is None and len(words) > 1 and _NAME.fullmatch(words[0])):
+    if is_java or (cut is None and len(words) > 1 and _PARAMETER_NAME.fullmatch(words[0])):
         return [words[0].strip("`*")], None, text[len(words[0]) :].strip()
-    found = _names_in(head)
+    found = _split_names(head)
     if found:
         return found, None, said
-    named = _NAME.fullmatch(words[-1])
+    named = _PARAMETER_NAME.fullmatch(words[-1])
     return None if named is None else ([named["name"]], " ".join(words[:-1]), said)
 
 
@@ -261,8 +261,8 @@ def _find_cut(line: str) -> tuple[int, int] | None:
 
 def _is_deeper(lines: Sequence[str], index: int) -> bool:
     below = next((line for line in lines[index + 1 :] if line.strip()), "")
-    return below != "" and _indent_of(below) > _indent_of(lines[index])
+    return below != "" and _measure_entry_indent(below) > _measure_entry_indent(lines[index])
 
 
-def _indent_of(line: str) -> int:
+def _measure_entry_indent(line: str) -> int:
     return len(line) - len(line.lstrip())

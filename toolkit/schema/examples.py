@@ -18,7 +18,7 @@ _MAX_LEVELS = 12
 # The first is tried first; the others are for what a schema doesn't say: in the past, of version 7, a power of ten.
 _TEXTS = ("...", "example", "a", "1", "A1", "example.txt", "en", "https://example.com", "4242424242424242")
 _NUMBERS = (1, 0, 2, 10, 100, 1000, 7, -1)
-_FORMATS: dict[str, tuple[str, ...]] = {
+_TEXTS_OF_FORMATS: dict[str, tuple[str, ...]] = {
     "date-time": ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2000-01-01T00:00:00Z", "2999-12-31T00:00:00Z",
                   "2000-01-01T00:00:00", "2999-12-31T00:00:00"),
     "date": ("2026-01-31", "2000-01-01", "2999-12-31", "1970-01-01", "1800-01-01"),
@@ -71,10 +71,10 @@ def make_example(nodes: Nodes, node: Node, *, attempt: int = 0) -> Any:
     Raises:
         TooMuchWorkError: It would not be small.
     """
-    return _Maker(nodes, attempt).make(node, 0)
+    return _ExampleMaker(nodes, attempt).make(node, 0)
 
 
-class _Maker:
+class _ExampleMaker:
     def __init__(self, nodes: Nodes, attempt: int) -> None:
         self._nodes = nodes
         self._attempt = attempt
@@ -89,17 +89,17 @@ class _Maker:
             if key in node:
                 return node[key]
         if is_array(listed := node.get("examples")) and listed:
-            return self._one_of(listed)
+            return self._pick_one(listed)
         if is_array(listed := node.get("enum")) and listed:
-            return self._one_of(listed)
+            return self._pick_one(listed)
         choices = self._nodes.choices(node)
         choice = next((one for one in choices if one.get("type") != "null"), choices[0])
         if choice is not node:
             return self.make(choice, depth + 1)
         kind = node.get("type", "object" if "properties" in node else None)
-        return self._of_type(kind[0] if is_array(kind) else kind, node, depth)
+        return self._make_of_type(kind[0] if is_array(kind) else kind, node, depth)
 
-    def _of_type(self, kind: Any, node: Node, depth: int) -> Any:
+    def _make_of_type(self, kind: Any, node: Node, depth: int) -> Any:
         match kind:
             case "object":
                 properties: Node = node.get("properties", {})
@@ -108,17 +108,17 @@ class _Maker:
                     raise TooMuchWorkError
                 return {name: self.make(properties.get(name, {}), depth + 1) for name in required}
             case "array":
-                return self._list(node, depth)
+                return self._make_list(node, depth)
             case "string":
-                return self._text(node, depth)
+                return self._make_text(node, depth)
             case "integer" | "number":
-                return _number(node, self._one_of(_NUMBERS))
+                return _make_number(node, self._pick_one(_NUMBERS))
             case "boolean":
                 return self._attempt % 2 == 0
             case _:
                 return None
 
-    def _list(self, node: Node, depth: int) -> list[Any]:
+    def _make_list(self, node: Node, depth: int) -> list[Any]:
         first: list[Any] = node.get("prefixItems", [])
         wanted = node.get("minItems", 0)
         if max(wanted, len(first)) > self._left:
@@ -132,27 +132,27 @@ class _Maker:
             some = [f"{item}{index}" if index else item for index, item in enumerate(some)]
         return some
 
-    def _text(self, node: Node, depth: int) -> str:
+    def _make_text(self, node: Node, depth: int) -> str:
         if is_object(inner := node.get("contentSchema")):
             return json.dumps(self.make(inner, depth + 1), ensure_ascii=False)
         least, most = node.get("minLength", 0), node.get("maxLength", _MAX_TEXT)
         if least > _MAX_TEXT:
             raise TooMuchWorkError
-        known = _FORMATS.get(str(node.get("format")))
+        known = _TEXTS_OF_FORMATS.get(str(node.get("format")))
         if known is None and isinstance(pattern := node.get("pattern"), str):
             from toolkit.schema.patterns import find_fitting_text  # noqa: PLC0415 - few schemas have patterns
 
             fitting = find_fitting_text(pattern, least=int(least))
             if fitting is not None:
                 return fitting
-        text: str = self._one_of(known or _TEXTS)
+        text: str = self._pick_one(known or _TEXTS)
         return text.ljust(int(least), ".")[: int(most)] if known is None else text
 
-    def _one_of(self, values: Any) -> Any:
+    def _pick_one(self, values: Any) -> Any:
         return values[self._attempt % len(values)]
 
 
-def _number(node: Node, wanted: int) -> Any:
+def _make_number(node: Node, wanted: int) -> Any:
     """Return a number within the limits, as near as that is to the one that is wanted."""
     step: Any = node.get("multipleOf")
     least: Any = node.get("minimum")

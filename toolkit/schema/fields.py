@@ -40,13 +40,13 @@ from toolkit.schema.signature import NOTHING, Parameter, Signature
 
 __all__ = ["Fields", "collect_fields"]
 
-_QUALIFIERS = (Required, NotRequired, ReadOnly)
+_FIELD_QUALIFIERS = (Required, NotRequired, ReadOnly)
 _UNCOMPILABLE = (
     PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError, NameError, TypeError, RecursionError
 )  # fmt: skip
 _logger = logging.getLogger("toolkit.schema")
 _JSON_TYPES = (str, int, float, bool, list, dict)
-_UNSAYABLE = "JSON can't carry its type"
+_NOT_IN_JSON = "JSON can't carry its type"
 
 
 class Fields:
@@ -84,14 +84,14 @@ class Fields:
         hint = parameter.hint
         if hint is NOTHING:
             hint = documented.type_in(self._signature.namespace) if documented is not None else NotImplemented
-            if hint is NotImplemented or not _fits(hint, parameter.default):
+            if hint is NotImplemented or not _is_type_of(hint, parameter.default):
                 hint = Any
                 self.warnings.append(f"parameter '{name}' has no type: any value is accepted")
             else:
                 self.warnings.append(f"parameter '{name}' has no hint: its type is taken from the docstring")
         if isinstance(hint, (typing.ParamSpecArgs, typing.ParamSpecKwargs)):
             hint = Any
-        unpacked = _unpacked(hint)
+        unpacked = _find_unpacked(hint)
         if isinstance(unpacked, (typing.TypeVarTuple, typing_extensions.TypeVarTuple)):
             hint, unpacked = Any, None
         description = documented.text_beside(hint, parameter.default) if documented is not None else ""
@@ -105,7 +105,7 @@ class Fields:
                 self._add_field(name, unpacked, NOTHING, description)
             case inspect.Parameter.VAR_POSITIONAL:
                 # The item's own words stay with the item.
-                item = self._rewrite(name, hint, described=True)
+                item = self._rewrite_parameter(name, hint, described=True)
                 self._add_field(name, types.GenericAlias(list, (item,)), Field(default_factory=list), description)
             case _:
                 self._add_field(name, hint, parameter.default, description)
@@ -113,7 +113,7 @@ class Fields:
     def _add_keywords(self, name: str, hint: Any, description: str, documentation: Documentation) -> None:
         """Take any other arguments, and offer by name those that the docstring describes."""
         known = {*self._hints, *self._signature.hidden, *(parameter.name for parameter in self._signature.parameters)}
-        self._extra = self._rewrite(name, hint)
+        self._extra = self._rewrite_parameter(name, hint)
         for key, documented in documentation.parameters.items():
             if key in known:
                 continue
@@ -128,11 +128,11 @@ class Fields:
         self._optional.add(name)
         self._is_of_parts = False
 
-    def _rewrite(self, name: str, hint: Any, *, described: bool = False) -> Any:
+    def _rewrite_parameter(self, name: str, hint: Any, *, described: bool = False) -> Any:
         try:
             return rewrite_hint(hint, described=described)
         except (TypeError, NameError) as error:
-            raise SchemaError(self._signature.subject, _reason(error, hint), parameter=name) from error
+            raise SchemaError(self._signature.subject, _explain_error(error, hint), parameter=name) from error
 
     def _add_unpacked(self, typed_dict: Any, documentation: Documentation) -> None:
         origin = get_origin(typed_dict) or typed_dict
@@ -140,7 +140,7 @@ class Fields:
         substitutes = dict(zip(getattr(origin, "__parameters__", ()), get_args(typed_dict), strict=False))
         own_documentation = read_attributes(origin.__doc__, hints)
         for name, qualified in hints.items():
-            hint, is_required = _unqualified(qualified, is_required=name in origin.__required_keys__)
+            hint, is_required = _strip_qualifiers(qualified, is_required=name in origin.__required_keys__)
             hint = substitutes.get(hint, hint)
             documented = documentation.parameters.get(name) or own_documentation.get(name)
             description = documented.text_beside(hint, NOTHING) if documented is not None else ""
@@ -163,13 +163,13 @@ class Fields:
 
     def _add_field(self, name: str, hint: Any, default: Any, documented: str) -> None:
         described = find_description(hint, default)
-        hint = self._rewrite(name, hint, described=described is not None)
-        if (alias := _alias_of(hint, default)) is not None:
+        hint = self._rewrite_parameter(name, hint, described=described is not None)
+        if (alias := _find_alias(hint, default)) is not None:
             self.aliases[name] = alias
             self._is_of_parts = False
         value = default.default if isinstance(default, FieldInfo) else default
         if value is None and not _is_nullable(hint):
-            hint = _nullable(hint)
+            hint = _add_none(hint)
         if type(value) in _JSON_TYPES or value is None:
             self._defaults[name] = value
         elif value is not NOTHING and value is not PydanticUndefined:
@@ -200,13 +200,13 @@ class Fields:
         Raises:
             SchemaError: Two parameters under one alias, a type that JSON can't carry, a default against its own hint.
         """
-        if self._is_of_parts and self._extra is NOTHING and not self._shares_definitions():
+        if self._is_of_parts and self._extra is NOTHING and not self._has_shared_definitions():
             self._compile_parts()
         else:
             self._compile_whole()
         self._check_defaults()
 
-    def _shares_definitions(self) -> bool:
+    def _has_shared_definitions(self) -> bool:
         """Whether two parameters use one type, which is then said once, in a definition."""
         names = [name for part, _, _ in self._parts.values() for name in part.definitions]
         return len(names) > len(set(names))
@@ -244,17 +244,17 @@ class Fields:
         if self.aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
-        hints = {name: self._annotated(name) for name in self._hints}
+        hints = {name: self._annotate_hint(name) for name in self._hints}
         while True:
             try:
-                adapter = _adapt(hints, self._extra, dict(config), self._signature.namespace)
+                adapter = _make_adapter(hints, self._extra, dict(config), self._signature.namespace)
                 generated = generate_schema(adapter.core_schema)
             except _UNCOMPILABLE as error:
-                blamed = self._blame(error, hints)
-                if not (self._narrow([blamed.parameter], hints) or self._leave_out(blamed, hints)):
+                blamed = self._find_culprit(error, hints)
+                if not (self._narrow_unions([blamed.parameter], hints) or self._leave_out(blamed, hints)):
                     raise blamed from error
                 continue
-            if not generated.skipped or not self._narrow([*hints, self._name_of_keywords], hints):
+            if not generated.skipped or not self._narrow_unions([*hints, self._name_of_keywords], hints):
                 break
         self.warnings += [
             f"a choice inside a type is left out, for JSON can't carry it: {s}" for s in generated.skipped
@@ -268,48 +268,50 @@ class Fields:
         kinds = {parameter.kind: parameter.name for parameter in self._signature.parameters}
         return kinds.get(inspect.Parameter.VAR_KEYWORD)
 
-    def _narrow(self, names: Iterable[str | None], hints: dict[str, Any]) -> bool:
+    def _narrow_unions(self, names: Iterable[str | None], hints: dict[str, Any]) -> bool:
         """Keep of each union what JSON can carry; say whether there was more in any."""
         before = len(self.warnings)
         for name in names:
             dropped: list[Any] = []
             if name in hints:
-                hints[name] = self._narrowed(hints[name], dropped)
+                hints[name] = self._narrow_hint(hints[name], dropped)
             elif name is not None and name == self._name_of_keywords and self._extra is not NOTHING:
-                self._extra = self._narrowed(self._extra, dropped)
+                self._extra = self._narrow_hint(self._extra, dropped)
             self.warnings += [
-                f"parameter '{name}' is offered without {_shown_type(hint)}, which JSON can't carry" for hint in dropped
+                f"parameter '{name}' is offered without {_write_type(hint)}, which JSON can't carry" for hint in dropped
             ]
         return len(self.warnings) > before
 
-    def _narrowed(self, hint: Any, dropped: list[Any]) -> Any:
+    def _narrow_hint(self, hint: Any, dropped: list[Any]) -> Any:
         if get_origin(hint) not in UNIONS:
-            return rebuild_hint(hint, lambda part: self._narrowed(part, dropped))
-        arms = [self._narrowed(arm, dropped) for arm in get_args(hint)]
-        kept = [arm for arm in arms if arm is types.NoneType or self._can_say(arm)]
+            return rebuild_hint(hint, lambda part: self._narrow_hint(part, dropped))
+        arms = [self._narrow_hint(arm, dropped) for arm in get_args(hint)]
+        kept = [arm for arm in arms if arm is types.NoneType or self._is_sayable(arm)]
         if len(kept) == len(arms) or all(arm is types.NoneType for arm in kept):
             return rebuild_hint(hint, lambda part: arms[get_args(hint).index(part)])
         dropped += [arm for arm in arms if not any(arm is other for other in kept)]
         return typing.Union[tuple(kept)]  # noqa: UP007 - as many as there are
 
-    def _can_say(self, hint: Any) -> bool:
+    def _is_sayable(self, hint: Any) -> bool:
         try:
-            generate_schema(_adapt({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema)
+            generate_schema(
+                _make_adapter({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema
+            )
         except _UNCOMPILABLE:
             return False
         return True
 
     def _leave_out(self, blamed: SchemaError, hints: dict[str, Any]) -> bool:
-        if blamed.parameter is None or not self._can_be_left_out(blamed):
+        if blamed.parameter is None or not self._is_dispensable(blamed):
             return False
         del hints[blamed.parameter]
         self._defaults.pop(blamed.parameter, None)
         self.warnings.append(f"parameter '{blamed.parameter}' is left out, its default applies: {blamed.reason}")
         return True
 
-    def _can_be_left_out(self, blamed: SchemaError) -> bool:
+    def _is_dispensable(self, blamed: SchemaError) -> bool:
         """Whether a function works without what JSON can't carry: a callback that has a default, say."""
-        if _UNSAYABLE not in blamed.reason:
+        if _NOT_IN_JSON not in blamed.reason:
             return False
         if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in self._signature.parameters):
             return False
@@ -323,7 +325,7 @@ class Fields:
             and not isinstance(found.default, FieldInfo)
         )
 
-    def _annotated(self, name: str) -> Any:
+    def _annotate_hint(self, name: str) -> Any:
         hint, default, text = self._hints[name]
         options: dict[str, Any] = {"description": text} if text else {}
         extras: list[Any] = []
@@ -377,7 +379,7 @@ class Fields:
                 # It may need what there is only when the program runs; and what is left out is never validated.
                 _logger.debug("the default of %s could not be checked: %s", name, type(error).__name__)
 
-    def _blame(self, error: Exception, hints: Mapping[str, Any]) -> SchemaError:
+    def _find_culprit(self, error: Exception, hints: Mapping[str, Any]) -> SchemaError:
         """Find the parameter that can't be compiled."""
         subject = self._signature.subject
         suspects: list[tuple[str | None, Any]] = [*hints.items(), (None, self._extra)]
@@ -385,13 +387,15 @@ class Fields:
             if hint is NOTHING:
                 continue
             try:
-                generate_schema(_adapt({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema)
+                generate_schema(
+                    _make_adapter({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema
+                )
             except _UNCOMPILABLE as found:
                 parameter = name or next(
                     p.name for p in self._signature.parameters if p.kind is inspect.Parameter.VAR_KEYWORD
                 )
-                return SchemaError(subject, _reason(found, hint), parameter=parameter)
-        return SchemaError(subject, f"its parameters can't be compiled: {_first_line(error)}")
+                return SchemaError(subject, _explain_error(found, hint), parameter=parameter)
+        return SchemaError(subject, f"its parameters can't be compiled: {_read_first_line(error)}")
 
 
 def _is_harmless(problem: ErrorDetails, default: Any) -> bool:
@@ -400,7 +404,7 @@ def _is_harmless(problem: ErrorDetails, default: Any) -> bool:
     return problem["type"] in ("missing", "finite_number") or (problem["type"] == "string_type" and is_number)
 
 
-def _fits(hint: Any, default: Any) -> bool:
+def _is_type_of(hint: Any, default: Any) -> bool:
     """Whether a default can be what a docstring says of its type; words of a docstring promise nothing."""
     if default is NOTHING or default is None or isinstance(default, FieldInfo):
         return True
@@ -436,7 +440,9 @@ def collect_fields(signature: Signature, documentation: Documentation, *, strict
     return fields
 
 
-def _adapt(hints: dict[str, Any], extra: Any, config: Any, namespace: Mapping[str, Any]) -> TypeAdapter[dict[str, Any]]:
+def _make_adapter(
+    hints: dict[str, Any], extra: Any, config: Any, namespace: Mapping[str, Any]
+) -> TypeAdapter[dict[str, Any]]:
     make: Any = typing_extensions.TypedDict
     if extra is NOTHING:
         config["extra"] = "forbid"
@@ -450,10 +456,10 @@ def _adapt(hints: dict[str, Any], extra: Any, config: Any, namespace: Mapping[st
     return adapter
 
 
-def _reason(error: Exception, hint: Any) -> str:
+def _explain_error(error: Exception, hint: Any) -> str:
     while get_origin(hint) in (Annotated, NotRequired):
         hint = get_args(hint)[0]
-    shown = _shown_type(hint)
+    shown = _write_type(hint)
     if isinstance(error, (PydanticUndefinedAnnotation, NameError)):
         return (
             f"its type {shown} uses the name '{error.name}', which does not exist when the program runs: "
@@ -462,40 +468,40 @@ def _reason(error: Exception, hint: Any) -> str:
     code = error.code if isinstance(error, PydanticUserError) else None
     if code == "schema-for-unknown-type" or isinstance(error, PydanticInvalidForJsonSchema):
         return (
-            f"{_UNSAYABLE} {shown}: take a dataclass, a TypedDict, a Pydantic model or plain "
+            f"{_NOT_IN_JSON} {shown}: take a dataclass, a TypedDict, a Pydantic model or plain "
             "values instead; take what only your program can supply from the context; or bind it with functools.partial"
         )
-    return f"its type {shown} can't be used: {_first_line(error)}"
+    return f"its type {shown} can't be used: {_read_first_line(error)}"
 
 
-def _shown_type(hint: Any) -> str:
+def _write_type(hint: Any) -> str:
     return hint.__qualname__ if isinstance(hint, type) else str(hint)
 
 
-def _first_line(error: Exception) -> str:
+def _read_first_line(error: Exception) -> str:
     text = error.message if isinstance(error, PydanticUserError) else str(error)
     return text.strip().split("\n", maxsplit=1)[0] or type(error).__name__
 
 
-def _unqualified(hint: Any, *, is_required: bool) -> tuple[Any, bool]:
+def _strip_qualifiers(hint: Any, *, is_required: bool) -> tuple[Any, bool]:
     """Take ``Required`` and the like off; a typed dictionary whose hints are text knows of them only here."""
-    while (origin := get_origin(hint)) in _QUALIFIERS:
+    while (origin := get_origin(hint)) in _FIELD_QUALIFIERS:
         if origin is not ReadOnly:
             is_required = origin is Required
         hint = get_args(hint)[0]
     return hint, is_required
 
 
-def _unpacked(hint: Any) -> Any:
+def _find_unpacked(hint: Any) -> Any:
     """Return what ``Unpack[...]`` or ``*tuple[...]`` holds; None where a hint is neither."""
     origin: Any = get_origin(hint)
     if origin is Unpack or origin is typing.Unpack:
         held = get_args(hint)[0]
-        return _unpacked(held) or held
+        return _find_unpacked(held) or held
     return types.GenericAlias(tuple, get_args(hint)) if getattr(hint, "__unpacked__", False) else None
 
 
-def _alias_of(hint: Any, default: Any) -> str | None:
+def _find_alias(hint: Any, default: Any) -> str | None:
     for item in (default, *reversed(metadata_of(hint))):
         alias: Any = (item.validation_alias or item.alias) if isinstance(item, FieldInfo) else None
         if isinstance(alias, AliasChoices):
@@ -522,7 +528,7 @@ def _is_nullable(hint: Any) -> bool:
     return (origin in UNIONS and any(map(_is_nullable, arguments))) or isinstance(hint, typing.TypeVar)
 
 
-def _nullable(hint: Any) -> Any:
+def _add_none(hint: Any) -> Any:
     """Return ``T | None``, with what `Field` says of it kept on the outside, where Pydantic looks for it."""
     if get_origin(hint) is not Annotated:
         return Optional[hint]  # noqa: UP045 - a hint that is text has no |

@@ -18,16 +18,16 @@ _HOURS = r"T(?:\d+H(?:\d+M(?:\d+S)?)?|\d+M(?:\d+S)?|\d+S)"
 _DURATION = re.compile(rf"P(?:\d+W|{_DAYS}(?:{_HOURS})?|{_HOURS})", re.ASCII)
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LOCAL = re.compile(rf'(?:{_ATOM}(?:\.{_ATOM})*|"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\[\x20-\x7e])+")')
-_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_HOST_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 _RELATIVE_POINTER = re.compile(r"(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^~/]|~[01])*)*)", re.ASCII)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _ESCAPED = r"%[0-9A-Fa-f]{2}"
 _CHARACTERS = r"A-Za-z0-9._~!$&'()*+,;=:@\-"
 _BEYOND = "\u00a0-\U0010fffd"
-_VARIABLE = rf"(?:[A-Za-z0-9_]|{_ESCAPED})(?:\.?(?:[A-Za-z0-9_]|{_ESCAPED}))*(?:\*|:[1-9][0-9]{{0,3}})?"
+_TEMPLATE_VARIABLE = rf"(?:[A-Za-z0-9_]|{_ESCAPED})(?:\.?(?:[A-Za-z0-9_]|{_ESCAPED}))*(?:\*|:[1-9][0-9]{{0,3}})?"
 _TEMPLATE = re.compile(
-    rf"(?:[^\x00-\x20\"'%<>\\^`{{|}}]|{_ESCAPED}|\{{[+#./;?&=,!@|]?{_VARIABLE}(?:,{_VARIABLE})*\}})*"
+    rf"(?:[^\x00-\x20\"'%<>\\^`{{|}}]|{_ESCAPED}|\{{[+#./;?&=,!@|]?{_TEMPLATE_VARIABLE}(?:,{_TEMPLATE_VARIABLE})*\}})*"
 )
 
 
@@ -74,7 +74,7 @@ def _is_hostname(text: str) -> bool:
     if not text or len(text) > 253:
         return False
     labels = text.split(".")
-    return all(_LABEL.fullmatch(label) and (label[2:4] != "--" or label[:4].lower() == "xn--") for label in labels)
+    return all(_HOST_LABEL.fullmatch(label) and (label[2:4] != "--" or label[:4].lower() == "xn--") for label in labels)
 
 
 def _is_ipv4(text: str) -> bool:
@@ -105,7 +105,7 @@ def _is_regex(text: str) -> bool:
     return True
 
 
-def _uri_check(beyond: str, *, is_reference: bool) -> Callable[[str], bool]:
+def _make_uri_check(beyond: str, *, is_reference: bool) -> Callable[[str], bool]:
     part = rf"(?:[{_CHARACTERS}{beyond}]|{_ESCAPED})"
     host = rf"(?:\[[0-9A-Fa-fvV.:]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=\-{beyond}]|{_ESCAPED})*)"
     authority = rf"(?:(?:[A-Za-z0-9._~!$&'()*+,;=:\-{beyond}]|{_ESCAPED})*@)?(?P<host>{host})(?::[0-9]*)?"
@@ -125,7 +125,7 @@ def _uri_check(beyond: str, *, is_reference: bool) -> Callable[[str], bool]:
     return check
 
 
-def _fits(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+def _match_whole(pattern: re.Pattern[str]) -> Callable[[str], bool]:
     return lambda text: pattern.fullmatch(text) is not None
 
 
@@ -133,20 +133,20 @@ FORMATS: Mapping[str, Callable[[str], bool]] = {
     "date": _is_date,
     "time": _is_time,
     "date-time": _is_date_time,
-    "duration": _fits(_DURATION),
+    "duration": _match_whole(_DURATION),
     "email": _is_email,
     "hostname": _is_hostname,
     "ipv4": _is_ipv4,
     "ip-address": _is_ipv4,
     "ipv6": _is_ipv6,
     "uuid": _is_uuid,
-    "uri": _uri_check("", is_reference=False),
-    "uri-reference": _uri_check("", is_reference=True),
-    "iri": _uri_check(_BEYOND, is_reference=False),
-    "iri-reference": _uri_check(_BEYOND, is_reference=True),
-    "uri-template": _fits(_TEMPLATE),
-    "json-pointer": _fits(_POINTER),
-    "relative-json-pointer": _fits(_RELATIVE_POINTER),
+    "uri": _make_uri_check("", is_reference=False),
+    "uri-reference": _make_uri_check("", is_reference=True),
+    "iri": _make_uri_check(_BEYOND, is_reference=False),
+    "iri-reference": _make_uri_check(_BEYOND, is_reference=True),
+    "uri-template": _match_whole(_TEMPLATE),
+    "json-pointer": _match_whole(_POINTER),
+    "relative-json-pointer": _match_whole(_RELATIVE_POINTER),
     "regex": _is_regex,
 }
 """For each format that can be checked, whether a text is of it."""

@@ -112,23 +112,23 @@ def function_schema(
     documentation = read_docstring(signature.docstring, names)
     fields = collect_fields(signature, documentation, strict=strict)
     return FunctionSchema(
-        name=_name_of(function, name, signature.subject),
+        name=_choose_name(function, name, signature.subject),
         description="\n\n".join([documentation.description, *fields.unplaced]).strip()
         if description is None
         else description,
         parameters=fields.schema,
         arguments=TypedArguments(fields, strict=strict),
         context_hint=signature.context_hint,
-        return_hint=_output_hint(signature),
+        return_hint=_find_output_hint(signature),
         kind=signature.kind,
-        bind=_binder(signature),
+        bind=_make_binder(signature),
         warnings=tuple(fields.warnings),
         docstring_errors=tuple(fields.docstring_errors),
-        make_output_schema=functools.cache(lambda: _output_schema(_output_hint(signature))),
+        make_output_schema=functools.cache(lambda: _make_output_schema(_find_output_hint(signature))),
     )
 
 
-def _name_of(function: Any, given: str | None, subject: str) -> str:
+def _choose_name(function: Any, given: str | None, subject: str) -> str:
     if given is not None:
         if _LEGAL_NAME.fullmatch(given) is None:
             raise SchemaError(subject, f"'{given}' is no name for a tool: use 1 to 64 of letters, digits, _ and -")
@@ -148,7 +148,7 @@ def _name_of(function: Any, given: str | None, subject: str) -> str:
     return name
 
 
-def _binder(signature: Signature) -> Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None:
+def _make_binder(signature: Signature) -> Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]] | None:
     kinds = {parameter.kind for parameter in signature.parameters}
     takes_all = signature.is_called_by_position or inspect.Parameter.VAR_POSITIONAL in kinds
     if inspect.Parameter.POSITIONAL_ONLY not in kinds and not takes_all:
@@ -169,7 +169,7 @@ def _binder(signature: Signature) -> Callable[[dict[str, Any]], tuple[tuple[Any,
     return bind
 
 
-def _output_hint(signature: Signature) -> Any:
+def _find_output_hint(signature: Signature) -> Any:
     hint = signature.return_hint
     if signature.kind in ("generator", "async_generator") and typing_extensions.get_origin(hint) in _GENERATORS:
         parts: list[Any] = list(typing_extensions.get_args(hint))
@@ -180,7 +180,7 @@ def _output_hint(signature: Signature) -> Any:
     return hint
 
 
-def _output_schema(hint: Any) -> dict[str, Any] | None:
+def _make_output_schema(hint: Any) -> dict[str, Any] | None:
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     from toolkit.schema.json_schema import json_schema_of  # noqa: PLC0415

@@ -22,7 +22,7 @@ from toolkit.schema.plain import plain_hint
 __all__ = ["CompiledHint", "compiled_hint"]
 
 _MOST_KEPT = 512
-_KEY = "value"
+_ONLY_KEY = "value"
 
 
 class CompiledHint(NamedTuple):
@@ -51,15 +51,15 @@ def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
     plain = plain_hint(hint)
     if plain is not None:
         return CompiledHint(*plain)
-    words = _words_of(hint)
+    words = _describe_hint(hint)
     try:
-        kept = _compiled(_Key(hint, strict, words))
+        kept = _compile_hint(_HintKey(hint, strict, words))
     except TypeError:  # a hint without a hash
         return None
     return None if kept is None else kept._replace(schema=copy.deepcopy(kept.schema))
 
 
-def _words_of(hint: Any) -> tuple[Any, ...]:
+def _describe_hint(hint: Any) -> tuple[Any, ...]:
     """Return what two hints must have in common to mean the same.
 
     ``int | str`` and ``str | int`` are equal but not the same, and two ``Field(ge=0)`` are the same but not equal.
@@ -69,12 +69,12 @@ def _words_of(hint: Any) -> tuple[Any, ...]:
         return (
             inner,
             repr(inner),
-            *[_words_of_field(item) if isinstance(item, FieldInfo) else item for item in metadata],
+            *[_describe_field(item) if isinstance(item, FieldInfo) else item for item in metadata],
         )
     return (hint, repr(hint))
 
 
-def _words_of_field(field: FieldInfo) -> object:
+def _describe_field(field: FieldInfo) -> object:
     """Return what a `Field` says where it says only what can be compared; else the field itself."""
     others = (
         field.default_factory, field.alias, field.validation_alias, field.serialization_alias, field.title,
@@ -85,7 +85,7 @@ def _words_of_field(field: FieldInfo) -> object:
     return (repr(field.metadata), field.description) if is_simple else field
 
 
-class _Key:
+class _HintKey:
     """A hint in a cache."""
 
     __slots__ = ("hint", "strict", "words")
@@ -99,12 +99,12 @@ class _Key:
         return hash(self.words)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.strict == other.strict and self.words == other.words
+        return isinstance(other, _HintKey) and self.strict == other.strict and self.words == other.words
 
 
 @lru_cache(maxsize=_MOST_KEPT)
-def _compiled(key: _Key) -> CompiledHint | None:
-    typed_dict: Any = cast("Any", typing_extensions.TypedDict)("arguments", {_KEY: key.hint})
+def _compile_hint(key: _HintKey) -> CompiledHint | None:
+    typed_dict: Any = cast("Any", typing_extensions.TypedDict)("arguments", {_ONLY_KEY: key.hint})
     typed_dict.__pydantic_config__ = ConfigDict(strict=key.strict, extra="forbid")
     try:
         adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict)
@@ -114,6 +114,6 @@ def _compiled(key: _Key) -> CompiledHint | None:
         schema, names, skipped, has_members = generate_schema(core)
     except (PydanticUserError, PydanticUndefinedAnnotation, PydanticInvalidForJsonSchema, CoreSchemaError, NameError):
         return None
-    if core["type"] != "typed-dict" or "$defs" in schema or schema.get("required") != [_KEY] or skipped:
+    if core["type"] != "typed-dict" or "$defs" in schema or schema.get("required") != [_ONLY_KEY] or skipped:
         return None
-    return CompiledHint(core["fields"][_KEY]["schema"], schema["properties"][_KEY], names, has_members)
+    return CompiledHint(core["fields"][_ONLY_KEY]["schema"], schema["properties"][_ONLY_KEY], names, has_members)

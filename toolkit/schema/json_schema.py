@@ -39,7 +39,7 @@ __all__ = [
 MEMBERS = "x-members"
 """A key of ours for the names of an enum's members, until they are put into the description."""
 
-_PREFIX = "#/$defs/"
+_DEFINITIONS_PREFIX = "#/$defs/"
 _DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -78,7 +78,7 @@ def generate_schema(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "v
     generator = _Generator(by_alias=True)
     generated = generator.generate(schema, mode=mode)
     if generator.enum_names:
-        generated = _without_enum_titles(generated, generator.enum_names)
+        generated = _drop_enum_titles(generated, generator.enum_names)
     return GeneratedSchema(
         schema=with_few_definitions(generated),
         names=frozenset(generated.get("$defs", ())),
@@ -130,15 +130,15 @@ class _Generator(GenerateJsonSchema):
             alone = self.generate_inner(keys)
         except PydanticInvalidForJsonSchema:
             return json_schema
-        if self._resolve(alone).get("type") == "string":
+        if self._resolve_reference(alone).get("type") == "string":
             return json_schema
-        names = describe_keys(alone, self._resolve, is_literal=keys["type"] == "literal")
+        names = describe_keys(alone, self._resolve_reference, is_literal=keys["type"] == "literal")
         json_schema.pop("propertyNames", None)
         if names is False:
             return {"type": "object", "maxProperties": 0}
         return json_schema if names is True else {**json_schema, "propertyNames": names}
 
-    def _resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _resolve_reference(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         while "$ref" in schema:
             found = self.get_schema_from_definitions(JsonRef(schema["$ref"]))
             if found is None:
@@ -156,14 +156,14 @@ class _Generator(GenerateJsonSchema):
         if dft is None or type(dft) in (bool, int, str):
             return dft
         try:
-            encoded = to_jsonable_python(_in_order(dft))
+            encoded = to_jsonable_python(_sort_sets(dft))
             json.dumps(encoded, allow_nan=False)
         except ValueError as error:
             raise PydanticSerializationError(str(error)) from error
         return encoded
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        return _without_title(super().model_schema(schema), schema["cls"].__name__)
+        return _drop_title(super().model_schema(schema), schema["cls"].__name__)
 
     def field_is_present(self, field: Any) -> bool:
         # Pydantic offers what `init=False` keeps out, and refuses it.
@@ -188,11 +188,11 @@ class _Generator(GenerateJsonSchema):
         return {**json_schema, **own, "prefixItems": named} if named else json_schema
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        return _without_title(super().dataclass_schema(schema), schema["cls"].__name__)
+        return _drop_title(super().dataclass_schema(schema), schema["cls"].__name__)
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
         cls = schema.get("cls")
-        return _without_title(super().typed_dict_schema(schema), cls.__name__ if cls is not None else None)
+        return _drop_title(super().typed_dict_schema(schema), cls.__name__ if cls is not None else None)
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
         self.enum_names.add(schema["cls"].__name__)  # their titles are put on later, by Pydantic's metadata
@@ -223,10 +223,10 @@ class _Generator(GenerateJsonSchema):
         return json_schema
 
 
-def _without_enum_titles(schema: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+def _drop_enum_titles(schema: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     drop = ("enum" in schema or "const" in schema) and schema.get("title") in names
     kept = {key: value for key, value in schema.items() if not (drop and key == "title")}
-    return map_subschemas(kept, lambda part: _without_enum_titles(part, names))
+    return map_subschemas(kept, lambda part: _drop_enum_titles(part, names))
 
 
 def describe_members(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,18 +243,18 @@ def _is_secret(schema: Mapping[str, Any]) -> bool:
     return is_marked_secret(schema) or any(map(_is_secret, subschemas(schema)))
 
 
-def _in_order(value: Any) -> Any:
+def _sort_sets(value: Any) -> Any:
     """Return a set as a list that is the same in each process."""
     if isinstance(value, (set, frozenset)):
         return sorted(cast("set[Any]", value), key=lambda item: json.dumps(to_jsonable_python(item)))
     if is_object(value):
-        return {key: _in_order(item) for key, item in value.items()}
+        return {key: _sort_sets(item) for key, item in value.items()}
     if is_array(value):
-        return [_in_order(item) for item in value]
+        return [_sort_sets(item) for item in value]
     return value
 
 
-def _without_title(json_schema: JsonSchemaValue, name: str | None) -> JsonSchemaValue:
+def _drop_title(json_schema: JsonSchemaValue, name: str | None) -> JsonSchemaValue:
     if name is not None and json_schema.get("title") == name:
         del json_schema["title"]
     return json_schema
@@ -265,11 +265,11 @@ def with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     definitions: dict[str, Any] = schema.get("$defs", {})
     if not definitions:
         return schema
-    uses: Counter[str] = Counter(_references(schema))
-    single = {name for name in definitions if uses[name] == 1 and name not in _reachable(name, definitions)}
+    uses: Counter[str] = Counter(_find_definition_names(schema))
+    single = {name for name in definitions if uses[name] == 1 and name not in _find_reachable(name, definitions)}
 
     def inlined(part: Mapping[str, Any]) -> dict[str, Any]:
-        while (name := _name_of(part)) in single:
+        while (name := _read_definition_name(part)) in single:
             part = {**definitions[name], **{key: value for key, value in part.items() if key != "$ref"}}
         return map_subschemas(part, inlined)
 
@@ -278,23 +278,27 @@ def with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     return {**result, "$defs": kept} if kept else result
 
 
-def _name_of(schema: Mapping[str, Any]) -> str | None:
+def _read_definition_name(schema: Mapping[str, Any]) -> str | None:
     reference = schema.get("$ref")
-    return reference.removeprefix(_PREFIX) if isinstance(reference, str) and reference.startswith(_PREFIX) else None
+    return (
+        reference.removeprefix(_DEFINITIONS_PREFIX)
+        if isinstance(reference, str) and reference.startswith(_DEFINITIONS_PREFIX)
+        else None
+    )
 
 
-def _references(schema: Mapping[str, Any]) -> Iterator[str]:
-    if (name := _name_of(schema)) is not None:
+def _find_definition_names(schema: Mapping[str, Any]) -> Iterator[str]:
+    if (name := _read_definition_name(schema)) is not None:
         yield name
     for part in subschemas(schema):
-        yield from _references(part)
+        yield from _find_definition_names(part)
 
 
-def _reachable(name: str, definitions: Mapping[str, Any]) -> set[str]:
+def _find_reachable(name: str, definitions: Mapping[str, Any]) -> set[str]:
     seen: set[str] = set()
     waiting = [name]
     while waiting:
-        for reference in _references(definitions.get(waiting.pop(), {})):
+        for reference in _find_definition_names(definitions.get(waiting.pop(), {})):
             if reference not in seen:
                 seen.add(reference)
                 waiting.append(reference)

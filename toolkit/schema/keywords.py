@@ -15,7 +15,7 @@ from toolkit.schema.work import WorkBudget
 
 __all__ = ["ASSERTIONS", "Assertion", "check_operand", "exact", "same_as"]
 
-_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+_TYPE_NAMES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 
 
 def is_number(value: object) -> bool:
@@ -70,7 +70,7 @@ class Assertion:
     words: Callable[[Any], str]
 
 
-def _is_text(value: object) -> bool:
+def _is_string(value: object) -> bool:
     return isinstance(value, str)
 
 
@@ -78,7 +78,7 @@ def _is_anything(value: object) -> bool:  # noqa: ARG001
     return True
 
 
-def _as_it_is(operand: Any) -> Any:
+def _keep_operand(operand: Any) -> Any:
     return operand
 
 
@@ -95,11 +95,11 @@ def _is_different(value: Any, operand: bool, budget: WorkBudget) -> bool:
     return len({same_as(item) for item in value}) == len(value)
 
 
-def _limit(concerns: Callable[[Any], bool], compare: Callable[[Any, Any], bool], words: str) -> Assertion:
-    return Assertion(concerns, _as_it_is, lambda value, limit, _: compare(value, limit), words.format)
+def _make_limit(concerns: Callable[[Any], bool], compare: Callable[[Any, Any], bool], words: str) -> Assertion:
+    return Assertion(concerns, _keep_operand, lambda value, limit, _: compare(value, limit), words.format)
 
 
-def _multiple_holds(value: Any, step: Fraction, budget: WorkBudget) -> bool:
+def _is_multiple(value: Any, step: Fraction, budget: WorkBudget) -> bool:
     budget.spend(5)
     return exact(value) % step == 0
 
@@ -113,34 +113,42 @@ ASSERTIONS: Mapping[str, Assertion] = {
     ),
     "enum": Assertion(_is_anything, lambda values: {same_as(one) for one in values}, _is_one_of, lambda _: ""),
     "const": Assertion(_is_anything, lambda value: {same_as(value)}, _is_one_of, lambda _: ""),
-    "minimum": _limit(is_number, lambda value, limit: value >= limit, "It must be at least {}"),
-    "maximum": _limit(is_number, lambda value, limit: value <= limit, "It must be at most {}"),
-    "exclusiveMinimum": _limit(is_number, lambda value, limit: value > limit, "It must be greater than {}"),
-    "exclusiveMaximum": _limit(is_number, lambda value, limit: value < limit, "It must be less than {}"),
-    "multipleOf": Assertion(is_number, exact, _multiple_holds, "It must be a multiple of {}".format),
-    "minLength": _limit(_is_text, lambda value, limit: len(value) >= limit, "It must have at least {} characters"),
-    "maxLength": _limit(_is_text, lambda value, limit: len(value) <= limit, "It must have at most {} characters"),
+    "minimum": _make_limit(is_number, lambda value, limit: value >= limit, "It must be at least {}"),
+    "maximum": _make_limit(is_number, lambda value, limit: value <= limit, "It must be at most {}"),
+    "exclusiveMinimum": _make_limit(is_number, lambda value, limit: value > limit, "It must be greater than {}"),
+    "exclusiveMaximum": _make_limit(is_number, lambda value, limit: value < limit, "It must be less than {}"),
+    "multipleOf": Assertion(is_number, exact, _is_multiple, "It must be a multiple of {}".format),
+    "minLength": _make_limit(
+        _is_string, lambda value, limit: len(value) >= limit, "It must have at least {} characters"
+    ),
+    "maxLength": _make_limit(
+        _is_string, lambda value, limit: len(value) <= limit, "It must have at most {} characters"
+    ),
     "pattern": Assertion(
-        _is_text,
+        _is_string,
         compile_pattern,
         lambda value, matches, budget: matches(value, budget),
         "It must match the regular expression {}".format,
     ),
-    "minItems": _limit(is_array, lambda value, limit: len(value) >= limit, "It must have at least {} items"),
-    "maxItems": _limit(is_array, lambda value, limit: len(value) <= limit, "It must have at most {} items"),
-    "uniqueItems": Assertion(is_array, _as_it_is, _is_different, lambda _: "Its items must all be different"),
-    "minProperties": _limit(is_object, lambda value, limit: len(value) >= limit, "It must have at least {} members"),
-    "maxProperties": _limit(is_object, lambda value, limit: len(value) <= limit, "It must have at most {} members"),
+    "minItems": _make_limit(is_array, lambda value, limit: len(value) >= limit, "It must have at least {} items"),
+    "maxItems": _make_limit(is_array, lambda value, limit: len(value) <= limit, "It must have at most {} items"),
+    "uniqueItems": Assertion(is_array, _keep_operand, _is_different, lambda _: "Its items must all be different"),
+    "minProperties": _make_limit(
+        is_object, lambda value, limit: len(value) >= limit, "It must have at least {} members"
+    ),
+    "maxProperties": _make_limit(
+        is_object, lambda value, limit: len(value) <= limit, "It must have at most {} members"
+    ),
     "format": Assertion(
-        _is_text,
+        _is_string,
         lambda name: FORMATS.get(name) if isinstance(name, str) else None,
-        lambda value, check, budget: check is None or _holds_format(value, check, budget),
+        lambda value, check, budget: check is None or _is_of_format(value, check, budget),
         "It must be of the format {}".format,
     ),
 }
 
 
-def _holds_format(value: str, check: Callable[[str], bool], budget: WorkBudget) -> bool:
+def _is_of_format(value: str, check: Callable[[str], bool], budget: WorkBudget) -> bool:
     budget.spend(1 + len(value) // 50)
     return check(value)
 
@@ -175,33 +183,35 @@ def _is_truth(operand: object) -> bool:
 
 def _is_type(operand: object) -> bool:
     kinds = operand if is_array(operand) else [operand]
-    return bool(kinds) and all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
+    return bool(kinds) and all(isinstance(kind, str) and kind in _TYPE_NAMES for kind in kinds)
 
 
-_SCHEMA = (_is_schema, "a schema")
-_SCHEMAS = (_is_list_of_schemas, "a list of one or more schemas")
-_MAP = (_is_map_of_schemas, "an object of schemas")
-_COUNT = (_is_count, "a whole number of 0 or more")
-_NUMBER = (is_number, "a number")
-_TEXT = (_is_text, "a string")
-_TRUTH = (_is_truth, "true or false")
-_NAMES = (_is_list_of_texts, "a list of strings")
+_ONE_SCHEMA = (_is_schema, "a schema")
+_SCHEMA_LIST = (_is_list_of_schemas, "a list of one or more schemas")
+_SCHEMA_MAP = (_is_map_of_schemas, "an object of schemas")
+_WHOLE_NUMBER = (_is_count, "a whole number of 0 or more")
+_NUMBER_OPERAND = (is_number, "a number")
+_ONE_TEXT = (_is_string, "a string")
+_TRUE_OR_FALSE = (_is_truth, "true or false")
+_TEXT_LIST = (_is_list_of_texts, "a list of strings")
 _OPERANDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "type": (_is_type, "one or more of " + ", ".join(sorted(_TYPES))),
+    "type": (_is_type, "one or more of " + ", ".join(sorted(_TYPE_NAMES))),
     "enum": (is_array, "a list"),
     "multipleOf": (lambda operand: is_number(operand) and operand > 0, "a number greater than 0"),
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _COUNT),
-    **dict.fromkeys(("minContains", "maxContains"), _COUNT),
-    **dict.fromkeys(("pattern", "format", "$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor"), _TEXT),
-    **dict.fromkeys(("title", "description", "$comment", "$schema", "$dynamicAnchor"), _TEXT),
-    **dict.fromkeys(("uniqueItems", "$recursiveAnchor"), _TRUTH),
-    **dict.fromkeys(("anyOf", "oneOf", "allOf", "prefixItems"), _SCHEMAS),
-    **dict.fromkeys(("not", "if", "then", "else", "contains", "propertyNames", "additionalProperties"), _SCHEMA),
-    **dict.fromkeys(("additionalItems", "unevaluatedItems", "unevaluatedProperties"), _SCHEMA),
-    **dict.fromkeys(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"), _MAP),
-    "items": _SCHEMA,
-    "required": _NAMES,
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER_OPERAND),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _WHOLE_NUMBER
+    ),
+    **dict.fromkeys(("minContains", "maxContains"), _WHOLE_NUMBER),
+    **dict.fromkeys(("pattern", "format", "$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor"), _ONE_TEXT),
+    **dict.fromkeys(("title", "description", "$comment", "$schema", "$dynamicAnchor"), _ONE_TEXT),
+    **dict.fromkeys(("uniqueItems", "$recursiveAnchor"), _TRUE_OR_FALSE),
+    **dict.fromkeys(("anyOf", "oneOf", "allOf", "prefixItems"), _SCHEMA_LIST),
+    **dict.fromkeys(("not", "if", "then", "else", "contains", "propertyNames", "additionalProperties"), _ONE_SCHEMA),
+    **dict.fromkeys(("additionalItems", "unevaluatedItems", "unevaluatedProperties"), _ONE_SCHEMA),
+    **dict.fromkeys(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"), _SCHEMA_MAP),
+    "items": _ONE_SCHEMA,
+    "required": _TEXT_LIST,
     "dependentRequired": (
         lambda operand: is_object(operand) and all(map(_is_list_of_texts, operand.values())),
         "an object of lists of strings",
@@ -219,7 +229,7 @@ def check_operand(keyword: str, node: Node, draft: int) -> str | None:
     """Return what a keyword of a schema would have to be set to; None where it is right, or unknown."""
     operand = node[keyword]
     if draft == 4 and keyword in {"exclusiveMinimum", "exclusiveMaximum"}:
-        known: tuple[Callable[[Any], bool], str] = _TRUTH
+        known: tuple[Callable[[Any], bool], str] = _TRUE_OR_FALSE
     elif keyword == "items" and draft < 2020 and is_array(operand):
         known = (_is_list, "a list of schemas")
     elif keyword in _OPERANDS:

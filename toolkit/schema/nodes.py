@@ -24,14 +24,14 @@ JsonPath: TypeAlias = tuple[str | int, ...]
 
 _ANY: Node = {}
 _ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
-_TELLING = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
-_MAX_DEPTH = 40
+_TELLING_KEYWORDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
+_MOST_REFERENCES = 40
 _MAX_CHOICES = 200
 _MOST_KNOWN = 2_000
-_MOST_PLACES = 50  # more than any tuple has
+_MOST_TUPLE_PLACES = 50  # more than any tuple has
 _SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 _SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SCHEMAS = (
+_SCHEMA_KEYWORDS = (
     "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
     "unevaluatedProperties", "additionalItems", "contentSchema",
 )  # fmt: skip
@@ -56,14 +56,14 @@ def subschemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the schemas directly inside a schema; names of properties are not mistaken for keywords."""
     for keyword, value in schema.items():
         if keyword in _SCHEMA_MAPS and is_object(value):
-            yield from _schemas(value.values())
+            yield from _keep_schemas(value.values())
         elif keyword in _SCHEMA_LISTS and is_array(value):
-            yield from _schemas(value)
-        elif keyword in _SCHEMAS:
-            yield from _schemas(value if is_array(value) else [value])
+            yield from _keep_schemas(value)
+        elif keyword in _SCHEMA_KEYWORDS:
+            yield from _keep_schemas(value if is_array(value) else [value])
 
 
-def _schemas(members: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+def _keep_schemas(members: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
     return (member for member in members if is_object(member))
 
 
@@ -73,23 +73,23 @@ def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> d
     for keyword, value in schema.items():
         if keyword in _SCHEMA_MAPS and is_object(value):
             members = value
-            changed[keyword] = {name: _change(member, change) for name, member in members.items()}
+            changed[keyword] = {name: _change_member(member, change) for name, member in members.items()}
         elif keyword in _SCHEMA_LISTS and is_array(value):
-            changed[keyword] = [_change(member, change) for member in value]
-        elif keyword in _SCHEMAS:
-            changed[keyword] = _change(value, change)
+            changed[keyword] = [_change_member(member, change) for member in value]
+        elif keyword in _SCHEMA_KEYWORDS:
+            changed[keyword] = _change_member(value, change)
         else:
             changed[keyword] = value
     return changed
 
 
-def _change(member: Any, change: Callable[[Any], Any]) -> Any:
+def _change_member(member: Any, change: Callable[[Any], Any]) -> Any:
     return change(member) if is_object(member) else member
 
 
 def types_of(value: object) -> frozenset[str]:
     """Return the JSON types whose schemas a value fits."""
-    kind = _type_of(value)
+    kind = _name_type(value)
     if kind == "integer" or (isinstance(value, float) and value.is_integer()):
         return frozenset({"integer", "number"})
     return frozenset({kind})
@@ -109,7 +109,7 @@ class Nodes:
 
     def resolve(self, node: Any) -> Node:
         """Return what a node refers to, with the words beside the reference on top; any value where that is unknown."""
-        for _ in range(_MAX_DEPTH):
+        for _ in range(_MOST_REFERENCES):
             if not is_object(node):
                 return _ANY
             reference = node.get("$ref")
@@ -121,14 +121,14 @@ class Nodes:
 
     def has(self, reference: str) -> bool:
         """Whether a reference leads to a schema in here."""
-        return self._find(reference) is not None
+        return self._find_target(reference) is not None
 
     def target(self, reference: str) -> Node:
         """Return what a reference leads to; any value where that is not in here."""
-        found = self._find(reference)
+        found = self._find_target(reference)
         return found if is_object(found) else _ANY
 
-    def _find(self, reference: str) -> object:
+    def _find_target(self, reference: str) -> object:
         found: Any = self.root
         if reference != "#" and not reference.startswith("#/"):
             return None
@@ -160,7 +160,7 @@ class Nodes:
             members: list[Any] = [*one.get("anyOf", ()), *one.get("oneOf", ())]
             if not members and len(one.get("allOf", ())) == 1 and "type" not in one:
                 members = one["allOf"]
-            if members and depth < _MAX_DEPTH:
+            if members and depth < _MOST_REFERENCES:
                 waiting += [(member, depth + 1) for member in reversed(members[:_MAX_CHOICES])]
             else:
                 found.append(one)
@@ -201,9 +201,9 @@ class Nodes:
 
     def at_items(self, node: Node, count: int) -> Iterator[Node]:
         """Yield what may stand at each index of a list of so many items."""
-        for index in range(min(count, _MOST_PLACES)):
+        for index in range(min(count, _MOST_TUPLE_PLACES)):
             yield self.at_key(node, index)
-        yield from repeat(self.at_key(node, _MOST_PLACES), count - _MOST_PLACES)
+        yield from repeat(self.at_key(node, _MOST_TUPLE_PLACES), count - _MOST_TUPLE_PLACES)
 
     def at(self, path: Iterable[str | int]) -> Node:
         """Return what may stand at a path."""
@@ -230,7 +230,7 @@ class Nodes:
             elif is_array(given):
                 types.update(given)
             elif "enum" in choice or "const" in choice:
-                types.update(_type_of(value) for value in choice.get("enum", [choice.get("const")]))
+                types.update(_name_type(value) for value in choice.get("enum", [choice.get("const")]))
             elif "properties" in choice:
                 types.add("object")
             else:
@@ -242,7 +242,7 @@ class Nodes:
         waiting: list[Any] = [self.root]
         while waiting:
             node = waiting.pop()
-            if not (node.keys() & _TELLING) or node.get("additionalProperties") is True:
+            if not (node.keys() & _TELLING_KEYWORDS) or node.get("additionalProperties") is True:
                 return True
             waiting.extend(subschemas(node))
         return False
@@ -275,7 +275,7 @@ class Nodes:
             holders[id(node)] = []
             if is_marked_secret(node):
                 secret.append(id(node))
-            waiting.extend(self._parts_of(node))
+            waiting.extend(self._list_parts(node))
         if not secret:
             return {}
         waiting = [self.root]
@@ -285,7 +285,7 @@ class Nodes:
             if id(node) in seen:
                 continue
             seen.add(id(node))
-            for part in self._parts_of(node):
+            for part in self._list_parts(node):
                 holders[id(part)].append(id(node))
                 waiting.append(part)
         found = dict.fromkeys(holders, False)
@@ -296,15 +296,15 @@ class Nodes:
                 secret += holders[one]
         return found
 
-    def _parts_of(self, node: Node) -> list[Node]:
+    def _list_parts(self, node: Node) -> list[Node]:
         """Return the schemas directly inside a node, and the one that it refers to."""
         parts = list(subschemas(node))
-        if isinstance(reference := node.get("$ref"), str) and is_object(target := self._find(reference)):
+        if isinstance(reference := node.get("$ref"), str) and is_object(target := self._find_target(reference)):
             parts.append(target)
         return parts
 
 
-def _type_of(value: Any) -> str:
+def _name_type(value: Any) -> str:
     match value:
         case None:
             return "null"

@@ -93,7 +93,7 @@ def compile_program(pattern: str) -> PatternProgram:
     Raises:
         PatternError: It is no regular expression, or too large.
     """
-    parser = _Parser(pattern)
+    parser = _PatternParser(pattern)
     try:
         steps = parser.read()
     except IndexError:
@@ -103,7 +103,7 @@ def compile_program(pattern: str) -> PatternProgram:
     return PatternProgram(steps, parser.groups if parser.refers_back else 0)
 
 
-class _Parser:
+class _PatternParser:
     """Reads a pattern into steps: the syntax that JavaScript and Python share, and named groups of both."""
 
     def __init__(self, pattern: str) -> None:
@@ -121,26 +121,30 @@ class _Parser:
             raise PatternError(f"a ')' too many at character {self._at + 1}")
         return steps
 
-    def _take(self, text: str) -> bool:
+    def _take_text(self, text: str) -> bool:
         is_there = self._pattern.startswith(text, self._at)
         self._at += len(text) if is_there else 0
         return is_there
 
     def _read_choices(self) -> list[PatternStep]:
         steps = self._read_sequence()
-        while self._take("|"):
+        while self._take_text("|"):
             other = self._read_sequence()
             # The first way, and a jump behind the other.
-            steps = [SplitStep(1, len(steps) + 2), *_moved(steps, 1), _jump(len(steps) + 2 + len(other)), *_moved(
-                other, len(steps) + 2
-            )]  # fmt: skip
+            end = len(steps) + 2 + len(other)
+            steps = [
+                SplitStep(1, len(steps) + 2),
+                *_move_steps(steps, 1),
+                _make_jump(end),
+                *_move_steps(other, len(steps) + 2),
+            ]
         return steps
 
     def _read_sequence(self) -> list[PatternStep]:
         steps: list[PatternStep] = []
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             atom = self._read_repeats(self._read_atom())
-            steps += _moved(atom, len(steps))
+            steps += _move_steps(atom, len(steps))
             if len(steps) > MAX_PROGRAM:
                 raise PatternError("it repeats too much")
         return steps
@@ -151,27 +155,27 @@ class _Parser:
             self._at = counted.end()
             least = int(counted[1][:6])
             most = (int(counted[3][:6]) if counted[3] else None) if counted[2] else least
-        elif self._take("*"):
+        elif self._take_text("*"):
             least, most = 0, None
-        elif self._take("+"):
+        elif self._take_text("+"):
             least, most = 1, None
-        elif self._take("?"):
+        elif self._take_text("?"):
             least, most = 0, 1
         else:
             return atom
-        is_lazy = self._take("?")
-        if self._take("+"):
+        is_lazy = self._take_text("?")
+        if self._take_text("+"):
             raise PatternError("'possessive' repeats are not supported")
         if most is not None and most < least:
             raise PatternError("a repeat counts from more to less")
-        return _repeat(atom, least, most, is_lazy=is_lazy)
+        return _repeat_steps(atom, least, most, is_lazy=is_lazy)
 
     def _read_atom(self) -> list[PatternStep]:
         character = self._pattern[self._at]
         if character == "(":
             return self._read_group()
         if character == "[":
-            return [CharStep(_one_of(self._read_class(), self._flags))]
+            return [CharStep(_compile_class(self._read_class(), self._flags))]
         if character == "\\":
             return [self._read_escape()]
         if character in "*+?":
@@ -196,16 +200,16 @@ class _Parser:
         for mark, is_ahead, is_wanted in (
             ("?=", True, True), ("?!", True, False), ("?<=", False, True), ("?<!", False, False),
         ):  # fmt: skip
-            if self._take(mark):
+            if self._take_text(mark):
                 return [LookStep(self._read_inside(), is_ahead, is_wanted)]
-        if self._take("?:"):
+        if self._take_text("?:"):
             return self._read_inside()
         name = re.compile(r"\?P?<(\w+)>").match(self._pattern, self._at)
         if name is not None:
             self._at = name.end()
         elif (known := re.compile(r"\?P=(\w+)\)").match(self._pattern, self._at)) is not None:
             self._at = known.end()
-            return [self._refer(known[1])]
+            return [self._make_back_step(known[1])]
         elif self._pattern.startswith("?", self._at):
             raise PatternError(f"a group that is not supported at character {self._at}")
         self.groups += 1
@@ -215,11 +219,11 @@ class _Parser:
         if name is not None:
             self._names[name[1]] = group
         inside = self._read_inside()
-        return [SaveStep(group, is_end=False), *_moved(inside, 1), SaveStep(group, is_end=True)]
+        return [SaveStep(group, is_end=False), *_move_steps(inside, 1), SaveStep(group, is_end=True)]
 
     def _read_inside(self) -> list[PatternStep]:
         steps = self._read_choices()
-        if not self._take(")"):
+        if not self._take_text(")"):
             raise PatternError("a ')' is missing")
         return steps
 
@@ -241,7 +245,7 @@ class _Parser:
         back = re.compile(r"\\(?:([1-9]\d?)|k<(\w+)>)").match(self._pattern, self._at)
         if back is not None:
             self._at = back.end()
-            return self._refer(back[1] or back[2])
+            return self._make_back_step(back[1] or back[2])
         escape = re.compile(
             r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]+\}|c[A-Za-z]|[pP](?:\{[^}]*\}|\w)|.)", re.DOTALL
         ).match(self._pattern, self._at)
@@ -255,9 +259,9 @@ class _Parser:
         if written.startswith("\\u"):
             code = chr(int(written.removeprefix("\\u"), 16))
             return CharStep(lambda one: one == code)
-        return CharStep(_one_of(f"[{written}]", self._flags))
+        return CharStep(_compile_class(f"[{written}]", self._flags))
 
-    def _refer(self, name: str) -> PatternStep:
+    def _make_back_step(self, name: str) -> PatternStep:
         group = int(name) if name.isdecimal() else self._names.get(name, 0)
         if not 1 <= group <= self.groups:
             raise PatternError(f"a reference to a group that is not before it: {name}")
@@ -265,7 +269,7 @@ class _Parser:
         return BackStep(group)
 
 
-def _one_of(characters: str, flags: str) -> Callable[[str], bool]:
+def _compile_class(characters: str, flags: str) -> Callable[[str], bool]:
     """Return whether one character is in a class such as ``[a-z]``."""
     try:
         with warnings.catch_warnings():
@@ -280,30 +284,30 @@ def _one_of(characters: str, flags: str) -> Callable[[str], bool]:
     return lambda one: compiled.match(one) is not None
 
 
-def _jump(to: int) -> PatternStep:
+def _make_jump(to: int) -> PatternStep:
     return SplitStep(to, to)
 
 
-def _moved(steps: list[PatternStep], by: int) -> list[PatternStep]:
+def _move_steps(steps: list[PatternStep], by: int) -> list[PatternStep]:
     """Return steps as they are behind others."""
     return [SplitStep(step.first + by, step.second + by) if isinstance(step, SplitStep) else step for step in steps]
 
 
-def _repeat(atom: list[PatternStep], least: int, most: int | None, *, is_lazy: bool) -> list[PatternStep]:
+def _repeat_steps(atom: list[PatternStep], least: int, most: int | None, *, is_lazy: bool) -> list[PatternStep]:
     copies = least if most is None else most
     if (copies + 1) * (len(atom) + 1) > MAX_PROGRAM:
         raise PatternError("it repeats too much")
     steps: list[PatternStep] = []
     for _ in range(least):
-        steps += _moved(atom, len(steps))
+        steps += _move_steps(atom, len(steps))
     if most is None:
         start, end = len(steps), len(steps) + len(atom) + 2
-        return [*steps, _split(start + 1, end, is_lazy), *_moved(atom, start + 1), _jump(start)]
+        return [*steps, _make_split(start + 1, end, is_lazy), *_move_steps(atom, start + 1), _make_jump(start)]
     end = len(steps) + (most - least) * (len(atom) + 1)
     for _ in range(most - least):
-        steps += [_split(len(steps) + 1, end, is_lazy), *_moved(atom, len(steps) + 1)]
+        steps += [_make_split(len(steps) + 1, end, is_lazy), *_move_steps(atom, len(steps) + 1)]
     return steps
 
 
-def _split(inside: int, behind: int, is_lazy: bool) -> PatternStep:
+def _make_split(inside: int, behind: int, is_lazy: bool) -> PatternStep:
     return SplitStep(behind, inside) if is_lazy else SplitStep(inside, behind)

@@ -64,7 +64,7 @@ def compile_pattern(pattern: str) -> Matcher:
 
             return match_linearly
     program = compile_program(pattern)
-    return lambda text, budget: _search(program, text, budget)
+    return lambda text, budget: _search_text(program, text, budget)
 
 
 def _count_repeats(pattern: str) -> int:
@@ -113,14 +113,14 @@ def find_fitting_text(pattern: str, *, least: int = 0) -> str | None:
     return None
 
 
-def _search(program: PatternProgram, text: str, budget: WorkBudget) -> bool:
-    run = _Run(text, budget)
+def _search_text(program: PatternProgram, text: str, budget: WorkBudget) -> bool:
+    run = _PatternRun(text, budget)
     seen: _States = set()
     groups = ((-1, -1),) * program.groups
     return any(run.match(program.steps, start, groups, seen, None) for start in range(len(text) + 1))
 
 
-class _Run:
+class _PatternRun:
     """One search: a walk through the states of a program, deepest first, with a stack of its own."""
 
     __slots__ = ("_budget", "_text")
@@ -154,12 +154,12 @@ class _Run:
             if isinstance(step, SplitStep):
                 stack += [(step.second, place, groups), (step.first, place, groups)]
                 continue
-            after = self._after(step, place, groups)
+            after = self._follow_step(step, place, groups)
             if after is not None:
                 stack.append((at + 1, *after))
         return False
 
-    def _after(self, step: PatternStep, place: int, groups: _Found) -> tuple[int, _Found] | None:
+    def _follow_step(self, step: PatternStep, place: int, groups: _Found) -> tuple[int, _Found] | None:
         """Return where a step leads from a place; None where it does not fit."""
         match step:
             case CharStep():
@@ -168,18 +168,18 @@ class _Run:
             case EdgeStep():
                 return (place, groups) if self._is_edge(step.kind, place) else None
             case SaveStep():
-                return place, _with_group(groups, step, place)
+                return place, _note_group(groups, step, place)
             case BackStep():
                 first, last = groups[step.group - 1]
                 piece = self._text[first:last] if last >= 0 else ""
                 self._budget.spend(len(piece) // 100)
                 return (place + len(piece), groups) if self._text.startswith(piece, place) else None
             case LookStep():
-                return (place, groups) if self._looks(step, place, groups) is step.is_wanted else None
+                return (place, groups) if self._has_in_sight(step, place, groups) is step.is_wanted else None
             case SplitStep():
                 return None  # `match` takes both ways itself
 
-    def _looks(self, step: LookStep, place: int, groups: _Found) -> bool:
+    def _has_in_sight(self, step: LookStep, place: int, groups: _Found) -> bool:
         if step.is_ahead:
             return self.match(step.program, place, groups, set(), None)
         seen: _States = set()
@@ -188,12 +188,12 @@ class _Run:
     def _is_edge(self, kind: str, place: int) -> bool:
         if kind in {"start", "end"}:
             return place == (0 if kind == "start" else len(self._text))
-        before = place > 0 and _is_word(self._text[place - 1])
-        after = place < len(self._text) and _is_word(self._text[place])
+        before = place > 0 and _is_word_character(self._text[place - 1])
+        after = place < len(self._text) and _is_word_character(self._text[place])
         return (before != after) == (kind == "word")
 
 
-def _with_group(groups: _Found, step: SaveStep, place: int) -> _Found:
+def _note_group(groups: _Found, step: SaveStep, place: int) -> _Found:
     if not groups:
         return groups
     index = step.group - 1
@@ -201,5 +201,5 @@ def _with_group(groups: _Found, step: SaveStep, place: int) -> _Found:
     return (*groups[:index], found, *groups[index + 1 :])
 
 
-def _is_word(character: str) -> bool:
+def _is_word_character(character: str) -> bool:
     return character.isalnum() or character == "_"

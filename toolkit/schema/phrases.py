@@ -11,9 +11,9 @@ __all__ = ["describe_node", "names_form"]
 
 _MOST_SHOWN = 50
 _MOST_SHOWN_INSIDE = 12
-_LONGEST_SHOWN = 200
+_LONGEST_VALUE = 200
 
-_FORMATS = {
+_PHRASES_OF_FORMATS = {
     "date-time": "a date and time like 2026-01-31T12:00:00Z",
     "date": "a date like 2026-01-31",
     "time": "a time like 12:00:00",
@@ -32,7 +32,7 @@ _FORMATS = {
     "ipv6": "an IPv6 address",
     "password": "a string (secret)",
 }
-_WORDS = {
+_PHRASES_OF_TYPES = {
     "boolean": "true or false",
     "null": "null",
     "string": "a string",
@@ -56,7 +56,7 @@ def describe_node(nodes: Nodes, node: Node, *, depth: int = 0) -> str:
 
 def names_form(nodes: Nodes, node: Node) -> bool:
     """Whether the words about a node name the form of a text: "a date like ..."."""
-    return any(choice.get("format") in _FORMATS for choice in nodes.choices(node))
+    return any(choice.get("format") in _PHRASES_OF_FORMATS for choice in nodes.choices(node))
 
 
 def _describe_one(nodes: Nodes, node: Node, depth: int) -> str:
@@ -73,11 +73,11 @@ def _describe_one(nodes: Nodes, node: Node, depth: int) -> str:
         case "object":
             return _describe_object(nodes, node, depth)
         case "string":
-            return (_FORMATS.get(str(node.get("format"))) or "a string") + _describe_string_limits(node)
+            return (_PHRASES_OF_FORMATS.get(str(node.get("format"))) or "a string") + _describe_string_limits(node)
         case "integer" | "number":
-            return _WORDS[kind] + _describe_number_limits(node)
+            return _PHRASES_OF_TYPES[kind] + _describe_number_limits(node)
         case str():
-            return _WORDS.get(kind, kind)
+            return _PHRASES_OF_TYPES.get(kind, kind)
         case _:
             return ""
 
@@ -108,7 +108,7 @@ def _describe_object(nodes: Nodes, node: Node, depth: int) -> str:
         return words
     required: frozenset[str] = frozenset(node.get("required", ()))
     named = ", ".join(
-        f'"{name[:_LONGEST_SHOWN]}" ({describe_node(nodes, member, depth=depth + 1) or "any value"}'
+        f'"{name[:_LONGEST_VALUE]}" ({describe_node(nodes, member, depth=depth + 1) or "any value"}'
         f"{'' if name in required else ', optional'})"
         for name, member in list(properties.items())[:_MOST_SHOWN_INSIDE]
     )
@@ -118,7 +118,7 @@ def _describe_object(nodes: Nodes, node: Node, depth: int) -> str:
 
 def _write_value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 def _list_values(values: list[Any]) -> str:
@@ -144,7 +144,7 @@ def _describe_string_limits(node: Node) -> str:
     if length := _describe_range(node.get("minLength"), node.get("maxLength"), "character"):
         words += f" of {length}"
     if pattern := node.get("pattern"):
-        shown = pattern if len(pattern) <= _LONGEST_SHOWN else f"{pattern[:_LONGEST_SHOWN]}..."
+        shown = pattern if len(pattern) <= _LONGEST_VALUE else f"{pattern[:_LONGEST_VALUE]}..."
         words += f" that matches the regular expression {shown}"
     return words
 

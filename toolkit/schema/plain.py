@@ -21,7 +21,7 @@ class PlainHint(NamedTuple):
     schema: dict[str, Any]
 
 
-_SCALARS: dict[Any, tuple[core_schema.CoreSchema, dict[str, Any]]] = {
+_PLAIN_SCALARS: dict[Any, tuple[core_schema.CoreSchema, dict[str, Any]]] = {
     str: (core_schema.str_schema(), {"type": "string"}),
     int: (core_schema.int_schema(), {"type": "integer"}),
     float: (core_schema.float_schema(), {"type": "number"}),
@@ -34,7 +34,7 @@ _UNIONS = (Union, types.UnionType)
 def plain_hint(hint: Any) -> PlainHint | None:
     """Return how a plain hint is compiled; None where it is not plain."""
     if isinstance(hint, type) or hint is Any:
-        found = _SCALARS.get(hint)
+        found = _PLAIN_SCALARS.get(hint)
         return PlainHint(found[0], dict(found[1])) if found is not None else None
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is list and len(arguments) == 1 and (item := plain_hint(arguments[0])) is not None:

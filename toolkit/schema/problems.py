@@ -20,17 +20,17 @@ from toolkit.schema.work import TooMuchWorkError, WorkBudget
 
 __all__ = ["Problem", "WRONG_NAME", "example_line", "explain", "value_at"]
 
-_MAX_PROBLEMS = 12
+_MOST_PROBLEMS_TOLD = 12
 _MAX_EXAMPLE = 800
-_LONGEST_NAME = 256
+_LONGEST_NAME_READ = 256
 _LONGEST_SHOWN = 80
 WRONG_NAME = "The name itself is not accepted here"
-_EXAMPLE = "Call it again, for example with: "
-_HIDDEN = "**********"
+_EXAMPLE_LEAD = "Call it again, for example with: "
+_STRUCK_OUT = "**********"
 _LONGEST_REASON = 300
 _LONGEST_MESSAGE = 10_000
 _MOST_ACCEPTED = 60
-_MOST_COMPARED = 300
+_MOST_NAMES_COMPARED = 300
 _MOST_COPIED = 2_000
 _STEPS_TO_EXPLAIN = 2_000
 
@@ -64,31 +64,31 @@ def explain(
         accepts: Whether some arguments would do; decides which example is shown.
         untold: How many more problems there are.
     """
-    more = len(problems) + untold - _MAX_PROBLEMS
+    more = len(problems) + untold - _MOST_PROBLEMS_TOLD
     if more > 0:
         # What is missing is told first: there is no end to names that nobody wants.
-        problems = sorted(problems, key=lambda problem: problem.kind != "missing")[:_MAX_PROBLEMS]
-    meant = _meant(problems, value, nodes)
+        problems = sorted(problems, key=lambda problem: problem.kind != "missing")[:_MOST_PROBLEMS_TOLD]
+    meant = _find_meant_names(problems, value, nodes)
     renamed = {(*path[:-1], name) for path, name in meant.items()}
     told = [problem for problem in problems if problem.kind != "missing" or problem.path not in renamed]
-    lines = [_line(problem, meant, value, nodes) for problem in told]
+    lines = [_write_line(problem, meant, value, nodes) for problem in told]
     if more > 0:
         lines.append(f"- and {more} more problems")
     count = len(told) + max(0, more)
     title = "The arguments have 1 problem:" if count == 1 else f"The arguments have {count} problems:"
-    message = "\n".join([title, *lines, *_accepted(problems, nodes)])
-    example = None if more > 0 else _example(problems, meant, value, nodes, accepts)
+    message = "\n".join([title, *lines, *_list_accepted(problems, nodes)])
+    example = None if more > 0 else _mend_example(problems, meant, value, nodes, accepts)
     if example is not None:
-        message += f"\n{_EXAMPLE}{example}"
+        message += f"\n{_EXAMPLE_LEAD}{example}"
     if nodes.is_secret(nodes.root):
-        message = _without_secrets(message, value, nodes)
+        message = _strike_out_secrets(message, value, nodes)
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
 
 
 def example_line(nodes: Nodes, accepts: Callable[[Any], bool]) -> str:
     """Return a line with an example of what is wanted; nothing where none is found or none is needed."""
     example = _find_example(lambda attempt: make_example(nodes, nodes.root, attempt=attempt), accepts)
-    return f"\n{_EXAMPLE}{example}" if example is not None and example != "{}" else ""
+    return f"\n{_EXAMPLE_LEAD}{example}" if example is not None and example != "{}" else ""
 
 
 def value_at(value: Any, path: JsonPath) -> Any:
@@ -101,8 +101,8 @@ def value_at(value: Any, path: JsonPath) -> Any:
     return value
 
 
-def _line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nodes: Nodes) -> str:
-    where = _path_text(problem.path)
+def _write_line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nodes: Nodes) -> str:
+    where = _write_path(problem.path)
     node = nodes.at(problem.path)
     wanted = describe_node(nodes, node)
     match problem.kind:
@@ -112,22 +112,22 @@ def _line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nodes: No
             name = meant.get(problem.path)
             return f"- {where}: unknown. " + ("Leave it out." if name is None else f'Did you mean "{name}"?')
         case "wrong":
-            got = _shown(value_at(value, problem.path), is_secret=nodes.is_secret(node))
+            got = _describe_value(value_at(value, problem.path), is_secret=nodes.is_secret(node))
             if problem.reason and (
-                problem.is_told or not (wanted and _schema_tells(value_at(value, problem.path), node, nodes))
+                problem.is_told or not (wanted and _is_told_by_schema(value_at(value, problem.path), node, nodes))
             ):
-                return f"- {where}: got {got}. {_sentence(problem.reason)}"
+                return f"- {where}: got {got}. {_make_sentence(problem.reason)}"
             return f"- {where}: got {got}, but it must be {wanted or 'something else'}."
 
 
-def _accepted(problems: Sequence[Problem], nodes: Nodes) -> Iterator[str]:
+def _list_accepted(problems: Sequence[Problem], nodes: Nodes) -> Iterator[str]:
     """Yield, for each object with an unknown name, what is accepted in it."""
     for path in dict.fromkeys(problem.path[:-1] for problem in problems if problem.kind == "unknown"):
-        where = f" in {_path_text(path)}" if path else ""
-        names = _names_in(path, nodes)
+        where = f" in {_write_path(path)}" if path else ""
+        names = _list_names(path, nodes)
         kinds = {name: describe_node(nodes, nodes.at((*path, name)), depth=1) for name in names[:_MOST_ACCEPTED]}
         listed = ", ".join(
-            f"{json.dumps(name[:_LONGEST_NAME], ensure_ascii=False)} ({kind or 'any value'})"
+            f"{json.dumps(name[:_LONGEST_NAME_READ], ensure_ascii=False)} ({kind or 'any value'})"
             for name, kind in kinds.items()
         )
         if len(names) > _MOST_ACCEPTED:
@@ -135,7 +135,7 @@ def _accepted(problems: Sequence[Problem], nodes: Nodes) -> Iterator[str]:
         yield f"Accepted{where}: {listed or 'nothing'}."
 
 
-def _names_in(path: JsonPath, nodes: Nodes) -> list[str]:
+def _list_names(path: JsonPath, nodes: Nodes) -> list[str]:
     return list(
         dict.fromkeys(
             name
@@ -146,7 +146,7 @@ def _names_in(path: JsonPath, nodes: Nodes) -> list[str]:
     )
 
 
-def _meant(problems: Sequence[Problem], value: Any, nodes: Nodes) -> dict[JsonPath, str]:
+def _find_meant_names(problems: Sequence[Problem], value: Any, nodes: Nodes) -> dict[JsonPath, str]:
     """Return, by the path of an unknown name, the accepted one that it was meant for, where that can be told.
 
     A missing name that is similar; else one that is accepted and similar; else, where as many are left as are missing,
@@ -157,7 +157,7 @@ def _meant(problems: Sequence[Problem], value: Any, nodes: Nodes) -> dict[JsonPa
         beside = [problem for problem in problems if problem.path[:-1] == path and problem.path]
         unknown = [problem.path for problem in beside if problem.kind == "unknown"]
         missing = [str(problem.path[-1]) for problem in beside if problem.kind == "missing"]
-        accepted = _names_in(path, nodes)
+        accepted = _list_names(path, nodes)
         for each in unknown:
             near = _find_nearest(str(each[-1]), missing) or _find_nearest(str(each[-1]), accepted)
             if near is not None:
@@ -175,13 +175,14 @@ def _meant(problems: Sequence[Problem], value: Any, nodes: Nodes) -> dict[JsonPa
 
 def _find_nearest(name: str, candidates: Sequence[str]) -> str | None:
     folded = {
-        candidate[:_LONGEST_NAME].casefold().replace("-", "_"): candidate for candidate in candidates[:_MOST_COMPARED]
+        candidate[:_LONGEST_NAME_READ].casefold().replace("-", "_"): candidate
+        for candidate in candidates[:_MOST_NAMES_COMPARED]
     }
-    found = get_close_matches(name[:_LONGEST_NAME].casefold().replace("-", "_"), folded, n=1, cutoff=0.6)
+    found = get_close_matches(name[:_LONGEST_NAME_READ].casefold().replace("-", "_"), folded, n=1, cutoff=0.6)
     return folded[found[0]] if found else None
 
 
-def _schema_tells(value: Any, node: Node, nodes: Nodes) -> bool:
+def _is_told_by_schema(value: Any, node: Node, nodes: Nodes) -> bool:
     """Whether the words about a node say why a value is refused, as far as they are about the value alone."""
     from toolkit.schema.keywords import ASSERTIONS  # noqa: PLC0415 - no need of it without a problem
 
@@ -201,7 +202,7 @@ def _schema_tells(value: Any, node: Node, nodes: Nodes) -> bool:
         return False
 
 
-def _path_text(path: JsonPath) -> str:
+def _write_path(path: JsonPath) -> str:
     text = ""
     for key in path:
         if isinstance(key, int):
@@ -215,7 +216,7 @@ def _path_text(path: JsonPath) -> str:
     return text or "arguments"
 
 
-def _shown(value: Any, *, is_secret: bool) -> str:
+def _describe_value(value: Any, *, is_secret: bool) -> str:
     match value:
         case None:
             return "null"
@@ -240,14 +241,14 @@ def _shown(value: Any, *, is_secret: bool) -> str:
             return f"a value of type {type(value).__name__}"
 
 
-def _sentence(text: str) -> str:
+def _make_sentence(text: str) -> str:
     text = text.strip()
     if len(text) > _LONGEST_REASON:
         text = f"{text[: _LONGEST_REASON - 100]} ... {text[-90:]}"
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _example(
+def _mend_example(
     problems: Sequence[Problem],
     meant: Mapping[JsonPath, str],
     value: Any,
@@ -264,8 +265,8 @@ def _example(
     def mend(attempt: int, *, keeps: bool) -> Any:
         mended: Any = copy.deepcopy(value)
         for problem in ordered:
-            mended = _mended(mended, problem, meant if keeps else {}, nodes, attempt)
-        return _with_examples_for_secrets(mended, nodes.root, nodes, attempt)
+            mended = _mend_problem(mended, problem, meant if keeps else {}, nodes, attempt)
+        return _replace_secrets(mended, nodes.root, nodes, attempt)
 
     # What was sent under a wrong name is kept, unless it would not do there either.
     for keeps in (True, False) if meant else (True,):
@@ -306,7 +307,7 @@ def _is_small(value: Any) -> bool:
     return True
 
 
-def _mended(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: Nodes, attempt: int) -> Any:
+def _mend_problem(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: Nodes, attempt: int) -> Any:
     if not problem.path:
         return make_example(nodes, nodes.root, attempt=attempt)
     key = problem.path[-1]
@@ -318,15 +319,15 @@ def _mended(value: Any, problem: Problem, meant: Mapping[JsonPath, str], nodes: 
             container[name] = came
     elif is_object(container):
         if problem.kind == "wrong" or key not in container:
-            container[str(key)] = _right_value(problem.path, nodes, attempt)
+            container[str(key)] = _make_right_value(problem.path, nodes, attempt)
     elif is_array(container) and problem.kind == "missing" and key == len(container):
-        container.append(_right_value(problem.path, nodes, attempt))
+        container.append(_make_right_value(problem.path, nodes, attempt))
     elif is_array(container) and isinstance(key, int) and key < len(container):
-        container[key] = _right_value(problem.path, nodes, attempt)
+        container[key] = _make_right_value(problem.path, nodes, attempt)
     return value
 
 
-def _right_value(path: JsonPath, nodes: Nodes, attempt: int) -> Any:
+def _make_right_value(path: JsonPath, nodes: Nodes, attempt: int) -> Any:
     """Return an example for what was sent wrongly: a real value, because null would say nothing."""
     node = nodes.resolve(nodes.at(path))
     # The default comes first, and where that is refused too, what else there may be.
@@ -334,32 +335,26 @@ def _right_value(path: JsonPath, nodes: Nodes, attempt: int) -> Any:
     return make_example(nodes, kept, attempt=max(0, attempt - ("default" in node)))
 
 
-def _with_examples_for_secrets(value: Any, node: Node, nodes: Nodes, attempt: int) -> Any:
+def _replace_secrets(value: Any, node: Node, nodes: Nodes, attempt: int) -> Any:
     if not nodes.is_secret(node):
         return value
     if is_object(value):
         members = value
-        return {
-            key: _with_examples_for_secrets(item, nodes.at_key(node, key), nodes, attempt)
-            for key, item in members.items()
-        }
+        return {key: _replace_secrets(item, nodes.at_key(node, key), nodes, attempt) for key, item in members.items()}
     if is_array(value):
-        return [
-            _with_examples_for_secrets(item, nodes.at_key(node, index), nodes, attempt)
-            for index, item in enumerate(value)
-        ]
+        return [_replace_secrets(item, nodes.at_key(node, index), nodes, attempt) for index, item in enumerate(value)]
     return value if value is None else make_example(nodes, node, attempt=attempt)
 
 
-def _without_secrets(message: str, value: Any, nodes: Nodes) -> str:
+def _strike_out_secrets(message: str, value: Any, nodes: Nodes) -> str:
     """Strike out what of the arguments no message may show; an example with a gap in it is left out."""
-    body, mark, example = message.rpartition(f"\n{_EXAMPLE}")
+    body, mark, example = message.rpartition(f"\n{_EXAMPLE_LEAD}")
     if not mark:
         body, example = message, ""
     for secret in sorted(_secrets_in(value, nodes), key=len, reverse=True):
         if secret in example:
             mark, example = "", ""
-        body = body.replace(secret, _HIDDEN)
+        body = body.replace(secret, _STRUCK_OUT)
     return body + mark + example
 
 

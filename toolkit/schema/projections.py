@@ -112,7 +112,7 @@ class _Strict(ABC):
             raise self.refuse(path, f"more than {self.most_levels} levels")
         if not is_object(node):
             raise self.refuse(path, "a value of any type" if node else "what no value fits")
-        node = _plain_unions(node)
+        node = _simplify_unions(node)
         if isinstance(reference := node.get("$ref"), str):
             return self.reference(node, reference, path, depth, inside)
         for keyword, what in _STRICT_REFUSED.items():
@@ -185,7 +185,7 @@ class _OpenAI(_Strict):
         if kept.get("format") not in _OPENAI_FORMATS:
             kept.pop("format", None)
         self.enum_values += len(kept.get("enum", ()))
-        return _with_words(kept, node)
+        return _add_words(kept, node)
 
     def object(self, kept: dict[str, Any], node: Node, path: str, depth: int, inside: tuple[str, ...]) -> None:
         super().object(kept, node, path, depth, inside)
@@ -193,7 +193,7 @@ class _OpenAI(_Strict):
         required: list[str] = node.get("required", [])
         for name, member in properties.items():
             if name not in required and "null" not in self.nodes.types(member):
-                kept["properties"][name] = _nullable(kept["properties"][name])
+                kept["properties"][name] = _allow_null(kept["properties"][name])
         kept["required"] = list(properties)
 
 
@@ -209,7 +209,7 @@ class _Anthropic(_Strict):
         seen: set[str] = set()
         waiting = [reference]
         while waiting:
-            found = set(_references(self.nodes.target(waiting.pop())))
+            found = set(_find_references(self.nodes.target(waiting.pop())))
             if reference in found:
                 return True
             waiting += found - seen
@@ -232,11 +232,11 @@ class _Anthropic(_Strict):
         return {"anyOf": choices, **outside}
 
 
-def _references(node: Node) -> Iterator[str]:
+def _find_references(node: Node) -> Iterator[str]:
     if isinstance(reference := node.get("$ref"), str):
         yield reference
     for part in subschemas(node):
-        yield from _references(part)
+        yield from _find_references(part)
 
 
 def _has_type(node: Node, kind: str) -> bool:
@@ -244,7 +244,7 @@ def _has_type(node: Node, kind: str) -> bool:
     return given == kind or (is_array(given) and kind in given)
 
 
-def _nullable(node: dict[str, Any]) -> dict[str, Any]:
+def _allow_null(node: dict[str, Any]) -> dict[str, Any]:
     if isinstance(kind := node.get("type"), str) and "enum" not in node:
         return {**node, "type": [kind, "null"]}
     described = {"description": node.pop("description")} if "description" in node else {}
@@ -252,7 +252,7 @@ def _nullable(node: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [*members, {"type": "null"}], **described}
 
 
-def _plain_unions(node: Node) -> dict[str, Any]:
+def _simplify_unions(node: Node) -> dict[str, Any]:
     """Say ``oneOf`` as ``anyOf``, ``const`` as ``enum``, and an ``allOf`` of one as that one."""
     changed = dict(node)
     if "oneOf" in changed:
@@ -261,11 +261,11 @@ def _plain_unions(node: Node) -> dict[str, Any]:
         changed["enum"] = [changed.pop("const")]
     if len(whole := changed.get("allOf", [])) == 1 and is_object(whole[0]):
         del changed["allOf"]
-        changed = _plain_unions(_merged(whole[0], changed))
+        changed = _simplify_unions(_merge_nodes(whole[0], changed))
     return changed
 
 
-def _merged(under: Node, over: Node) -> dict[str, Any]:
+def _merge_nodes(under: Node, over: Node) -> dict[str, Any]:
     """Say two nodes as one, with the properties of both."""
     both = {**under, **over}
     if "properties" in under and "properties" in over:
@@ -275,18 +275,18 @@ def _merged(under: Node, over: Node) -> dict[str, Any]:
     return both
 
 
-def _with_words(kept: dict[str, Any], node: Node) -> dict[str, Any]:
+def _add_words(kept: dict[str, Any], node: Node) -> dict[str, Any]:
     """Put what has no keyword into the description."""
     given = {keyword: node[keyword] for keyword in _IN_WORDS if keyword in node and keyword not in kept}
     if given.get("uniqueItems") is False:
         del given["uniqueItems"]
-    words = [_IN_WORDS[keyword].format(_json(value)) for keyword, value in given.items() if value is not None]
+    words = [_IN_WORDS[keyword].format(_write_json(value)) for keyword, value in given.items() if value is not None]
     if words:
         kept["description"] = " ".join([*([kept["description"]] if kept.get("description") else []), *words])
     return kept
 
 
-def _json(value: Any) -> str:
+def _write_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -331,7 +331,7 @@ class _Gemini:
     def node(self, node: object, inside: tuple[str, ...]) -> dict[str, Any]:
         if not is_object(node):
             return {}
-        node = _plain_unions(node)
+        node = _simplify_unions(node)
         reference = node.get("$ref")
         if isinstance(reference, str):
             name = reference.rsplit("/", maxsplit=1)[-1]
@@ -341,14 +341,14 @@ class _Gemini:
             if self.followed > _GEMINI_MOST_REFERENCES:  # of each other they may be without number
                 return {"type": "object", "description": f"A {name}."}
             beside = {key: value for key, value in node.items() if key != "$ref"}
-            return self.node(_merged(self.nodes.target(reference), beside), (*inside, reference))
+            return self.node(_merge_nodes(self.nodes.target(reference), beside), (*inside, reference))
         for part in node.pop("allOf", ()):
-            node = _plain_unions(_merged(self.nodes.resolve(part), node))
-        node = _one_type(node)
+            node = _simplify_unions(_merge_nodes(self.nodes.resolve(part), node))
+        node = _split_types(node)
         kept = {keyword: value for keyword, value in node.items() if keyword in _GEMINI_KEYWORDS}
-        self._values(kept, node)
+        self._keep_values(kept, node)
         if "anyOf" in kept:
-            self._choices(kept, inside)
+            self._keep_choices(kept, inside)
         if is_object(kept.get("properties")):
             properties = kept["properties"]
             kept["properties"] = {name: self.node(member, inside) for name, member in properties.items()}
@@ -357,10 +357,10 @@ class _Gemini:
             words = f"An object of any names; each value is {value}."
             kept["description"] = " ".join(filter(None, (kept.get("description"), words)))
         if kept.get("type") == "array":
-            self._items(kept, node, inside)
-        return _with_words(kept, node)
+            self._keep_items(kept, node, inside)
+        return _add_words(kept, node)
 
-    def _values(self, kept: dict[str, Any], node: dict[str, Any]) -> None:
+    def _keep_values(self, kept: dict[str, Any], node: dict[str, Any]) -> None:
         if kept.get("format") not in _GEMINI_FORMATS:
             kept.pop("format", None)
         if "enum" in kept:
@@ -372,7 +372,7 @@ class _Gemini:
                 kept |= {"type": "string", "enum": texts}
             else:
                 del kept["enum"]
-                words = f"One of {', '.join(map(_json, values))}."
+                words = f"One of {', '.join(map(_write_json, values))}."
                 kept["description"] = " ".join(filter(None, (kept.get("description"), words)))
                 kinds = sorted(self.nodes.types({"enum": values}) - {"null"})
                 if "type" not in kept and len(kinds) > 1:
@@ -387,10 +387,10 @@ class _Gemini:
                     del node[exclusive]
                 kept[inclusive] = limit
 
-    def _choices(self, kept: dict[str, Any], inside: tuple[str, ...]) -> None:
+    def _keep_choices(self, kept: dict[str, Any], inside: tuple[str, ...]) -> None:
         # What stands beside the choices must be within each of them.
         shared = {keyword: kept.pop(keyword) for keyword in _GEMINI_SHARED if keyword in kept}
-        members = [self.node(_merged(shared, member), inside) for member in kept.pop("anyOf")]
+        members = [self.node(_merge_nodes(shared, member), inside) for member in kept.pop("anyOf")]
         rest = [member for member in members if member.get("type") != "null"]
         if len(rest) < len(members):
             kept["nullable"] = True
@@ -399,7 +399,7 @@ class _Gemini:
         elif rest:
             kept["anyOf"] = rest
 
-    def _items(self, kept: dict[str, Any], node: Node, inside: tuple[str, ...]) -> None:
+    def _keep_items(self, kept: dict[str, Any], node: Node, inside: tuple[str, ...]) -> None:
         first = cast("list[Node]", node.get("prefixItems", []))
         if first:
             members = [self.node(member, inside) for member in first]
@@ -410,7 +410,7 @@ class _Gemini:
             kept["items"] = self.node(items, inside) if is_object(items) else {}
 
 
-def _one_type(node: dict[str, Any]) -> dict[str, Any]:
+def _split_types(node: dict[str, Any]) -> dict[str, Any]:
     """Say several types as choices."""
     kinds = node.get("type")
     if not is_array(kinds):

@@ -28,7 +28,7 @@ from toolkit.schema.work import TooMuchWorkError, WorkBudget, is_trial, open_bud
 __all__ = ["raw_arguments"]
 
 _MAX_NODES = 50_000
-_MAX_DEPTH = 150
+_MOST_LEVELS_OF_SCHEMA = 150
 _STEPS_FOR_EXAMPLES = 20_000
 _MAX_DEFAULTS = 1_000
 
@@ -86,27 +86,27 @@ class RawArguments:
         except json.JSONDecodeError as error:
             is_cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
             reason = f"{'EOF: ' if is_cut_off else ''}{error.msg} at line {error.lineno} column {error.colno}"
-            raise malformed(text, reason, self._nodes, self._accepts) from None
+            raise malformed(text, reason, self._nodes, self._is_accepted) from None
         if may_be_deep(text):
             check_depth(value)
-        return self._parse(value)
+        return self._parse_value(value)
 
     def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
         check_depth(value)
-        return self._parse(value, mend=mend)
+        return self._parse_value(value, mend=mend)
 
-    def _parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
+    def _parse_value(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         value = {} if value is None else value
-        problems = self._problems(value)
+        problems = self._find_problems(value)
         if problems:
             paths = [problem.path for problem in problems]
             without = drop_nulls(value, paths, self._nodes) if mend else None
-            if without is None or self._problems(without):
-                raise InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts))
+            if without is None or self._find_problems(without):
+                raise InvalidArgumentsError(explain(problems, value, self._nodes, self._is_accepted))
             value = without
         arguments = cast("dict[str, Any]", value)
-        return self._with_defaults(arguments) if self._has_defaults else arguments
+        return self._fill_in_defaults(arguments) if self._has_defaults else arguments
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
@@ -121,7 +121,7 @@ class RawArguments:
         del path
         return False
 
-    def _accepts(self, value: object, part: Node | None = None) -> bool:
+    def _is_accepted(self, value: object, part: Node | None = None) -> bool:
         budget = WorkBudget(min(open_budget().left, _STEPS_FOR_EXAMPLES))
         try:
             if part is not None:
@@ -130,13 +130,13 @@ class RawArguments:
         except (TooMuchWorkError, RecursionError):
             return False
 
-    def _problems(self, value: object) -> Sequence[Problem]:
+    def _find_problems(self, value: object) -> Sequence[Problem]:
         if not is_object(value):
             return [Problem(path=(), kind="wrong", reason="It must be an object")]
         try:
             if self._checker.is_valid(value):
                 return ()
-            return self._checker.problems(value) or [_UNTOLD]
+            return self._checker.problems(value) or [_UNFOUND_PROBLEM]
         except RecursionError:
             raise InvalidArgumentsError("The arguments are nested too deeply.") from None
         except TooMuchWorkError:
@@ -146,10 +146,10 @@ class RawArguments:
                 "The arguments were refused: checking them takes too long. Send fewer or simpler values."
             ) from None
 
-    def _with_defaults(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _fill_in_defaults(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments with the defaults of what was left out, as far as they are right."""
-        filled = _Filler(self._nodes).fill(value, self._nodes.root)
-        return filled if filled is value or not self._problems(filled) else value
+        filled = _DefaultsFiller(self._nodes).fill(value, self._nodes.root)
+        return filled if filled is value or not self._find_problems(filled) else value
 
     def _find_wrong_defaults(self) -> set[int]:
         """Return the ids of the schemas that don't fit their own default: it is not filled in, and never an example."""
@@ -157,16 +157,16 @@ class RawArguments:
         return {
             id(part)
             for part in checker.resources.parts()
-            if "default" in part and not self._accepts(part["default"], part)
+            if "default" in part and not self._is_accepted(part["default"], part)
         }
 
 
-_UNTOLD = Problem(
+_UNFOUND_PROBLEM = Problem(
     path=(), kind="wrong", reason="It is not as its schema says; where takes too long to find out", is_told=True
 )
 
 
-class _Filler:
+class _DefaultsFiller:
     """Fills in defaults; what it changes, it copies."""
 
     def __init__(self, nodes: Nodes) -> None:
@@ -174,7 +174,7 @@ class _Filler:
         self._left = _MAX_DEFAULTS
 
     def fill(self, value: Any, node: Node, depth: int = 0) -> Any:
-        if depth > _MAX_DEPTH:
+        if depth > _MOST_LEVELS_OF_SCHEMA:
             return value
         if is_array(value):
             inside = self._nodes.at_items(node, len(value))
@@ -204,8 +204,10 @@ def _check_bounds(schema: object, subject: str) -> None:
         count += 1
         if count > _MAX_NODES:
             raise SchemaError(subject, f"its parameters are too large: more than {_MAX_NODES} values")
-        if depth > _MAX_DEPTH:
-            raise SchemaError(subject, f"its parameters are nested too deeply: more than {_MAX_DEPTH} levels")
+        if depth > _MOST_LEVELS_OF_SCHEMA:
+            raise SchemaError(
+                subject, f"its parameters are nested too deeply: more than {_MOST_LEVELS_OF_SCHEMA} levels"
+            )
         if is_object(value):
             waiting.extend((item, depth + 1) for item in cast("Mapping[str, object]", value).values())
         elif isinstance(value, (list, tuple)):

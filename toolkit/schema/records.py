@@ -18,7 +18,7 @@ from toolkit.schema.generics import rebuild_hint
 
 __all__ = ["record_fields", "record_of"]
 
-_SHOWN = (str, int, float, bool, type(None))
+_SHOWN_DEFAULTS = (str, int, float, bool, type(None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,13 @@ def record_of(hint: type, rewrite: Callable[[Any], Any]) -> Any:
 def record_fields(cls: type) -> list[_RecordField] | None:
     """Return the fields of a class of attrs or a struct of msgspec; None for any other class."""
     if "attr" in sys.modules and isinstance(vars(cls).get("__attrs_attrs__"), tuple):
-        return list(_fields_of_attrs(cls))
+        return list(_read_attrs_fields(cls))
     if "msgspec" in sys.modules and isinstance(getattr(cls, "__struct_fields__", None), tuple):
-        return list(_fields_of_struct(cls))
+        return list(_read_struct_fields(cls))
     return None
 
 
-def _fields_of_attrs(cls: Any) -> Iterator[_RecordField]:
+def _read_attrs_fields(cls: Any) -> Iterator[_RecordField]:
     nothing = sys.modules["attr"].NOTHING
     for field in cls.__attrs_attrs__:
         if field.init:
@@ -60,18 +60,18 @@ def _fields_of_attrs(cls: Any) -> Iterator[_RecordField]:
                 key=field.alias,
                 parameter=field.alias,
                 is_required=field.default is nothing,
-                default=field.default if isinstance(field.default, _SHOWN) else ...,
+                default=field.default if isinstance(field.default, _SHOWN_DEFAULTS) else ...,
             )
 
 
-def _fields_of_struct(cls: Any) -> Iterator[_RecordField]:
+def _read_struct_fields(cls: Any) -> Iterator[_RecordField]:
     for field in sys.modules["msgspec"].structs.fields(cls):
         yield _RecordField(
             name=field.name,
             key=field.encode_name,
             parameter=field.name,
             is_required=field.required,
-            default=field.default if isinstance(field.default, _SHOWN) else ...,
+            default=field.default if isinstance(field.default, _SHOWN_DEFAULTS) else ...,
         )
 
 
@@ -92,7 +92,7 @@ class _Record:
         return hash(self.cls)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        inner = handler.generate_schema(_typed_dict_of(self))
+        inner = handler.generate_schema(_make_typed_dict(self))
         return core_schema.no_info_wrap_validator_function(
             self.build,
             inner,
@@ -119,7 +119,7 @@ class _Record:
 _typed_dicts: dict[type, Any] = {}
 
 
-def _typed_dict_of(record: _Record) -> Any:
+def _make_typed_dict(record: _Record) -> Any:
     """Return the typed dictionary of a class; its keys come last, for it may hold itself."""
     known = _typed_dicts.get(record.cls)
     if known is not None:
@@ -129,7 +129,7 @@ def _typed_dict_of(record: _Record) -> Any:
     hints = typing_extensions.get_type_hints(record.cls, include_extras=True)
     annotations: dict[str, Any] = {} if record.tag is None else {record.tag[0]: Literal[record.tag[1]]}
     for field in record.fields:
-        hint = record.rewrite(_with_constraints(hints.get(field.name, Any)))
+        hint = record.rewrite(_translate_constraints(hints.get(field.name, Any)))
         if field.default is not ...:
             hint = Annotated[hint, Field(json_schema_extra={"default": field.default})]
         annotations[field.key] = hint if field.is_required else NotRequired[hint]
@@ -141,15 +141,15 @@ def _typed_dict_of(record: _Record) -> Any:
     return made
 
 
-def _with_constraints(hint: Any) -> Any:
+def _translate_constraints(hint: Any) -> Any:
     """Return a hint with the constraints of msgspec's ``Meta`` as Pydantic's."""
     if get_origin(hint) is Annotated:
         inner, *metadata = get_args(hint)
-        return Annotated[(_with_constraints(inner), *map(_constraint, metadata))]
-    return rebuild_hint(hint, _with_constraints)
+        return Annotated[(_translate_constraints(inner), *map(_translate_constraint, metadata))]
+    return rebuild_hint(hint, _translate_constraints)
 
 
-def _constraint(item: Any) -> Any:
+def _translate_constraint(item: Any) -> Any:
     if type(item).__module__.partition(".")[0] != "msgspec":
         return item
     names = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "description", "examples")

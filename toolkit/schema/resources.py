@@ -75,9 +75,9 @@ class Resources:
         self._anchors: dict[tuple[str, str], Node] = {}
         self._dynamic: dict[tuple[str, str], Node] = {}
         self._kept: list[Node] = []  # an id of what is no more could be taken by another
-        draft = self._draft_of(root, NEWEST_DRAFT)
+        draft = self._read_draft(root, NEWEST_DRAFT)
         self._roots[""] = root
-        self._index(root, Place(base="", draft=draft, path="$", pointer=""))
+        self._index_parts(root, Place(base="", draft=draft, path="$", pointer=""))
 
     def place_of(self, node: Node) -> Place:
         """Return where a part stands that was found here."""
@@ -93,10 +93,10 @@ class Resources:
         Raises:
             SchemaError: It leads out of the document, or to nothing.
         """
-        uri, fragment = _join(place.base, reference)
+        uri, fragment = _join_reference(place.base, reference)
         root = self._roots.get(uri)
         if root is None:
-            root = self._load(uri)
+            root = self._load_standard(uri)
         if root is None:
             raise SchemaError(
                 self.subject,
@@ -104,7 +104,7 @@ class Resources:
             )
         if not fragment:
             return root
-        found = self._follow(root, unquote(fragment)) if fragment.startswith("/") else None
+        found = self._follow_pointer(root, unquote(fragment)) if fragment.startswith("/") else None
         if found is None:
             found = self._anchors.get((uri, unquote(fragment)))
         if found is None:
@@ -119,7 +119,7 @@ class Resources:
         """Return the part that has a URI."""
         return self._roots.get(base)
 
-    def _load(self, uri: str) -> Any:
+    def _load_standard(self, uri: str) -> Any:
         if not uri.startswith(_OF_JSON_SCHEMA):
             return None
         # Hardly a schema refers to those. It has no types of its own.
@@ -131,10 +131,10 @@ class Resources:
             return None
         schema: Node = found.contents
         self._roots[uri] = schema
-        self._index(schema, Place(base=uri, draft=self._draft_of(schema, NEWEST_DRAFT), path=uri, pointer=""))
+        self._index_parts(schema, Place(base=uri, draft=self._read_draft(schema, NEWEST_DRAFT), path=uri, pointer=""))
         return schema
 
-    def _draft_of(self, node: Node, otherwise: int) -> int:
+    def _read_draft(self, node: Node, otherwise: int) -> int:
         given = node.get("$schema")
         if not isinstance(given, str):
             return otherwise
@@ -143,30 +143,30 @@ class Resources:
             raise SchemaError(self.subject, "it is of draft 3; the drafts 4, 6, 7, 2019-09 and 2020-12 are read")
         return draft
 
-    def _index(self, node: Node, place: Place) -> None:
+    def _index_parts(self, node: Node, place: Place) -> None:
         waiting: list[tuple[Node, Place]] = [(node, place)]
         while waiting:
             node, place = waiting.pop()
             if id(node) in self._places:
                 continue
-            place = self._name(node, place)
+            place = self._note_names(node, place)
             self._places[id(node)] = place
             self._kept.append(node)
-            for steps, part in _parts_of(node, place.draft):
-                path = place.path + "".join(_path_step(step) for step in steps)
-                pointer = place.pointer + "".join(f"/{_escape(str(step))}" for step in steps)
+            for steps, part in _list_parts(node, place.draft):
+                path = place.path + "".join(_write_step(step) for step in steps)
+                pointer = place.pointer + "".join(f"/{_escape_step(str(step))}" for step in steps)
                 waiting.append((part, Place(base=place.base, draft=place.draft, path=path, pointer=pointer)))
 
-    def _name(self, node: Node, place: Place) -> Place:
+    def _note_names(self, node: Node, place: Place) -> Place:
         """Note the names that a part gives itself, and return its place by its own base and draft."""
         base, draft = place.base, place.draft
         own = node.get("id" if draft == 4 else "$id")
         if isinstance(own, str) and not (draft <= 7 and "$ref" in node):
-            uri, fragment = _join(base, own)
+            uri, fragment = _join_reference(base, own)
             if fragment and draft <= 7:
                 self._anchors[uri, fragment] = node
             if uri != base:
-                base, draft = uri, self._draft_of(node, draft)
+                base, draft = uri, self._read_draft(node, draft)
                 self._roots.setdefault(uri, node)
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(name := node.get(keyword), str) and applies(keyword, draft):
@@ -177,7 +177,7 @@ class Resources:
             self.has_dynamic_references = True
         return Place(base=base, draft=draft, path=place.path, pointer=place.pointer)
 
-    def _follow(self, root: Any, pointer: str) -> Any:
+    def _follow_pointer(self, root: Any, pointer: str) -> Any:
         found: Any = root
         place = self._places[id(root)]
         path, written = place.path, place.pointer
@@ -185,28 +185,28 @@ class Resources:
             step = raw.replace("~1", "/").replace("~0", "~")
             if is_object(found) and step in found:
                 found = found[step]
-                path += _path_step(step)
+                path += _write_step(step)
             elif is_array(found) and step.isdecimal() and int(step) < len(found):
                 found = found[int(step)]
-                path += _path_step(int(step))
+                path += _write_step(int(step))
             else:
                 return None
-            written += f"/{_escape(step)}"
+            written += f"/{_escape_step(step)}"
             place = self._places.get(id(found), place)
         if is_object(found):
             # Under no keyword that holds schemas, it has become one by being referred to.
-            self._index(found, Place(base=place.base, draft=place.draft, path=path, pointer=written))
+            self._index_parts(found, Place(base=place.base, draft=place.draft, path=path, pointer=written))
             return found
         return found if isinstance(found, bool) else None
 
 
-def _join(base: str, reference: str) -> tuple[str, str]:
+def _join_reference(base: str, reference: str) -> tuple[str, str]:
     whole = urldefrag(base)[0] + reference if reference.startswith("#") else urljoin(base, reference)
     uri, fragment = urldefrag(whole)
     return uri, fragment
 
 
-def _parts_of(node: Node, draft: int) -> Iterator[tuple[tuple[str | int, ...], Node]]:
+def _list_parts(node: Node, draft: int) -> Iterator[tuple[tuple[str | int, ...], Node]]:
     for keyword, value in node.items():
         if not applies(keyword, draft):
             continue
@@ -218,13 +218,13 @@ def _parts_of(node: Node, draft: int) -> Iterator[tuple[tuple[str | int, ...], N
             yield (keyword,), value
 
 
-def _path_step(step: str | int) -> str:
+def _write_step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     return f".{step}" if step.replace("$", "_").isidentifier() else f"[{step[:80]!r}]"
 
 
-def _escape(step: str) -> str:
+def _escape_step(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1").replace("%", "%25")
 
 
@@ -248,7 +248,7 @@ def with_plain_references(resources: Resources, root: Node, *, without_default: 
             return node
         if id(node) not in known:
             return {name: plain(item) for name, item in node.items()}
-        modern = _modern(node, resources, known)
+        modern = _modernize_node(node, resources, known)
         if id(node) in without_default:
             modern.pop("default", None)
         return {name: plain(item) for name, item in modern.items()}
@@ -256,7 +256,7 @@ def with_plain_references(resources: Resources, root: Node, *, without_default: 
     return {**plain(root)}
 
 
-def _modern(node: Node, resources: Resources, pointers: Mapping[int, str]) -> dict[str, Any]:
+def _modernize_node(node: Node, resources: Resources, pointers: Mapping[int, str]) -> dict[str, Any]:
     place = resources.place_of(node)
     written = {key: value for key, value in node.items() if key not in ("$id", "$anchor", "$dynamicAnchor")}
     found: list[str] = []

@@ -21,7 +21,7 @@ from toolkit.schema.records import record_of
 
 __all__ = ["rewrite_hint"]
 
-_SCALARS = (str, int, float, bool)
+_SCALAR_TYPES = (str, int, float, bool)
 _MOST_LISTED_FLAGS = 6
 
 
@@ -43,12 +43,12 @@ def rewrite_hint(hint: Any, *, described: bool = False) -> Any:
         return Annotated[hint, Field(json_schema_extra={"writeOnly": True})]
     if origin is Iterable:  # which Pydantic would check while the function reads it, and only once
         hint = types.GenericAlias(list, get_args(hint))
-    if origin is tuple and any(map(_unpacked_parts, get_args(hint))):
+    if origin is tuple and any(map(_find_unpacked_parts, get_args(hint))):
         return _rewrite_open_tuple(hint)
     cls: Any = origin
     if typing_extensions.is_typeddict(cls) and _is_unknown_typed_dict(cls):
         arguments = [rewrite_hint(part) for part in get_args(hint)]
-        return _known_typed_dict(cls, dict(zip(cls.__parameters__, arguments, strict=False)))
+        return _copy_typed_dict(cls, dict(zip(cls.__parameters__, arguments, strict=False)))
     is_union = origin in UNIONS
     if origin is Annotated:
         return rebuild_hint(hint, lambda part: rewrite_hint(part, described=described))
@@ -65,10 +65,10 @@ def _rewrite_class(hint: type) -> Any:
         if issubclass(hint, enum.Flag):
             return _rewrite_flag(hint)
         members = list(cast("type[enum.Enum]", hint))
-        is_plain = all(isinstance(member.value, _SCALARS) for member in members)
-        return hint if is_plain else _said_as(hint, {member.name: member for member in members})
+        is_plain = all(isinstance(member.value, _SCALAR_TYPES) for member in members)
+        return hint if is_plain else _say_as(hint, {member.name: member for member in members})
     if typing_extensions.is_typeddict(hint) and _is_unknown_typed_dict(hint):
-        return _known_typed_dict(hint, {})
+        return _copy_typed_dict(hint, {})
     return record_of(hint, rewrite_hint)
 
 
@@ -79,13 +79,13 @@ def _rewrite_literal(hint: Any) -> Any:
         return hint
     choices: dict[Any, Any] = {}
     for value in values:
-        is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALARS)
+        is_plain = not isinstance(value, enum.Enum) or isinstance(value.value, _SCALAR_TYPES)
         said = value.name if not is_plain else value.value if isinstance(value, enum.Enum) else value
         choices[said] = value
-    return _said_as(hint, choices)
+    return _say_as(hint, choices)
 
 
-def _said_as(hint: Any, choices: dict[Any, Any]) -> Any:
+def _say_as(hint: Any, choices: dict[Any, Any]) -> Any:
     """Return a hint whose values are said as the keys of `choices`; names of members are understood too."""
     members = {value.name: value for value in choices.values() if isinstance(value, enum.Enum)}
 
@@ -108,7 +108,7 @@ def _said_as(hint: Any, choices: dict[Any, Any]) -> Any:
 def _rewrite_flag(flags: type[enum.Flag]) -> Any:
     """Return a ``Flag`` as the sum of its members: Pydantic would offer the members alone, and take any sum."""
     members = [member for member in flags if member.value]
-    known = _sum_of_bits([member.value for member in members])
+    known = _sum_bits([member.value for member in members])
 
     def choose(value: Any) -> enum.Flag:
         if isinstance(value, flags):
@@ -117,7 +117,7 @@ def _rewrite_flag(flags: type[enum.Flag]) -> Any:
             names = [name.strip().rpartition(".")[2] for name in value.replace(",", "|").split("|")]
             if not {*names} <= {*flags.__members__}:
                 raise PydanticCustomError("enum", "unknown name")
-            return flags(_sum_of_bits([flags[name].value for name in names]))
+            return flags(_sum_bits([flags[name].value for name in names]))
         number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else -1
         if number < 0 or number & ~known:
             raise PydanticCustomError("enum", "no sum of members")
@@ -126,7 +126,7 @@ def _rewrite_flag(flags: type[enum.Flag]) -> Any:
     said: Any = Annotated[int, Field(ge=0, le=known)]
     if known & (known + 1) and len(members) <= _MOST_LISTED_FLAGS:
         values = [member.value for member in members]
-        sums = {_sum_of_bits(list(part)) for size in range(len(values) + 1) for part in combinations(values, size)}
+        sums = {_sum_bits(list(part)) for size in range(len(values) + 1) for part in combinations(values, size)}
         said = Literal[tuple(sorted(sums))]
     text = f"The sum of any of {members_text(members)}"
     return Annotated[
@@ -135,7 +135,7 @@ def _rewrite_flag(flags: type[enum.Flag]) -> Any:
     ]
 
 
-def _sum_of_bits(values: list[int]) -> int:
+def _sum_bits(values: list[int]) -> int:
     """Return the sum of values of which one may hold another."""
     total = 0
     for value in values:
@@ -143,7 +143,7 @@ def _sum_of_bits(values: list[int]) -> int:
     return total
 
 
-def _unpacked_parts(part: Any) -> tuple[Any, ...]:
+def _find_unpacked_parts(part: Any) -> tuple[Any, ...]:
     """Return what ``*tuple[...]`` holds inside a tuple; nothing for any other part."""
     if getattr(part, "__unpacked__", False):
         return get_args(part)
@@ -155,7 +155,7 @@ def _flatten_tuple(parts: tuple[Any, ...]) -> list[Any]:
     """Return the parts of a tuple with those of unpacked ones in their place; an open one as a list of its part."""
     flat: list[Any] = []
     for part in parts:
-        inside = _unpacked_parts(part)
+        inside = _find_unpacked_parts(part)
         if len(inside) == 2 and inside[1] is ...:
             flat.append([inside[0]])
         elif inside:
@@ -199,23 +199,23 @@ def _is_unknown_typed_dict(hint: type) -> bool:
     return sys.version_info < (3, 12) and type(hint).__module__ == "typing"
 
 
-_known: dict[tuple[type, tuple[Any, ...]], Any] = {}
+_copied_typed_dicts: dict[tuple[type, tuple[Any, ...]], Any] = {}
 
 
-def _known_typed_dict(hint: type, arguments: dict[Any, Any]) -> Any:
+def _copy_typed_dict(hint: type, arguments: dict[Any, Any]) -> Any:
     """Return the same typed dictionary as one of typing_extensions; the keys come last, for it may hold itself."""
     key = (hint, tuple(arguments.items()))
-    if key in _known:
-        return _known[key]
+    if key in _copied_typed_dicts:
+        return _copied_typed_dicts[key]
     same: Any = cast("Any", typing_extensions.TypedDict)(hint.__name__, {})
-    _known[key] = same
+    _copied_typed_dicts[key] = same
     try:
         hints = typing_extensions.get_type_hints(hint, include_extras=True)
         same.__annotations__ = {
             name: rewrite_hint(arguments.get(inner, inner), described=False) for name, inner in hints.items()
         }
     except BaseException:
-        del _known[key]
+        del _copied_typed_dicts[key]
         raise
     for name in ("__required_keys__", "__optional_keys__", "__doc__", "__module__", "__qualname__"):
         setattr(same, name, getattr(hint, name))

@@ -81,22 +81,22 @@ def read_signature(
         SchemaError: It can't be called, its signature can't be read, a hint can't be resolved, or the context parameter
             is missing, in the wrong place or without a type.
     """
-    subject = _subject(function)
+    subject = _describe_subject(function)
     if not callable(function):
         raise SchemaError(subject, "it can't be called: give a function, a method or an object with __call__")
-    found = _raw_parameters(function, subject)
-    source, bound, found_receiver = _source_of(function)
+    found = _read_raw_parameters(function, subject)
+    source, bound, found_receiver = _find_source(function)
     owner = found_receiver if owner is None else owner
     parameters = [parameter for parameter in found if parameter.name not in bound]
     if receiver:
         _take_first(parameters, subject, "the receiver (self or cls)")
     context_parameter = _take_first(parameters, subject, "the context") if context else None
-    namespace = _namespace_of(source, localns, class_of(owner))
-    definition = _function_of(source)
-    globalns: dict[str, Any] = getattr(definition, "__globals__", None) or _module_globals(definition)
+    namespace = _collect_namespace(source, localns, class_of(owner))
+    definition = _find_definition(source)
+    globalns: dict[str, Any] = getattr(definition, "__globals__", None) or _find_module_globals(definition)
 
     def resolve(parameter: inspect.Parameter) -> Any:
-        return _resolve(parameter.annotation, globalns, namespace, subject=subject, parameter=parameter.name)
+        return _resolve_hint(parameter.annotation, globalns, namespace, subject=subject, parameter=parameter.name)
 
     context_hint: Any = None
     if context_parameter is not None:
@@ -110,7 +110,7 @@ def read_signature(
             )
     annotations = {parameter.name: parameter.annotation for parameter in parameters}
     try:
-        hints = _evaluate(
+        hints = _evaluate_hints(
             {name: hint for name, hint in annotations.items() if hint is not NOTHING}, globalns, namespace
         )
     except Exception:  # noqa: BLE001 - whatever evaluating raises, the second pass says which parameter it was
@@ -131,25 +131,25 @@ def read_signature(
         kind=kind_of(function),
         hidden=(bound | {p.name for p in found}) - {p.name for p in parameters},
         is_called_by_position=_wants_positions(function),
-        docstring=_docstring_of(source, receiver_class),
+        docstring=_find_docstring(source, receiver_class),
         namespace={**globalns, **namespace},
     )
 
 
-def _subject(function: Any) -> str:
+def _describe_subject(function: Any) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return f"{name.replace('<locals>.', '')}()"
 
 
-def _docstring_of(source: Any, owner: type | None) -> str | None:
+def _find_docstring(source: Any, owner: type | None) -> str | None:
     """Return the docstring of a callable; one that has none inherits that of the method that it overrides."""
     if inspect.isclass(source):
         # What the standard library writes for a dataclass is its signature once more.
         text = "" if (source.__doc__ or "").startswith(f"{source.__name__}(") else source.__doc__ or ""
-        return f"{inspect.cleandoc(text)}\n\n{inspect.cleandoc(_own_docstring(source.__init__))}".strip()
-    text = _own_docstring(source)
+        return f"{inspect.cleandoc(text)}\n\n{inspect.cleandoc(_read_own_docstring(source.__init__))}".strip()
+    text = _read_own_docstring(source)
     if text:
         return text
     name = getattr(source, "__name__", "")
@@ -158,11 +158,11 @@ def _docstring_of(source: Any, owner: type | None) -> str | None:
     return inspect.getdoc(source) if inspect.isroutine(source) else None
 
 
-def _own_docstring(function: Any) -> str:
+def _read_own_docstring(function: Any) -> str:
     return (getattr(function, "__doc__", None) or "") if inspect.isfunction(inspect.unwrap(function)) else ""
 
 
-def _source_of(function: Any) -> tuple[Any, frozenset[str], Any]:
+def _find_source(function: Any) -> tuple[Any, frozenset[str], Any]:
     """Return the function whose signature and docstring count, what partials on the way have bound, and the receiver.
 
     What a partial has bound is told by name.
@@ -172,7 +172,7 @@ def _source_of(function: Any) -> tuple[Any, frozenset[str], Any]:
     for _ in range(100):
         if isinstance(function, functools.partial):
             bound.update(function.keywords)
-            bound.update(list(_raw_signature(function.func).parameters)[: len(function.args)])
+            bound.update(list(_read_raw_signature(function.func).parameters)[: len(function.args)])
             function = function.func
         elif isinstance(function, types.MethodType):
             receiver, function = function.__self__, function.__func__
@@ -204,9 +204,9 @@ def _wants_positions(function: Any) -> bool:
     return not code.co_flags & inspect.CO_VARKEYWORDS or hasattr(function, "dispatch")  # of `functools.singledispatch`
 
 
-def _raw_parameters(function: Any, subject: str) -> list[inspect.Parameter]:
+def _read_raw_parameters(function: Any, subject: str) -> list[inspect.Parameter]:
     try:
-        return list(_raw_signature(function).parameters.values())
+        return list(_read_raw_signature(function).parameters.values())
     except (ValueError, TypeError) as error:
         raise SchemaError(
             subject,
@@ -214,15 +214,15 @@ def _raw_parameters(function: Any, subject: str) -> list[inspect.Parameter]:
         ) from error
 
 
-def _raw_signature(function: Any) -> inspect.Signature:
+def _read_raw_signature(function: Any) -> inspect.Signature:
     """Do what `inspect.signature` does, but believe a wrapper that names its own parameters."""
     if isinstance(function, functools.partial):
-        return inspect.signature(functools.partial(_stand_in(function.func), *function.args, **function.keywords))
+        return inspect.signature(functools.partial(_make_stand_in(function.func), *function.args, **function.keywords))
     if isinstance(function, types.MethodType):
-        return inspect.signature(types.MethodType(_stand_in(function.__func__), function.__self__))
+        return inspect.signature(types.MethodType(_make_stand_in(function.__func__), function.__self__))
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is not None and _passes_on(function):
-        return _raw_signature(wrapped)
+        return _read_raw_signature(wrapped)
     if sys.version_info >= (3, 14):
         import annotationlib  # noqa: PLC0415 - new in 3.14
 
@@ -230,10 +230,10 @@ def _raw_signature(function: Any) -> inspect.Signature:
     return inspect.signature(function, follow_wrapped=False)
 
 
-def _stand_in(function: Any) -> Callable[..., Any]:
+def _make_stand_in(function: Any) -> Callable[..., Any]:
     def stand_in() -> None: ...
 
-    vars(stand_in)["__signature__"] = _raw_signature(function)
+    vars(stand_in)["__signature__"] = _read_raw_signature(function)
     return stand_in
 
 
@@ -250,18 +250,18 @@ def _take_first(parameters: list[inspect.Parameter], subject: str, what: str) ->
     return parameters.pop(0)
 
 
-def _function_of(source: Any) -> Any:
+def _find_definition(source: Any) -> Any:
     return source.__init__ if inspect.isclass(source) else inspect.unwrap(source)
 
 
-def _module_globals(owner: Any) -> dict[str, Any]:
+def _find_module_globals(owner: Any) -> dict[str, Any]:
     module = sys.modules.get(getattr(owner, "__module__", None) or "")
     return vars(module) if module is not None else {}
 
 
-def _namespace_of(source: Any, localns: Mapping[str, Any] | None, receiver: type | None) -> dict[str, Any]:
+def _collect_namespace(source: Any, localns: Mapping[str, Any] | None, receiver: type | None) -> dict[str, Any]:
     """Return the names that hints may use beside the globals: type parameters, and what encloses the function."""
-    owner = _function_of(source)
+    owner = _find_definition(source)
     globalns: Mapping[str, Any] = getattr(owner, "__globals__", {})
     is_local = "<locals>" in getattr(owner, "__qualname__", "")
     localns = {**(localns or {}), **find_local_names(owner)}
@@ -269,7 +269,7 @@ def _namespace_of(source: Any, localns: Mapping[str, Any] | None, receiver: type
     names = {name: value for name, value in localns.items() if is_local or name not in globalns}
     local = [cls for cls in reversed(receiver.__mro__[:-1]) if "<locals>" in cls.__qualname__] if receiver else []
     names.update({cls.__name__: cls for cls in local})
-    for cls in (*local, *_classes_around(owner, {**globalns, **names})):
+    for cls in (*local, *_find_enclosing_classes(owner, {**globalns, **names})):
         # A method named like a builtin must not hide it; under `from __future__ import annotations` it would.
         names.update({name: item for name, item in vars(cls).items() if name not in globalns and name not in _BUILTINS})
         names.update({parameter.__name__: parameter for parameter in getattr(cls, "__type_params__", ())})
@@ -284,7 +284,7 @@ def _namespace_of(source: Any, localns: Mapping[str, Any] | None, receiver: type
     return names
 
 
-def _classes_around(owner: Any, namespace: Mapping[str, Any]) -> Iterator[type]:
+def _find_enclosing_classes(owner: Any, namespace: Mapping[str, Any]) -> Iterator[type]:
     """Yield the classes that a function's qualified name shows, outermost first."""
     *path, _ = getattr(owner, "__qualname__", "").rpartition("<locals>.")[2].split(".")
     found: Any = None
@@ -295,35 +295,39 @@ def _classes_around(owner: Any, namespace: Mapping[str, Any]) -> Iterator[type]:
         yield found
 
 
-class _Annotated:
+class _AnnotationHolder:
     """Something with annotations, for `get_type_hints`."""
 
     def __init__(self, annotations: dict[str, Any]) -> None:
         self.__annotations__ = annotations
 
 
-def _evaluate(annotations: dict[str, Any], globalns: dict[str, Any], localns: Mapping[str, Any]) -> dict[str, Any]:
+def _evaluate_hints(
+    annotations: dict[str, Any], globalns: dict[str, Any], localns: Mapping[str, Any]
+) -> dict[str, Any]:
     return typing_extensions.get_type_hints(
-        _Annotated(annotations), globalns=globalns, localns=dict(localns), include_extras=True
+        _AnnotationHolder(annotations), globalns=globalns, localns=dict(localns), include_extras=True
     )
 
 
-def _resolve(hint: Any, globalns: dict[str, Any], localns: Mapping[str, Any], *, subject: str, parameter: str) -> Any:
+def _resolve_hint(
+    hint: Any, globalns: dict[str, Any], localns: Mapping[str, Any], *, subject: str, parameter: str
+) -> Any:
     if hint is NOTHING:
         return hint
     try:
-        return _evaluate({parameter: hint}, globalns, localns)[parameter]
+        return _evaluate_hints({parameter: hint}, globalns, localns)[parameter]
     except NameError as error:
         raise SchemaError(
             subject,
-            f"its hint {_text_of(hint)} uses the name '{error.name}', which does not exist when the program runs: "
+            f"its hint {_write_hint(hint)} uses the name '{error.name}', which does not exist when the program runs: "
             f"import or define '{error.name}' outside of `if TYPE_CHECKING:` and before the function",
             parameter=parameter,
         ) from error
     except Exception as error:
         raise SchemaError(
             subject,
-            f"its hint {_text_of(hint)} can't be evaluated ({type(error).__name__}: {error}): write a hint that is "
+            f"its hint {_write_hint(hint)} can't be evaluated ({type(error).__name__}: {error}): write a hint that is "
             "legal when the program runs",
             parameter=parameter,
         ) from error
@@ -334,14 +338,14 @@ def _resolve_context(
 ) -> Any:
     """Return the hint of the context; its text where only type checkers know it: nothing is validated by it."""
     try:
-        return _resolve(parameter.annotation, globalns, localns, subject=subject, parameter=parameter.name)
+        return _resolve_hint(parameter.annotation, globalns, localns, subject=subject, parameter=parameter.name)
     except SchemaError as error:
         if not isinstance(error.__cause__, NameError):
             raise
-        return _text_of(parameter.annotation).strip("'\"")
+        return _write_hint(parameter.annotation).strip("'\"")
 
 
-def _text_of(hint: Any) -> str:
+def _write_hint(hint: Any) -> str:
     return repr(hint.__forward_arg__ if hasattr(hint, "__forward_arg__") else hint)
 
 
@@ -350,7 +354,7 @@ def _resolve_return(source: Any, globalns: dict[str, Any], localns: Mapping[str,
         annotations = source.__annotations__ if inspect.isroutine(source) else {}
         if "return" not in annotations:
             return NOTHING
-        return _evaluate({"return": annotations["return"]}, globalns, localns)["return"]
+        return _evaluate_hints({"return": annotations["return"]}, globalns, localns)["return"]
     except Exception:  # noqa: BLE001 - a return hint is a courtesy: without it there is no output schema
         return NOTHING
 

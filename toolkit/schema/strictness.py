@@ -22,13 +22,13 @@ def is_strict_at(schema: Any, path: JsonPath) -> bool:
         found = [
             inner
             for part, is_strict in found
-            for unwrapped in _unwrap(part, is_strict, definitions)
-            for inner in _inside(*unwrapped, key)
+            for unwrapped in _unwrap_core(part, is_strict, definitions)
+            for inner in _step_inside(*unwrapped, key)
         ]
-    return any(is_strict for part, outer in found for _, is_strict in _unwrap(part, outer, definitions))
+    return any(is_strict for part, outer in found for _, is_strict in _unwrap_core(part, outer, definitions))
 
 
-def _unwrap(part: Any, is_strict: bool, definitions: dict[Any, Any]) -> Iterator[tuple[Any, bool]]:
+def _unwrap_core(part: Any, is_strict: bool, definitions: dict[Any, Any]) -> Iterator[tuple[Any, bool]]:
     waiting = [(part, is_strict)]
     for _ in range(_MOST_WRAPPERS):
         if not waiting:
@@ -38,20 +38,20 @@ def _unwrap(part: Any, is_strict: bool, definitions: dict[Any, Any]) -> Iterator
         is_strict = part.get("strict", config.get("strict", is_strict)) is True
         inner = [part[key] for key in _INNER if is_object(part.get(key)) and "type" in part[key]]
         inner += [definitions[part["schema_ref"]]] if part.get("schema_ref") in definitions else []
-        inner += _choices(part)
+        inner += _list_choices(part)
         if inner and part["type"] != "json":
             waiting += [(one, is_strict) for one in inner]
         else:
             yield part, is_strict
 
 
-def _choices(part: Any) -> list[Any]:
+def _list_choices(part: Any) -> list[Any]:
     choices: Any = part.get("choices", part.get("steps", ()))
     listed = list(choices.values()) if is_object(choices) else list(choices)
     return [choice[0] if isinstance(choice, tuple) else choice for choice in listed]
 
 
-def _inside(part: Any, is_strict: bool, key: str | int) -> list[tuple[Any, bool]]:
+def _step_inside(part: Any, is_strict: bool, key: str | int) -> list[tuple[Any, bool]]:
     # What is said of a list or an object itself holds for what is inside only where it is said for all, in a `config`.
     outer = is_strict and "strict" not in part
     if isinstance(key, int):

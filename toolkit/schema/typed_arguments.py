@@ -39,7 +39,7 @@ __all__ = ["TypedArguments"]
 
 _TAKES_TEXT = frozenset({"string_type", "path_type"})
 _MENDABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
-_MAX_PROBLEMS = 500
+_MOST_ERRORS_READ = 500
 _LONGEST_TUPLE = 1_000
 _CRASHES = (Exception, SystemExit)
 _logger = logging.getLogger("toolkit.schema")
@@ -87,7 +87,7 @@ class TypedArguments:
         try:
             arguments = self._validate_json(text)
         except _CRASHES as error:
-            arguments = self._look_again(text, error)
+            arguments = self._read_refused(text, error)
         # Pydantic takes the last of two values, and in what may be anything what is no number.
         if (self._takes_anything and text and not text.isspace()) or may_repeat_a_name(text):
             value = decode_clearly(text)
@@ -95,60 +95,60 @@ class TypedArguments:
                 check_depth(value)
         return arguments
 
-    def _parse(self, text: str) -> dict[str, Any]:
+    def _parse_text(self, text: str) -> dict[str, Any]:
         try:
             return self._validate_json(text)
         except _CRASHES as error:
-            return self._look_again(text, error)
+            return self._read_refused(text, error)
 
-    def _look_again(self, text: str, error: Exception | SystemExit) -> dict[str, Any]:
+    def _read_refused(self, text: str, error: Exception | SystemExit) -> dict[str, Any]:
         """Read what was not taken, or raise why: by Pydantic, or by an author's validator, which did not expect it."""
         if isinstance(error, ValidationError):
-            return self._second_look(text, error)
+            return self._mend_or_refuse(text, error)
         check_text(text)
-        raise self._explain_crash(_decode(text), error) from None
+        raise self._explain_crash(_decode_text(text), error) from None
 
     def parse(self, value: object, *, mend: bool = True) -> dict[str, Any]:
         """See `ArgumentsParser.parse`."""
-        value = {} if value is None else self._without_opaque_defaults(value)
+        value = {} if value is None else self._drop_opaque_defaults(value)
         check_depth(value)
         try:
             text = json.dumps(value)
         except (TypeError, ValueError, RecursionError):
             text = None
         if text is not None and mend:
-            return self._parse(text)
+            return self._parse_text(text)
         try:
             return self._validate_python(value) if text is None else self._validate_json(text)
         except ValidationError as error:
-            raise self._refusal(error.errors(include_url=False), value) from None
+            raise self._describe_errors(error.errors(include_url=False), value) from None
         except _CRASHES as error:
             raise self._explain_crash(value, error) from None
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
-        plain: Any = self._without_opaque_defaults(arguments) if self._fields.opaque_defaults else arguments
+        plain: Any = self._drop_opaque_defaults(arguments) if self._fields.opaque_defaults else arguments
         try:
             plain = self._fields.serializer.to_python(
-                plain, warnings=False, round_trip=True, by_alias=True, fallback=_as_it_is
+                plain, warnings=False, round_trip=True, by_alias=True, fallback=_keep_value
             )
         except Exception:
             _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
         if self._keeps_out is not False:
-            plain = self._without_kept_out(plain)
+            plain = self._drop_kept_out(plain)
         return canonical_json(plain, reveal_secrets=reveal_secrets)
 
-    def _without_kept_out(self, plain: Any) -> Any:
+    def _drop_kept_out(self, plain: Any) -> Any:
         """Leave out what classes of data make themselves (``init=False``): no argument says it."""
         if self._keeps_out is None:
             self._keeps_out = any(found.get("init") is False for found in _walk_core(self._fields.core_schema))
-        return _offered(plain, self.schema, self._nodes) if self._keeps_out else plain
+        return _keep_offered(plain, self.schema, self._nodes) if self._keeps_out else plain
 
     def is_strict_at(self, path: JsonPath) -> bool:
         """See `ArgumentsParser.is_strict_at`."""
         return self.is_strict or is_strict_at(self._fields.core_schema, path)
 
-    def _without_opaque_defaults(self, value: object) -> object:
+    def _drop_opaque_defaults(self, value: object) -> object:
         """Leave out defaults that are no JSON (sentinels, say): being left out is how they are said."""
         opaque = self._fields.opaque_defaults
         if not opaque or not is_object(value):
@@ -156,51 +156,51 @@ class TypedArguments:
         nothing = object()
         return {name: item for name, item in value.items() if opaque.get(name, nothing) is not item}
 
-    def _second_look(self, text: str, error: ValidationError) -> dict[str, Any]:
+    def _mend_or_refuse(self, text: str, error: ValidationError) -> dict[str, Any]:
         """Read what the compiled validator refused: nothing at all, names of enum members; else say what is wrong."""
         check_text(text)
         stripped = text.strip()
         if stripped in ("", "null"):
-            return self._parse("{}")
+            return self._parse_text("{}")
         problems = error.errors(include_url=False, include_input=False)
         if problems[0]["type"] == "json_invalid" and not problems[0]["loc"]:
             reason = problems[0].get("ctx", {}).get("error", "")
-            raise malformed(text, reason, self._nodes, self._accepts) from None
-        value = _decode(text)
-        if (mended := self._mended(value, problems, text)) is not None:
+            raise malformed(text, reason, self._nodes, self._is_accepted) from None
+        value = _decode_text(text)
+        if (mended := self._mend_values(value, problems, text)) is not None:
             try:
                 return self._validate_json(json.dumps(mended))
             except ValidationError as still_wrong:
                 problems, value = still_wrong.errors(include_url=False, include_input=False), mended
             except _CRASHES as crash:
                 raise self._explain_crash(mended, crash) from None
-        raise self._refusal(problems, value) from None
+        raise self._describe_errors(problems, value) from None
 
-    def _refusal(self, details: Sequence[ErrorDetails], value: Any) -> InvalidArgumentsError:
-        untold = len(details) - _MAX_PROBLEMS
+    def _describe_errors(self, details: Sequence[ErrorDetails], value: Any) -> InvalidArgumentsError:
+        untold = len(details) - _MOST_ERRORS_READ
         if untold > 0:
-            details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MAX_PROBLEMS]
+            details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MOST_ERRORS_READ]
         problems = find_problems(details, value, self._nodes)
-        return InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts, untold=max(0, untold)))
+        return InvalidArgumentsError(explain(problems, value, self._nodes, self._is_accepted, untold=max(0, untold)))
 
     def _explain_crash(self, value: Any, error: Exception | SystemExit) -> InvalidArgumentsError:
         """Return the refusal of arguments on which something of the author's failed, instead of refusing them."""
         _logger.warning("a validator failed with %s instead of refusing", type(error).__name__, exc_info=error)
         if not is_object(value):
-            return self._refusal_of([Problem(path=(), kind="wrong")], value)
+            return self._describe_problems([Problem(path=(), kind="wrong")], value)
         required: list[str] = self.schema.get("required", [])
         found = [Problem(path=(name,), kind="missing") for name in required if name not in value]
         for name, item in value.items():
-            found += self._problems_of_one(name, item)
-        return self._refusal_of(found or [_crash(error, ())], value)
+            found += self._find_problems_of_one(name, item)
+        return self._describe_problems(found or [_describe_crash(error, ())], value)
 
-    def _refusal_of(self, problems: Sequence[Problem], value: Any) -> InvalidArgumentsError:
-        return InvalidArgumentsError(explain(problems, value, self._nodes, self._accepts))
+    def _describe_problems(self, problems: Sequence[Problem], value: Any) -> InvalidArgumentsError:
+        return InvalidArgumentsError(explain(problems, value, self._nodes, self._is_accepted))
 
-    def _problems_of_one(self, name: str, item: Any) -> list[Problem]:
+    def _find_problems_of_one(self, name: str, item: Any) -> list[Problem]:
         """Return what is wrong with one argument by itself."""
         if self._each is None:
-            self._each = SchemaValidator(_with_nothing_required(self._fields.core_schema))
+            self._each = SchemaValidator(_drop_required(self._fields.core_schema))
         value = {name: item}
         try:
             try:
@@ -211,13 +211,13 @@ class TypedArguments:
                 self._each.validate_json(text, strict=self.is_strict or None)
         except ValidationError as error:
             return find_problems(
-                error.errors(include_url=False, include_input=False)[:_MAX_PROBLEMS], value, self._nodes
+                error.errors(include_url=False, include_input=False)[:_MOST_ERRORS_READ], value, self._nodes
             )
         except _CRASHES as error:
-            return [_crash(error, (name,))]
+            return [_describe_crash(error, (name,))]
         return []
 
-    def _mended(self, value: Any, problems: Sequence[ErrorDetails], text: str) -> Any | None:
+    def _mend_values(self, value: Any, problems: Sequence[ErrorDetails], text: str) -> Any | None:
         """Leave out null for what may be left out; unless strict, take an enum's name, and a number as its own digits.
 
         Returns None where nothing of that helps.
@@ -232,7 +232,7 @@ class TypedArguments:
             came = value_at(value, path) if path and not self.is_strict else None
             better: Any = None
             if problem["type"] == "enum" and isinstance(came, str):
-                better = self._member_named(came, problem.get("ctx", {}).get("expected", ""))
+                better = self._find_member(came, problem.get("ctx", {}).get("expected", ""))
             elif problem["type"] in _TAKES_TEXT and isinstance(came, (int, float)) and not isinstance(came, bool):
                 # As a number, 1.10 would lose a digit.
                 as_written = as_written or json.loads(text, parse_int=str, parse_float=str)
@@ -254,9 +254,9 @@ class TypedArguments:
             known[like] = self.is_strict_at(like)
         return known[like]
 
-    def _member_named(self, name: str, expected: str) -> Any:
+    def _find_member(self, name: str, expected: str) -> Any:
         if self._enums is None:
-            self._enums = list(dict.fromkeys(_enums_in(self._fields.core_schema)))
+            self._enums = list(dict.fromkeys(_find_enums(self._fields.core_schema)))
         for found in self._enums:
             if not all(repr(member.value) in expected for member in found):
                 continue
@@ -266,7 +266,7 @@ class TypedArguments:
                     return to_jsonable_python(found.__members__[candidate].value)
         return None
 
-    def _accepts(self, value: Any) -> bool:
+    def _is_accepted(self, value: Any) -> bool:
         try:
             self._validate_json(json.dumps(value))
         except _CRASHES:
@@ -274,22 +274,22 @@ class TypedArguments:
         return True
 
 
-def _decode(text: str) -> Any:
+def _decode_text(text: str) -> Any:
     try:
         return decode_clearly(text)
     except json.JSONDecodeError:  # what only Pydantic reads
         return from_json(text)
 
 
-def _crash(error: Exception | SystemExit, path: JsonPath) -> Problem:
+def _describe_crash(error: Exception | SystemExit, path: JsonPath) -> Problem:
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Problem(path=path, kind="wrong", reason=without_addresses(words))
 
 
-def _with_nothing_required(schema: Any) -> core_schema.CoreSchema:
+def _drop_required(schema: Any) -> core_schema.CoreSchema:
     """Return the schema of all arguments as one of any of them."""
     if schema["type"] == "definitions":
-        inner = _with_nothing_required(schema["schema"])
+        inner = _drop_required(schema["schema"])
         return cast("core_schema.CoreSchema", {**schema, "schema": inner})
     if schema["type"] != "typed-dict":
         return cast("core_schema.CoreSchema", schema)
@@ -297,7 +297,7 @@ def _with_nothing_required(schema: Any) -> core_schema.CoreSchema:
     return cast("core_schema.CoreSchema", {**schema, "fields": fields})
 
 
-def _enums_in(schema: Any) -> list[type[enum.Enum]]:
+def _find_enums(schema: Any) -> list[type[enum.Enum]]:
     found = [part.get("cls") for part in _walk_core(schema) if part.get("type") == "enum"]
     return [cls for cls in found if isinstance(cls, type)]
 
@@ -314,18 +314,18 @@ def _walk_core(schema: Any) -> Iterator[Mapping[str, Any]]:
             waiting.extend(cast("Sequence[Any]", part))
 
 
-def _offered(value: Any, node: Any, nodes: Nodes) -> Any:
+def _keep_offered(value: Any, node: Any, nodes: Nodes) -> Any:
     """Return a value without the keys that its schema does not offer."""
     if is_array(value):
-        return [_offered(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
+        return [_keep_offered(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
     if not is_object(value):
         return value
     inside = {key: nodes.at_key(node, key) for key in value}
     taken = [choice for choice in nodes.choices(node) if choice.get("type") == "object"]
     only = taken[0] if len(taken) == 1 and taken[0].get("additionalProperties") is False else None
     kept = value if only is None else {key: value[key] for key in value if key in only.get("properties", {})}
-    return {key: _offered(item, inside[key], nodes) for key, item in kept.items()}
+    return {key: _keep_offered(item, inside[key], nodes) for key, item in kept.items()}
 
 
-def _as_it_is(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value

@@ -13,7 +13,7 @@ from toolkit.schema.problems import WRONG_NAME, Problem, value_at
 
 __all__ = ["KINDS_OF_ERRORS", "find_path", "find_problems"]
 
-_PREFIXES = ("Value error, ", "Assertion failed, ")
+_MESSAGE_PREFIXES = ("Value error, ", "Assertion failed, ")
 _ABOUT_FORM = ("_parsing", "_from_datetime_inexact")
 _ALWAYS_TOLD = ("decimal_", "url_", "byte_size")
 # Models and functions on the one hand, dataclasses on the other.
@@ -67,7 +67,7 @@ def _read_error(
         reason = f"{WRONG_NAME}: {message}"
         return Problem(path=path, kind=kind, reason=reason, is_told=True)
     if detail["type"] in _SAID_BY_THE_AUTHOR:
-        for prefix in _PREFIXES:
+        for prefix in _MESSAGE_PREFIXES:
             message = message.removeprefix(prefix)
         return Problem(path=path, kind=kind, reason=message, is_told=True)
     if (inside := _locate_in_json(detail, path, value, nodes)) is not None:
@@ -82,13 +82,13 @@ def _read_error(
     return Problem(path=path, kind=kind, reason=message)
 
 
-def _holds_json(node: Node) -> bool:
+def _is_json_text(node: Node) -> bool:
     return node.get("format") == "json-string" or node.get("contentMediaType") == "application/json"
 
 
 def _locate_in_json(detail: ErrorDetails, path: JsonPath, value: Any, nodes: Nodes) -> str | None:
     """Return where in the JSON that a string holds something is wrong, in words; None where it is no such string."""
-    if not isinstance(value_at(value, path), str) or not any(map(_holds_json, nodes.choices(nodes.at(path)))):
+    if not isinstance(value_at(value, path), str) or not any(map(_is_json_text, nodes.choices(nodes.at(path)))):
         return None
     rest = [str(key) for key in detail["loc"][len(path) :]]
     return f"In the JSON that it holds, at {'.'.join(rest)}: " if rest else ""

@@ -9,7 +9,7 @@ __all__ = ["MAX_DEPTH", "SHARED_BUDGET", "TooMuchWorkError", "WorkBudget", "is_t
 
 MAX_DEPTH = 100
 """How deeply arguments may be nested: what reads them, here and elsewhere, goes down by recursion."""
-_MOST_STEPS = 500_000
+_STEPS_OF_CHECK = 500_000
 _STEPS_OF_TRIAL = 20_000
 
 
@@ -27,7 +27,7 @@ class WorkBudget:
 
     __slots__ = ("is_trial", "left")
 
-    def __init__(self, steps: int = _MOST_STEPS, *, is_trial: bool = False) -> None:
+    def __init__(self, steps: int = _STEPS_OF_CHECK, *, is_trial: bool = False) -> None:
         self.left = steps
         self.is_trial = is_trial
 
