@@ -7,7 +7,7 @@ Prints:
     requests made: 4
 """
 
-from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, UsageLimits, tool, tool_loop, tool_loop_sync
+from toolkit import LoopLimits, ToolCall, ToolLoopConfig, ToolRegistry, UsageLimits, tool, tool_loop, tool_loop_sync
 from toolkit.testing import ScriptedProvider
 
 worker = ScriptedProvider([ToolCall("w", "search", '{"query": "more"}')], repeats=True)
@@ -28,7 +28,7 @@ async def research(topic: str) -> str:
     return result.text or "The agent found nothing in time."
 
 
-config = ToolLoopConfig(usage_limits=UsageLimits(requests=4))
+config = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(requests=4)))
 result = tool_loop_sync(master, ToolRegistry([research]), "Find out about llamas.", config=config)
 print("the run stopped:", result.reason)
 print("requests made:", len(master.requests) + len(worker.requests))

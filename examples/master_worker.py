@@ -14,6 +14,7 @@ from toolkit import (
     ChatRequest,
     ChatResponse,
     LoopEvent,
+    LoopLimits,
     ToolCall,
     ToolExecutionUpdate,
     ToolLoopConfig,
@@ -75,7 +76,7 @@ def show(event: LoopEvent) -> None:
         print(f"{event.output.details.sub_agent}: {event.output.text}")
 
 
-config = ToolLoopConfig(on_event=show, usage_limits=UsageLimits(requests=10, total_tokens=1_000))
+config = ToolLoopConfig(on_event=show, limits=LoopLimits(usage=UsageLimits(requests=10, total_tokens=1_000)))
 result = tool_loop_sync(master, ToolRegistry([lead]), "I want an article about llamas.", config=config)
 print("answer:", result.text)
 print(f"tokens of all four models: {result.usage.total_tokens}")

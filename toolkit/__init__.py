@@ -28,6 +28,7 @@ from toolkit.calls.events import (
     ToolProgress,
 )
 from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
+from toolkit.calls.policy import OutputLimits, Timeouts
 from toolkit.calls.results import ResultStore
 from toolkit.chat import (
     ArgumentsDelta,
@@ -99,7 +100,15 @@ from toolkit.errors import (
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.budget import UsageLimits
 from toolkit.loop.compaction import keep_last, mask_old_results, summarize
-from toolkit.loop.config import Batched, Parallel, ProviderRetryConfig, Sequential, ToolLoopConfig
+from toolkit.loop.config import (
+    AnswerFormat,
+    Batched,
+    LoopLimits,
+    Parallel,
+    ProviderRetryConfig,
+    Sequential,
+    ToolLoopConfig,
+)
 from toolkit.loop.depth import LoopDepth
 from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.events import (
@@ -163,6 +172,7 @@ from toolkit.tools.registry import ToolRegistry
 __all__ = [
     "Abort",
     "Aborted",
+    "AnswerFormat",
     "Approval",
     "ApprovalRequest",
     "ApprovalRequested",
@@ -206,6 +216,7 @@ __all__ = [
     "LoopError",
     "LoopEvent",
     "LoopUsageError",
+    "LoopLimits",
     "MaxDepthExceededError",
     "MaxIterations",
     "McpError",
@@ -215,6 +226,7 @@ __all__ = [
     "Modify",
     "NoValidAnswer",
     "OpenApiError",
+    "OutputLimits",
     "Parallel",
     "PendingApproval",
     "Permissions",
@@ -251,6 +263,7 @@ __all__ = [
     "TextBlock",
     "TextDelta",
     "Timeout",
+    "Timeouts",
     "Tool",
     "ToolCall",
     "ToolCallRefused",

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from toolkit import (
     Abort,
+    AnswerFormat,
     Approve,
     AssistantMessage,
     ChatRequest,
@@ -20,9 +21,11 @@ from toolkit import (
     Failed,
     LoopDetectionConfig,
     LoopEvent,
+    LoopLimits,
     ProviderError,
     RunStart,
     SystemMessage,
+    Timeouts,
     ToolCall,
     ToolContext,
     ToolExecutionEnd,
@@ -225,7 +228,7 @@ ENDINGS: dict[str, tuple[ToolLoopConfig[Any], list[ScriptedReply], str, bool]] =
         True,
     ),
     "a limit of requests": (
-        ToolLoopConfig(usage_limits=UsageLimits(requests=1)),
+        ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(requests=1))),
         [call("look", what="a")],
         "[Sub-agent 'painter' was stopped by the limit of 1 requests: this may be incomplete]",
         True,
@@ -255,13 +258,15 @@ ENDINGS: dict[str, tuple[ToolLoopConfig[Any], list[ScriptedReply], str, bool]] =
         True,
     ),
     "an answer that is not of the type": (
-        ToolLoopConfig(output_type=Colours, max_output_retries=1),
+        ToolLoopConfig(
+            answer=AnswerFormat(Colours, max_retries=1),
+        ),
         ["Many.", "Some."],
         "Some.\n\n[Sub-agent 'painter' failed: its answer is not of the type that was asked for]",
         True,
     ),
     "an answer of the type": (
-        ToolLoopConfig(output_type=Colours),
+        ToolLoopConfig(answer=AnswerFormat(Colours)),
         [call("final_answer", answer={"names": ["red"]})],
         '{"names":["red"]}',
         False,
@@ -335,7 +340,9 @@ async def test_requests_and_calls_are_taken_from_the_callers_budget() -> None:
     agent = sub_agent_tool("painter", "", inner, ToolRegistry([spend]))
     parent = ScriptedProvider([call("painter", task="t"), "Done."])
     limits = UsageLimits(requests=3, tool_calls=2)
-    result = await tool_loop(parent, ToolRegistry([agent]), "Go.", config=ToolLoopConfig(usage_limits=limits))
+    result = await tool_loop(
+        parent, ToolRegistry([agent]), "Go.", config=ToolLoopConfig(limits=LoopLimits(usage=limits))
+    )
     assert isinstance(result.reason, UsageLimit)
     assert len(inner.requests) + len(parent.requests) <= 3
     assert len(spent) + 1 <= 2
@@ -357,7 +364,7 @@ async def test_tokens_go_over_by_at_most_one_response_for_each_request_in_flight
     ]
     calls = AssistantMessage([ToolCall(f"c{number}", f"agent_{number}", '{"task": "t"}') for number in range(children)])
     parent = ScriptedProvider([calls, "Done."])
-    config = ToolLoopConfig(usage_limits=UsageLimits(total_tokens=100))
+    config = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(total_tokens=100)))
     result = await tool_loop(parent, ToolRegistry(agents), "Go.", config=config)
     assert 100 <= result.usage.total_tokens <= 100 + 11 * children
 
@@ -437,7 +444,7 @@ async def test_who_watches_is_told_how_a_run_ended_that_its_caller_gave_up(end: 
     told: list[LoopEvent] = []
     config = ToolLoopConfig(
         on_event=told.append,
-        tool_timeout=0.05 if end == "tool_timeout" else None,
+        timeouts=Timeouts(tool=0.05 if end == "tool_timeout" else None),
         timeout=0.05 if end == "timeout" else None,
     )
     provider = ScriptedProvider([ToolCall("1", "waiter", '{"task": "Wait."}'), "Given up."])

@@ -24,6 +24,7 @@ from toolkit import (
     FunctionTool,
     LoopDetectionConfig,
     LoopEvent,
+    LoopLimits,
     MemoryCache,
     Message,
     ResponseDone,
@@ -140,14 +141,16 @@ class Setting:
         has = self._features.__contains__
         return ToolLoopConfig(
             max_iterations=turns + 1,
-            max_calls_per_turn=None,
+            limits=LoopLimits(
+                calls_per_turn=None,
+                usage=UsageLimits(requests=10**6, tool_calls=10**6, total_tokens=10**9) if has("limits") else None,
+            ),
             on_tool_call=_approve if has("approval") else None,
             before_tool_execution=(lambda name, call_id, arguments: True) if has("hooks") else None,
             after_tool_execution=(lambda name, call_id, is_error: None) if has("hooks") else None,
             timeout=3_600 if has("loop timeout") else None,
             on_event=_take_event if has("events") else None,
             loop_detection=LoopDetectionConfig() if has("detection") else None,
-            usage_limits=UsageLimits(requests=10**6, tool_calls=10**6, total_tokens=10**9) if has("limits") else None,
             cache=MemoryCache() if has("cache") else None,
         )
 

@@ -18,6 +18,7 @@ from tests.builtin.calls import call, error_of, text_of
 from toolkit import (
     ConfigurationError,
     FunctionTool,
+    OutputLimits,
     ResultStore,
     ToolCall,
     ToolExecutionUpdate,
@@ -132,7 +133,7 @@ async def test_the_end_of_a_long_output_is_shown_and_the_rest_can_be_read(tmp_pa
         ]
     )
     tools = ToolRegistry([bash_tool(tmp_path), read_result_tool(store)])
-    result = await tool_loop(provider, tools, "go", config=ToolLoopConfig(result_store=store))
+    result = await tool_loop(provider, tools, "go", config=ToolLoopConfig(output=OutputLimits(store=store)))
     cut, page = [message for message in result.messages if isinstance(message, ToolResult)]
     assert cut.text.endswith("\n19999\n20000\nExit code: 2")
     assert "call read_result with id 'result_1'" in cut.text

@@ -6,6 +6,7 @@ from toolkit import (
     ConfigurationError,
     MemoryCache,
     Message,
+    OutputLimits,
     ResultStore,
     ToolCall,
     ToolExecutionEnd,
@@ -37,8 +38,7 @@ async def test_a_model_reads_the_rest_of_a_cut_output() -> None:
     store = ResultStore()
     ends: list[ToolExecutionEnd] = []
     config = ToolLoopConfig(
-        max_output_chars=100,
-        result_store=store,
+        output=OutputLimits(max_chars=100, store=store),
         on_event=lambda event: ends.append(event) if isinstance(event, ToolExecutionEnd) else None,
     )
     provider = ScriptedProvider(
@@ -133,7 +133,9 @@ async def test_a_run_reads_what_it_cut_itself_and_nothing_of_others() -> None:
         return "Dear diary, " + "x" * 500
 
     tools = ToolRegistry([read_diary, read_result_tool(store)])
-    config = ToolLoopConfig(result_store=store, max_output_chars=100)
+    config = ToolLoopConfig(
+        output=OutputLimits(store=store, max_chars=100),
+    )
 
     async def texts(*calls: ToolCall) -> list[str]:
         result = await tool_loop(ScriptedProvider([*calls, "ok"]), tools, "go", config=config)

@@ -19,6 +19,7 @@ from toolkit import (
     Deny,
     MemoryCache,
     Modify,
+    Timeouts,
     Tool,
     ToolCall,
     ToolCallRefused,
@@ -599,7 +600,9 @@ async def test_a_guard_that_does_not_say_yes_skips_the_call(hook: Hook, caplog: 
     async def act() -> str:
         return "ran"
 
-    config: ToolLoopConfig = ToolLoopConfig(before_tool_execution=hook, hook_timeout=0.02, on_event=events.append)
+    config: ToolLoopConfig = ToolLoopConfig(
+        before_tool_execution=hook, timeouts=Timeouts(hook=0.02), on_event=events.append
+    )
     with anyio.fail_after(30):
         result = await tool_loop(ScriptedProvider([call("act"), "ok"]), ToolRegistry([act]), "go", config=config)
     assert result.messages[2].text == "Tool execution skipped by before_tool_execution hook."

@@ -7,6 +7,7 @@ import pytest
 from toolkit import (
     ChatResponse,
     ConfigurationError,
+    LoopLimits,
     Provider,
     ToolCall,
     ToolLoopConfig,
@@ -24,7 +25,7 @@ from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
-LIMITED: ToolLoopConfig = ToolLoopConfig(usage_limits=UsageLimits(cost=1.0))
+LIMITED: ToolLoopConfig = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(cost=1.0)))
 
 
 @tool
@@ -73,7 +74,7 @@ async def test_a_sub_agent_without_a_price_ends_what_is_limited_by_cost() -> Non
     asked = AssistantMessage([ToolCall("1", "delegate", '{"task": "go"}')])
     first = ChatResponse(message=asked, usage=Usage(input_tokens=1, cost=0.1))
     outer = ScriptedProvider([first, costly("2", 0.1)])
-    config: ToolLoopConfig = ToolLoopConfig(usage_limits=UsageLimits(cost=1.0))
+    config: ToolLoopConfig = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(cost=1.0)))
     result = await tool_loop(outer, ToolRegistry([agent]), "go", config=config)
     assert (len(inner.requests), len(outer.requests)) == (1, 1)
     assert isinstance(result.reason, UsageLimit)

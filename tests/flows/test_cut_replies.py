@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from toolkit import (
+    AnswerFormat,
     AssistantMessage,
     ChatRequest,
     ChatResponse,
@@ -220,7 +221,7 @@ async def test_a_call_without_arguments_does_not_run_in_a_cut_reply_wherever_it_
 @pytest.mark.parametrize("retries", [0, 2])
 async def test_an_answer_that_is_cut_off_each_time_counts_as_a_wrong_one(arguments: str, retries: int) -> None:
     provider = ScriptedProvider([said(ToolCall("1", "final_answer", arguments))], repeats=True)
-    config = ToolLoopConfig(output_type=dict[str, int] | None, max_output_retries=retries, max_iterations=50)
+    config = ToolLoopConfig(answer=AnswerFormat(dict[str, int] | None, max_retries=retries), max_iterations=50)
     result = await tool_loop(provider, ToolRegistry([]), "Answer", config=config)
     assert isinstance(result.reason, NoValidAnswer)
     assert len(provider.requests) == retries + 1

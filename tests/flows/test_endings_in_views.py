@@ -23,6 +23,7 @@ from toolkit import (
     LoopDetectionConfig,
     LoopError,
     LoopEvent,
+    LoopLimits,
     LoopUsageError,
     MaxIterations,
     Message,
@@ -146,7 +147,7 @@ ENDINGS: dict[str, tuple[list[ScriptedReply], dict[str, Any], Any]] = {
         None,
     ),
     "a result": ([ToolCall("1", "answer", "{}")], {}, ResultAsAnswer("1", "answer")),
-    "a limit": ([say("a"), "b"], {"usage_limits": UsageLimits(requests=1)}, UsageLimit("requests", 1, 1)),
+    "a limit": ([say("a"), "b"], {"limits": LoopLimits(usage=UsageLimits(requests=1))}, UsageLimit("requests", 1, 1)),
     "no approval yet": ([say("a")], {"on_tool_call": defer}, AwaitingApproval((say("a"),))),
     "an abort": ([say("a")], {"on_tool_call": abort}, Aborted("no")),
 }

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from toolkit import (
+    AnswerFormat,
     AssistantMessage,
     ChatRequest,
     ConfigurationError,
     Message,
+    OutputLimits,
     ResultStore,
     ToolCall,
     ToolLoopConfig,
@@ -28,7 +30,7 @@ from toolkit.testing import ScriptedProvider, ScriptedReply
 pytestmark = pytest.mark.anyio
 
 BOOK = "0123456789" * 100
-CUT = ToolLoopConfig(max_output_chars=100)
+CUT = ToolLoopConfig(output=OutputLimits(max_chars=100))
 
 
 @tool
@@ -74,7 +76,7 @@ async def test_the_tool_that_reads_on_is_offered_last_from_the_first_cut_on() ->
 
 async def test_it_stands_behind_the_tool_for_a_typed_answer() -> None:
     provider = ScriptedProvider([call("read_book"), read(), call("final_answer", '{"answer": 3}')])
-    config = ToolLoopConfig(max_output_chars=100, output_type=int)
+    config = ToolLoopConfig(output=OutputLimits(max_chars=100), answer=AnswerFormat(int))
     result = await tool_loop(provider, ToolRegistry([read_book]), "go", config=config)
     assert result.output == 3
     assert offered(provider)[1:] == [["read_book", "final_answer", "read_result"]] * 2
@@ -117,7 +119,9 @@ async def test_one_that_is_registered_is_not_offered_twice_and_is_named_as_it_is
     store = ResultStore()
     scope = ToolRegistry([read_book, read_result_tool(store)]).renamed({"read_result": "read_more"})
     provider = ScriptedProvider([call("read_book"), read("read_more"), "ok"])
-    config = ToolLoopConfig(max_output_chars=100, result_store=store)
+    config = ToolLoopConfig(
+        output=OutputLimits(max_chars=100, store=store),
+    )
     result = await tool_loop(provider, scope, "go", config=config)
     cut, page = texts(result.messages)
     assert "call read_more with id 'result_1'" in cut
@@ -129,7 +133,9 @@ async def test_one_that_is_registered_is_not_offered_twice_and_is_named_as_it_is
 async def test_it_reads_only_what_its_own_run_has_cut(registers: bool) -> None:
     store = ResultStore()
     tools: list[Any] = [read_book, read_result_tool(store)] if registers else [read_book]
-    config = ToolLoopConfig(max_output_chars=100, result_store=store)
+    config = ToolLoopConfig(
+        output=OutputLimits(max_chars=100, store=store),
+    )
     await tool_loop(ScriptedProvider([call("read_book"), "ok"]), ToolRegistry(tools), "go", config=config)
     assert len(store) == 1
     script: list[ScriptedReply] = [call("read_book"), read(), read(result="result_2", call_id="s"), "ok"]
@@ -143,14 +149,16 @@ async def test_it_reads_only_what_its_own_run_has_cut(registers: bool) -> None:
 
 async def test_it_can_be_switched_off() -> None:
     provider = ScriptedProvider([call("read_book"), read(), "ok"])
-    config = ToolLoopConfig(max_output_chars=100, result_store=False)
+    config = ToolLoopConfig(
+        output=OutputLimits(max_chars=100, store=False),
+    )
     result = await tool_loop(provider, ToolRegistry([read_book]), "go", config=config)
     cut, page = texts(result.messages)
     assert "ask for a smaller part to see them" in cut
     assert page.startswith("Unknown tool: read_result.")
     assert offered(provider) == [["read_book"]] * 3
     with pytest.raises(ConfigurationError, match="False to keep nothing, not True"):
-        ToolLoopConfig(result_store=True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        ToolLoopConfig(output=OutputLimits(store=True))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def test_tools_that_the_caller_has_fixed_are_read_on_too() -> None:

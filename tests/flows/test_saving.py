@@ -20,6 +20,7 @@ from toolkit import (
     Deny,
     InjectMessages,
     LoopDetected,
+    LoopLimits,
     LoopUsageError,
     MaxIterations,
     Modify,
@@ -212,7 +213,7 @@ async def test_a_finished_loop_restores_as_finished() -> None:
 
 
 async def test_what_was_spent_stays_spent() -> None:
-    config: ToolLoopConfig = ToolLoopConfig(usage_limits=UsageLimits(requests=1))
+    config: ToolLoopConfig = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(requests=1)))
     handle = ToolLoopHandle(
         ScriptedProvider([AssistantMessage([ToolCall("l", "look", "{}")])]), Bank().tools(), "Look", config=config
     )
@@ -271,7 +272,9 @@ async def test_options_that_are_no_json_can_not_be_saved() -> None:
 
 async def test_a_late_approval_beyond_the_budget_is_answered_and_ends_the_loop() -> None:
     bank = Bank()
-    config: ToolLoopConfig = ToolLoopConfig(on_tool_call=defer_payments, usage_limits=UsageLimits(tool_calls=2))
+    config: ToolLoopConfig = ToolLoopConfig(
+        on_tool_call=defer_payments, limits=LoopLimits(usage=UsageLimits(tool_calls=2))
+    )
     handle = ToolLoopHandle(ScriptedProvider([TURN]), bank.tools(), "Pay.", config=config)
     await handle.next_turn()
     for approval in handle.pending_approvals:

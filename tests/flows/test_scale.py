@@ -14,6 +14,7 @@ from toolkit import (
     ChatResponse,
     Complete,
     LoopDetectionConfig,
+    LoopLimits,
     MaxIterations,
     ResponseDone,
     StreamEvent,
@@ -67,7 +68,7 @@ async def test_ten_thousand_turns_run_without_recursion_or_growth() -> None:
     config = ToolLoopConfig(
         max_iterations=20_000,
         loop_detection=LoopDetectionConfig(),
-        usage_limits=UsageLimits(requests=20_000, tool_calls=20_000),
+        limits=LoopLimits(usage=UsageLimits(requests=20_000, tool_calls=20_000)),
     )
     result = await tool_loop(provider, TOOLS, "count", config=config)
     assert result.reason == Complete()
@@ -137,6 +138,9 @@ async def test_a_slow_reader_of_a_channel_keeps_memory_flat() -> None:
 
 async def test_a_wide_turn_gives_its_results_in_call_order() -> None:
     calls = [ToolCall(f"c{number}", "add", f'{{"a": {number}, "b": 0}}') for number in range(1000)]
-    provider, config = ScriptedProvider([AssistantMessage(calls), "done"]), ToolLoopConfig(max_calls_per_turn=None)
+    provider, config = (
+        ScriptedProvider([AssistantMessage(calls), "done"]),
+        ToolLoopConfig(limits=LoopLimits(calls_per_turn=None)),
+    )
     result = await tool_loop(provider, TOOLS, "go", config=config)
     assert [message.text for message in result.messages[2:-1]] == [str(number) for number in range(1000)]

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from toolkit import (
+    AnswerFormat,
     Approve,
     AssistantMessage,
     Batched,
@@ -15,6 +16,7 @@ from toolkit import (
     Defer,
     Deny,
     LoopDetectionConfig,
+    LoopLimits,
     Message,
     Parallel,
     ProviderError,
@@ -78,14 +80,18 @@ WORK = AssistantMessage([ToolCall("1", "work", "{}"), ToolCall("2", "rest", "{}"
 CONFIGS: dict[str, ToolLoopConfig[Any]] = {
     "the only turn": ToolLoopConfig(max_iterations=1),
     "the only turn, then an answer": ToolLoopConfig(max_iterations=1, on_max_iterations="answer"),
-    "no more tool calls": ToolLoopConfig(usage_limits=UsageLimits(tool_calls=1)),
-    "no more requests": ToolLoopConfig(usage_limits=UsageLimits(requests=1)),
-    "no more tokens": ToolLoopConfig(usage_limits=UsageLimits(total_tokens=1)),
+    "no more tool calls": ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(tool_calls=1))),
+    "no more requests": ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(requests=1))),
+    "no more tokens": ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(total_tokens=1))),
     "a stop": ToolLoopConfig(stop_when=lambda context: Stop() if context.iteration == 2 else when_called("x")(context)),
     "a loop": ToolLoopConfig(loop_detection=LoopDetectionConfig(threshold=2, action="stop")),
     "plain": ToolLoopConfig(),
-    "an answer of a type": ToolLoopConfig(output_type=int, output_mode="native"),
-    "no answer of a type": ToolLoopConfig(output_type=int, max_output_retries=0),
+    "an answer of a type": ToolLoopConfig(
+        answer=AnswerFormat(int, mode="native"),
+    ),
+    "no answer of a type": ToolLoopConfig(
+        answer=AnswerFormat(int, max_retries=0),
+    ),
     "denied": ToolLoopConfig(on_tool_call=lambda request: Deny() if request.tool_name == "rest" else Approve()),
 }
 ENDINGS: dict[str, list[ScriptedReply]] = {

@@ -26,6 +26,7 @@ from toolkit import (
     LoopDetected,
     LoopDetectionConfig,
     LoopEvent,
+    LoopLimits,
     MaxDepthExceededError,
     MaxIterations,
     Message,
@@ -40,6 +41,7 @@ from toolkit import (
     Steering,
     StopCondition,
     Timeout,
+    Timeouts,
     ToolCall,
     ToolCallRefused,
     ToolContext,
@@ -127,14 +129,19 @@ async def test_calls_in_the_answer_after_the_last_turn_are_not_run() -> None:
 
 async def test_usage_limits_hold_for_requests_and_calls_and_nested_loops_share_them() -> None:
     limited = await tool_loop(
-        repeating(), TOOLS, "go", config=ToolLoopConfig(usage_limits=UsageLimits(requests=2), max_iterations=9)
+        repeating(),
+        TOOLS,
+        "go",
+        config=ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(requests=2)), max_iterations=9),
     )
     assert limited.reason == UsageLimit("requests", 2, 2)
     assert limited.iterations == 2
 
     three = AssistantMessage([say("1", "a"), say("2", "b"), say("3", "c")])
     provider = ScriptedProvider([three, "never asked"])
-    result = await tool_loop(provider, TOOLS, "go", config=ToolLoopConfig(usage_limits=UsageLimits(tool_calls=2)))
+    result = await tool_loop(
+        provider, TOOLS, "go", config=ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(tool_calls=2)))
+    )
     assert isinstance(result.reason, UsageLimit)
     assert [each.is_error for each in results(result.messages)] == [False, False, True]
 
@@ -146,7 +153,7 @@ async def test_usage_limits_hold_for_requests_and_calls_and_nested_loops_share_t
         return str((await tool_loop(inner, TOOLS, "inner")).reason)
 
     outer = ScriptedProvider([call("delegate"), "done"])
-    config = ToolLoopConfig(usage_limits=UsageLimits(requests=4))
+    config = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(requests=4)))
     shared = await tool_loop(outer, ToolRegistry([delegate]), "go", config=config)
     assert len(inner.requests) + len(outer.requests) == 4
     assert isinstance(shared.reason, UsageLimit)
@@ -353,7 +360,7 @@ def _raise(request: ApprovalRequest) -> bool:
 async def test_the_approver_decides(hook: Callable[[ApprovalRequest], Any], text: str | None, is_error: bool) -> None:
     events = EventCollector()
     approval_timeout = 0.05 if hook is _never else None
-    config = ToolLoopConfig(on_tool_call=hook, approval_timeout=approval_timeout, on_event=events)
+    config = ToolLoopConfig(on_tool_call=hook, timeouts=Timeouts(approval=approval_timeout), on_event=events)
     with anyio.fail_after(20):
         result = await tool_loop(ScriptedProvider([say("hi"), "done"]), TOOLS, "go", config=config)
     check_transcript(result.messages, events.events)
@@ -510,7 +517,7 @@ async def test_the_loops_time_runs_out_in_the_pause_before_a_retry() -> None:
 
 async def test_a_tools_own_time_leaves_its_siblings_alone() -> None:
     asked = AssistantMessage([call("hang"), say("fine")])
-    config = ToolLoopConfig(tool_timeout=0.02)
+    config = ToolLoopConfig(timeouts=Timeouts(tool=0.02))
     with anyio.fail_after(20):
         result = await tool_loop(ScriptedProvider([asked, "done"]), TOOLS, "go", config=config)
     assert result.reason == Complete()

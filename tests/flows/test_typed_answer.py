@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from toolkit import (
+    AnswerFormat,
     AssistantMessage,
     ChatRequest,
     ConfigurationError,
@@ -59,7 +60,7 @@ def answer(text: str, call_id: str = "a") -> ToolCall:
 
 async def test_the_model_answers_by_calling_a_tool() -> None:
     provider = ScriptedProvider([ToolCall("1", "look", '{"name": "Ada"}'), answer('{"name": "Ada", "age": 36}')])
-    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(output_type=Person))
+    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(answer=AnswerFormat(Person)))
     assert result.output == Person(name="Ada", age=36)
     assert result.reason == TypedAnswer()
     assert result.require_output() == Person(name="Ada", age=36)
@@ -70,14 +71,21 @@ async def test_the_model_answers_by_calling_a_tool() -> None:
 
 async def test_a_wrong_answer_is_refused_and_asked_for_again() -> None:
     provider = ScriptedProvider([answer('{"name": "Ada"}'), answer('{"name": "Ada", "age": 36}', "b")])
-    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(output_type=Person))
+    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(answer=AnswerFormat(Person)))
     assert result.output == Person(name="Ada", age=36)
     assert "answer.age: required, but missing" in result.messages[2].text
 
 
 async def test_an_answer_in_words_is_asked_for_as_a_call_a_few_times() -> None:
     provider = ScriptedProvider(["Ada, 36."], repeats=True)
-    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(output_type=Person, max_output_retries=2))
+    result = await tool_loop(
+        provider,
+        TOOLS,
+        "Who?",
+        config=ToolLoopConfig(
+            answer=AnswerFormat(Person, max_retries=2),
+        ),
+    )
     assert (result.output, result.reason, result.iterations) == (None, NoValidAnswer(result.messages[2].text), 3)
     with pytest.raises(LoopUsageError, match="NoValidAnswer") as failure:
         result.require_output()
@@ -89,7 +97,9 @@ async def test_the_provider_can_be_asked_to_hold_to_the_type() -> None:
     provider = ScriptedProvider(
         ["so", '{"answer": {"name": "Ada"}}', '```json\n{"answer": {"name": "Ada", "age": 36}}\n```']
     )
-    config = ToolLoopConfig(output_type=Person, output_mode="native")
+    config = ToolLoopConfig(
+        answer=AnswerFormat(Person, mode="native"),
+    )
     result = await tool_loop(provider, TOOLS, "Who?", config=config)
     assert result.output == Person(name="Ada", age=36)
     assert result.reason == TypedAnswer()
@@ -108,7 +118,7 @@ async def test_wrong_calls_of_the_answers_tool_are_asked_for_again_as_often_as_a
     wrong: str, retries: int
 ) -> None:
     calls = [ToolCall(str(number), "final_answer", wrong) for number in range(50)]
-    config = ToolLoopConfig(output_type=Person, max_output_retries=retries, max_iterations=100)
+    config = ToolLoopConfig(answer=AnswerFormat(Person, max_retries=retries), max_iterations=100)
     provider = ScriptedProvider(calls)
     result = await tool_loop(provider, TOOLS, "Who?", config=config)
     assert isinstance(result.reason, NoValidAnswer)
@@ -119,7 +129,7 @@ async def test_wrong_calls_of_the_answers_tool_are_asked_for_again_as_often_as_a
 
 async def test_wrong_calls_and_answers_in_words_count_together() -> None:
     provider = ScriptedProvider([answer("3"), "Ada", answer("4", "b"), answer("5", "c")])
-    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(output_type=Person))
+    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(answer=AnswerFormat(Person)))
     assert isinstance(result.reason, NoValidAnswer)
     assert len(provider.requests) == 3
 
@@ -127,14 +137,18 @@ async def test_wrong_calls_and_answers_in_words_count_together() -> None:
 async def test_turns_with_other_tools_do_not_count() -> None:
     looks: list[ScriptedReply] = [ToolCall(str(turn), "look", '{"name": "Ada"}') for turn in range(5)]
     provider = ScriptedProvider([*looks, answer('{"name": "Ada", "age": 36}')])
-    config = ToolLoopConfig(output_type=Person, max_output_retries=0)
+    config = ToolLoopConfig(
+        answer=AnswerFormat(Person, max_retries=0),
+    )
     result = await tool_loop(provider, TOOLS, "Who?", config=config)
     assert result.require_output() == Person(name="Ada", age=36)
 
 
 async def test_a_right_answer_beside_a_wrong_one_is_the_answer() -> None:
     both = AssistantMessage([answer("3"), answer('{"name": "Ada", "age": 36}', "b")])
-    config = ToolLoopConfig(output_type=Person, max_output_retries=0)
+    config = ToolLoopConfig(
+        answer=AnswerFormat(Person, max_retries=0),
+    )
     result = await tool_loop(ScriptedProvider([both]), TOOLS, "Who?", config=config)
     assert result.require_output() == Person(name="Ada", age=36)
     assert result.text == '{"name":"Ada","age":36}'
@@ -142,7 +156,9 @@ async def test_a_right_answer_beside_a_wrong_one_is_the_answer() -> None:
 
 @pytest.mark.parametrize("mode", ["tool", "native"])
 async def test_the_count_of_wrong_answers_and_the_answer_itself_survive_saving(mode: Any) -> None:
-    config = ToolLoopConfig(output_type=Person, output_mode=mode, max_output_retries=1)
+    config = ToolLoopConfig(
+        answer=AnswerFormat(Person, mode=mode, max_retries=1),
+    )
     wrong: Any = answer("3") if mode == "tool" else "so"
     right: Any = answer('{"name": "Ada", "age": 36}', "b") if mode == "tool" else '{"answer": {"name": "A", "age": 1}}'
     for last in (right, wrong):
@@ -165,14 +181,14 @@ async def test_a_result_that_is_the_answer_of_another_tool_is_no_answer_of_the_t
         return "over"
 
     provider = ScriptedProvider([ToolCall("1", "hand_over", "{}")])
-    result = await tool_loop(provider, ToolRegistry([hand_over]), "?", config=ToolLoopConfig(output_type=int))
+    result = await tool_loop(provider, ToolRegistry([hand_over]), "?", config=ToolLoopConfig(answer=AnswerFormat(int)))
     assert (result.reason, result.text, result.output) == (ResultAsAnswer("1", "hand_over"), "over", None)
     with pytest.raises(LoopUsageError):
         result.require_output()
 
 
 async def test_nothing_can_be_an_answer() -> None:
-    config = ToolLoopConfig(output_type=int | None)
+    config = ToolLoopConfig(answer=AnswerFormat(int | None))
     result = await tool_loop(ScriptedProvider([answer("null")]), TOOLS, "?", config=config)
     assert (result.reason, result.require_output()) == (TypedAnswer(), None)
 
@@ -189,14 +205,16 @@ async def test_nothing_can_be_an_answer() -> None:
     ],
 )
 async def test_any_type_can_be_asked_for(kind: Any, text: str, expected: object) -> None:
-    result = await tool_loop(ScriptedProvider([answer(text)]), TOOLS, "?", config=ToolLoopConfig(output_type=kind))
+    result = await tool_loop(
+        ScriptedProvider([answer(text)]), TOOLS, "?", config=ToolLoopConfig(answer=AnswerFormat(kind))
+    )
     assert result.output == expected
 
 
 async def test_what_is_no_type_that_json_can_carry_is_refused() -> None:
     wrong: Any = 3
-    with pytest.raises(SchemaError, match=r"^output_type: JSON can't carry its type 3: take a dataclass"):
-        await tool_loop(ScriptedProvider([]), ToolRegistry(), "go", config=ToolLoopConfig(output_type=wrong))
+    with pytest.raises(SchemaError, match=r"^the type of AnswerFormat: JSON can't carry its type 3: take a dataclass"):
+        await tool_loop(ScriptedProvider([]), ToolRegistry(), "go", config=ToolLoopConfig(answer=AnswerFormat(wrong)))
 
 
 async def test_a_tool_of_the_same_name_is_refused() -> None:
@@ -204,9 +222,9 @@ async def test_a_tool_of_the_same_name_is_refused() -> None:
     async def final_answer() -> str:
         return ""
 
-    with pytest.raises(ConfigurationError, match="rename it, or use output_mode='native'"):
+    with pytest.raises(ConfigurationError, match=r"rename it, or use AnswerFormat\(\.\.\., mode='native'\)"):
         await tool_loop(
-            ScriptedProvider(["x"]), ToolRegistry([final_answer]), "?", config=ToolLoopConfig(output_type=int)
+            ScriptedProvider(["x"]), ToolRegistry([final_answer]), "?", config=ToolLoopConfig(answer=AnswerFormat(int))
         )
 
 
@@ -236,7 +254,9 @@ async def test_what_a_loop_offers_by_itself_need_not_be_allowed_but_may_be_denie
             ToolCall("c", "final_answer", '{"answer": 5}'),
         ]
     )
-    config = ToolLoopConfig(output_type=int, max_output_retries=0)
+    config = ToolLoopConfig(
+        answer=AnswerFormat(int, max_retries=0),
+    )
     if is_inside:
         agent = sub_agent_tool("asker", "Asks.", asked, ToolRegistry([long_text]), config=config)
         outer = ScriptedProvider([ToolCall("1", "asker", '{"task": "Ask."}'), "Done."])

@@ -25,6 +25,7 @@ from toolkit import (
     Modify,
     Permissions,
     StopContext,
+    Timeouts,
     ToolCall,
     ToolCallRefused,
     ToolContext,
@@ -276,7 +277,7 @@ async def test_an_approver_that_is_not_async_keeps_nobody_waiting_but_its_call()
             asked.set()
 
     PAID.clear()
-    config = ToolLoopConfig(on_tool_call=approve, on_event=on_event, hook_timeout=0.001, sync_workers=1)
+    config = ToolLoopConfig(on_tool_call=approve, on_event=on_event, timeouts=Timeouts(hook=0.001), sync_workers=1)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer_when_asked)
@@ -315,7 +316,7 @@ async def test_who_sets_a_time_for_approval_reads_in_the_denial_that_it_passed(i
 
     PAID.clear()
     approve: Callable[[ApprovalRequest], bool | Awaitable[bool]] = _think_for_ever if is_async else think_in_thread
-    config = ToolLoopConfig(on_tool_call=approve, approval_timeout=0.02)
+    config = ToolLoopConfig(on_tool_call=approve, timeouts=Timeouts(approval=0.02))
     with anyio.fail_after(20):
         result = await tool_loop(ScriptedProvider([PAY, "ok"]), ToolRegistry([pay]), "go", config=config)
     stop.set()

@@ -12,6 +12,7 @@ from toolkit import (
     Continue,
     LoopDetected,
     LoopDetectionConfig,
+    LoopLimits,
     MaxIterations,
     Stop,
     StopCondition,
@@ -145,7 +146,7 @@ async def test_deep_arguments_are_refused_and_not_raised() -> None:
 @pytest.mark.parametrize(("most", "expected"), [(128, 128), (3, 3), (None, 200)])
 async def test_so_many_calls_of_one_reply_run_and_the_others_are_answered(most: int | None, expected: int) -> None:
     calls = [ToolCall(str(number), "read_file", f'{{"path": "{number}"}}') for number in range(200)]
-    config = ToolLoopConfig() if most == 128 else ToolLoopConfig(max_calls_per_turn=most)
+    config = ToolLoopConfig() if most == 128 else ToolLoopConfig(limits=LoopLimits(calls_per_turn=most))
     result, office, _ = await run([AssistantMessage(calls)], config)
     assert len(office.runs) == expected
     texts = [each.text for each in results_of(result)]

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from toolkit import (
     AssistantMessage,
+    Timeouts,
     Tool,
     ToolCall,
     ToolContext,
@@ -137,7 +138,9 @@ def test_what_must_not_run_together_never_does_and_each_text_is_true(
     events = EventCollector()
 
     async def main() -> None:
-        config = ToolLoopConfig(timeout=timeout, wait_timeout=wait_timeout, sync_workers=workers, on_event=events)
+        config = ToolLoopConfig(
+            timeout=timeout, timeouts=Timeouts(wait=wait_timeout), sync_workers=workers, on_event=events
+        )
         with anyio.fail_after(30):
             result = await tool_loop(script_of(turns), TOOLS, "go", ctx=None, config=config)
             while abandoned_count():  # nothing announces the end of a thread

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from toolkit import (
     Abort,
+    AnswerFormat,
     ApprovalRequest,
     AssistantMessage,
     AwaitingApproval,
@@ -18,6 +19,7 @@ from toolkit import (
     Defer,
     Deny,
     LoopDetectionConfig,
+    LoopLimits,
     Modify,
     Parallel,
     Sequential,
@@ -85,7 +87,6 @@ CONFIGS: st.SearchStrategy[ToolLoopConfig[Any]] = st.builds(
     execution=st.sampled_from([Sequential(), Parallel(), Parallel(limit=1)]),
     max_iterations=st.integers(1, 4),
     on_max_iterations=st.sampled_from(["stop", "answer"]),
-    max_calls_per_turn=st.sampled_from([1, 2, 128]),
     stop_when=st.sampled_from([None, stop_after(steps=2), token_budget(25), when_called("alone")]),
     loop_detection=st.sampled_from(
         [
@@ -95,12 +96,13 @@ CONFIGS: st.SearchStrategy[ToolLoopConfig[Any]] = st.builds(
             LoopDetectionConfig(threshold=2, action="inject_warning", window=3, include_results=True),
         ]
     ),
-    usage_limits=st.sampled_from(
-        [None, UsageLimits(requests=2), UsageLimits(tool_calls=2), UsageLimits(total_tokens=30)]
+    limits=st.builds(
+        LoopLimits,
+        usage=st.sampled_from([None, UsageLimits(requests=2), UsageLimits(tool_calls=2), UsageLimits(total_tokens=30)]),
+        calls_per_turn=st.sampled_from([1, 2, 128]),
     ),
-    output_type=st.sampled_from([None, int]),
-    output_mode=st.sampled_from(["tool", "native"]),
-    max_output_retries=st.integers(0, 2),
+    answer=st.none()
+    | st.builds(AnswerFormat, st.just(int), mode=st.sampled_from(["tool", "native"]), max_retries=st.integers(0, 2)),
     signing_key=st.sampled_from([None, b"key"]),
 )
 DECISIONS = st.lists(

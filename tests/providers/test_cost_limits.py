@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.providers.loopback import Answer, completion, serving
-from toolkit import ConfigurationError, Provider, ToolLoopConfig, ToolRegistry, UsageLimits, tool_loop
+from toolkit import ConfigurationError, LoopLimits, Provider, ToolLoopConfig, ToolRegistry, UsageLimits, tool_loop
 from toolkit.parsing import TextToolProvider
 from toolkit.providers import CachedProvider, FallbackProvider, RateLimitedProvider
 from toolkit.providers.anthropic import AnthropicProvider
@@ -14,7 +14,7 @@ from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 
 pytestmark = pytest.mark.anyio
 
-CONFIG = ToolLoopConfig(usage_limits=UsageLimits(cost=1))
+CONFIG = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(cost=1)))
 SILENT: dict[str, Callable[[], Provider]] = {
     "chat": lambda: OpenAIProvider("m", api_key="k"),
     "responses": lambda: OpenAIResponsesProvider("m", api_key="k"),

@@ -10,6 +10,7 @@ from tests.providers.loopback import chunk, completion, events
 from tests.providers.vendor_answers import anthropic_stream, anthropic_text_stream, block_events, gemini_answer
 from toolkit import (
     ChatRequest,
+    LoopLimits,
     ProviderError,
     ProviderRetryConfig,
     ToolLoopConfig,
@@ -120,7 +121,7 @@ async def test_the_error_of_a_run_counts_all_of_its_requests(server: Server) -> 
 
 async def test_what_failed_counts_against_the_limits(server: Server) -> None:
     server.answers[:] = [CUT, Answer(completion())]
-    config = ToolLoopConfig(provider_retry=RETRY, stream=True, usage_limits=UsageLimits(total_tokens=8))
+    config = ToolLoopConfig(provider_retry=RETRY, stream=True, limits=LoopLimits(usage=UsageLimits(total_tokens=8)))
     async with AnthropicProvider("m", base_url=server.root) as provider:
         result = await tool_loop(provider, ToolRegistry(), "Hi", config=config)
     assert isinstance(result.reason, UsageLimit)

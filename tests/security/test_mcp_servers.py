@@ -21,6 +21,7 @@ from toolkit import (
     ChatRequest,
     ChatResponse,
     ConfigurationError,
+    LoopLimits,
     SystemMessage,
     ToolCall,
     ToolLoopConfig,
@@ -137,7 +138,7 @@ async def test_samples_count_in_the_usage_and_the_limits_of_the_run() -> None:
     model = Model()
     provider = ScriptedProvider([ToolCall("1", "sample", "{}"), "Done."])
     sampling = Sampling(provider=model.provider, approve="all")
-    config = ToolLoopConfig(usage_limits=UsageLimits(requests=3))
+    config = ToolLoopConfig(limits=LoopLimits(usage=UsageLimits(requests=3)))
     with anyio.fail_after(30):
         async with mcp_tools(sampler(count=4), sampling=sampling) as tools:
             result = await tool_loop(provider, ToolRegistry(tools), "Go.", config=config)

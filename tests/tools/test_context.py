@@ -9,6 +9,7 @@ from toolkit import (
     AssistantMessage,
     ConfigurationError,
     LoopEvent,
+    Timeouts,
     ToolCall,
     ToolContext,
     ToolExecutionUpdate,
@@ -186,7 +187,7 @@ async def test_an_async_tool_that_tidies_up_sees_that_it_was_given_up(end: str, 
         return "done"
 
     config = ToolLoopConfig(
-        tool_timeout=0.05 if end == "tool_timeout" else None, timeout=0.05 if end == "timeout" else None
+        timeouts=Timeouts(tool=0.05 if end == "tool_timeout" else None), timeout=0.05 if end == "timeout" else None
     )
     provider = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
     handle = ToolLoopHandle(provider, ToolRegistry([work]), "go", ctx="app", config=config)

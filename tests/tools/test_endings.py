@@ -18,6 +18,7 @@ from toolkit import (
     AssistantMessage,
     ConfigurationError,
     FunctionTool,
+    Timeouts,
     ToolCall,
     ToolContext,
     ToolError,
@@ -204,7 +205,7 @@ async def test_waiting_has_a_limit_and_a_text_of_its_own(case: Waiting) -> None:
             if getattr(event, "call_id", None) == "b" and type(event).__name__ == "ToolExecutionEnd":
                 held.let_go.set()
 
-        config = ToolLoopConfig(wait_timeout=seconds, sync_workers=1, on_event=let_go)
+        config = ToolLoopConfig(timeouts=Timeouts(wait=seconds), sync_workers=1, on_event=let_go)
         with anyio.fail_after(30):
             result = await tool_loop(ScriptedProvider([AssistantMessage(calls), "ok"]), tools, "go", config=config)
         return results(result), runs
@@ -246,7 +247,7 @@ async def test_a_tool_of_ones_own_says_that_it_waits() -> None:
     assert (await tools.execute(call("print_it", '{"wait": 0.2}'), None)).text == "printed"
     provider = ScriptedProvider([call("print_it", '{"wait": 60}'), "ok"])
     with anyio.fail_after(30):
-        result = await tool_loop(provider, tools, "go", ctx=None, config=ToolLoopConfig(wait_timeout=0.02))
+        result = await tool_loop(provider, tools, "go", ctx=None, config=ToolLoopConfig(timeouts=Timeouts(wait=0.02)))
     waited = "Not started: tool 'print_it' waited 0.02 s for the printer in vain. Try again later."
     assert results(result)["1"].text == waited
 

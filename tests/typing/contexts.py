@@ -6,6 +6,7 @@ Each expected error carries an ignore, and both checkers report an ignore that i
 from typing import Any, assert_type
 
 from toolkit import (
+    AnswerFormat,
     ToolContext,
     ToolLoopConfig,
     ToolLoopResult,
@@ -70,7 +71,7 @@ async def loops(provider: ScriptedProvider) -> None:
     # A context that tools need can't be left out, nor be of another type.
     await tool_loop(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await tool_loop(provider, registry, "go", ctx="ada")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    result = await tool_loop(provider, registry, "go", ctx=App(), config=ToolLoopConfig(output_type=int))
+    result = await tool_loop(provider, registry, "go", ctx=App(), config=ToolLoopConfig(answer=AnswerFormat(int)))
     assert_type(result, ToolLoopResult[int])
     assert_type(result.output, int | None)
 

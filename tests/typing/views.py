@@ -5,6 +5,7 @@ from typing import Any, Literal, assert_type
 
 from tests.typing.contexts import Admin, App, for_app, plain
 from toolkit import (
+    AnswerFormat,
     Completed,
     Failed,
     FunctionTool,
@@ -28,13 +29,13 @@ from toolkit.testing import ScriptedProvider
 
 simple = ToolRegistry([plain])
 registry = ToolRegistry[App]([plain, for_app])
-typed = ToolLoopConfig(output_type=int)
+typed = ToolLoopConfig(answer=AnswerFormat(int))
 
 
 assert_type(ToolLoopConfig(), ToolLoopConfig[None])
-assert_type(ToolLoopConfig(output_type=App | Admin), ToolLoopConfig[App | Admin])
-assert_type(ToolLoopConfig(output_type=Literal["yes", "no"]), ToolLoopConfig[Literal["yes", "no"]])
-assert_type(ToolLoopConfig(output_type=list[App] | None), ToolLoopConfig[list[App] | None])
+assert_type(ToolLoopConfig(answer=AnswerFormat(App | Admin)), ToolLoopConfig[App | Admin])
+assert_type(ToolLoopConfig(answer=AnswerFormat(Literal["yes", "no"])), ToolLoopConfig[Literal["yes", "no"]])
+assert_type(ToolLoopConfig(answer=AnswerFormat(list[App] | None)), ToolLoopConfig[list[App] | None])
 
 
 def outputs(result: ToolLoopResult[App | Admin], plain_result: ToolLoopResult) -> None:

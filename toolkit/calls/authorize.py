@@ -57,10 +57,12 @@ async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy) -> Verdict[Ctx]:
     passed: list[Caller] = []
     approved_by = -1
     while True:
-        if guard.before is not None and not await _goes_on(ready, guard.before, guard.hook_timeout):
+        if guard.config.before_tool_execution is not None and not await _goes_on(
+            ready, guard.config.before_tool_execution, guard.config.timeouts.hook
+        ):
             return Refused(call, error_result(call, "Tool execution skipped by before_tool_execution hook."))
-        if guard.approve is not None:
-            verdict = decided(ready, await _ask_approver(ready, guard.approve, guard, policy), policy)
+        if guard.config.on_tool_call is not None:
+            verdict = decided(ready, await _ask_approver(ready, guard.config.on_tool_call, guard, policy), policy)
             if not isinstance(verdict, Ready):
                 return _end_callers(verdict, passed)
             approved_by = len(passed)
@@ -129,16 +131,18 @@ async def _ask_approver(
         agent=policy.agent,
         loop_id=policy.loop_id,
     )
-    ask: Callable[[ApprovalRequest], Any] = approve if guard.is_approver_async else partial(_ask_in_thread, approve)
+    ask: Callable[[ApprovalRequest], Any] = (
+        approve if guard.config.is_approver_async else partial(_ask_in_thread, approve)
+    )
     try:
-        if guard.approval_timeout is None:
+        if guard.config.timeouts.approval is None:
             return await ask(request)
-        with anyio.move_on_after(guard.approval_timeout):
+        with anyio.move_on_after(guard.config.timeouts.approval):
             return await ask(request)
     except Exception:
         _logger.exception("the approval hook raised for %s in call %s; the call is denied", call.name, call.id)
         return Deny("Tool call denied: the approval hook failed.")
-    return Deny(f"Tool call denied: nobody decided on it within {guard.approval_timeout:g} s.")
+    return Deny(f"Tool call denied: nobody decided on it within {guard.config.timeouts.approval:g} s.")
 
 
 async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> object:

@@ -8,12 +8,11 @@ from functools import partial
 from toolkit.calls.approval import ApprovalHook
 from toolkit.calls.authorize import Aborted, Deferred, authorize
 from toolkit.calls.events import Observer
-from toolkit.calls.policy import ExecutionPolicy, NameRepair
+from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
 from toolkit.calls.prepare import Refused, Scope, error_result, prepare_all, scope_of
 from toolkit.calls.run import run
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.runtime.backend import gather, run_in_own_context
-from toolkit.settings import check_setting
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
@@ -30,8 +29,7 @@ async def execute_alone(
     name_repair: NameRepair = True,
 ) -> ToolResult:
     """Prepare, authorize and run one call, and return its result."""
-    check_setting("name_repair", name_repair, bool, "similar")
-    policy = ExecutionPolicy(approve=approve, observer=observer, name_repair=name_repair)
+    policy = ExecutionPolicy(config=CallConfig(on_tool_call=approve, name_repair=name_repair), observer=observer)
     return await _execute(call, scope_of(registry), ctx, policy)
 
 
@@ -45,8 +43,7 @@ async def execute_together(
     name_repair: NameRepair = True,
 ) -> list[ToolResult]:
     """Do so with several calls, at most `limit` at once, and return their results in call order."""
-    check_setting("name_repair", name_repair, bool, "similar")
-    policy = ExecutionPolicy(approve=approve, name_repair=name_repair)
+    policy = ExecutionPolicy(config=CallConfig(on_tool_call=approve, name_repair=name_repair))
     scope, results = scope_of(registry), dict[int, ToolResult]()
 
     async def execute(position: int, call: ToolCall) -> None:

@@ -1,21 +1,34 @@
-"""What the caller of a run wants for every call of it."""
+"""The settings of calls: what a caller chooses for all of them, and what belongs to one run of them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
+from datetime import timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from toolkit.calls.approval import ApprovalHook
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import Observer
+from toolkit.calls.results import ResultStore
 from toolkit.dataclass import dataclass
+from toolkit.errors import ConfigurationError
+from toolkit.settings import FUNCTION, check_setting, check_settings, shown, to_seconds
 
 if TYPE_CHECKING:
     from toolkit.calls.prepare import Scope
 
-__all__ = ["AfterToolExecution", "BeforeToolExecution", "Caller", "ExecutionPolicy", "NameRepair"]
+__all__ = [
+    "AfterToolExecution",
+    "BeforeToolExecution",
+    "CallConfig",
+    "Caller",
+    "ExecutionPolicy",
+    "NameRepair",
+    "OutputLimits",
+    "Timeouts",
+]
 
 BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool | None] | None]
 """Given tool name, call id and a copy of the arguments; False skips the call. Raising skips it too."""
@@ -25,6 +38,124 @@ NameRepair: TypeAlias = Literal["similar"] | bool
 
 AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
 """Given tool name, call id and whether it failed. Raising changes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long the parts of a run may take, each in seconds or as a `timedelta`; the whole of it has `timeout`.
+
+    Args:
+        tool: For one run of a tool that has no timeout of its own, from when its body begins; None sets no limit.
+        wait: For a call that waits for a lock, a place, a thread or a process; it is then answered as not started.
+            None lets it wait. The default keeps a forgotten lock from holding a run for ever.
+        approval: For an answer of `on_tool_call`, after which the call is denied; None waits for as long as it takes.
+        hook: For an async hook, `on_tool_call` apart; a guard that takes longer denies.
+    """
+
+    tool: float | None = None
+    wait: float | None = 300.0
+    approval: float | None = None
+    hook: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_setting("timeouts.hook", self.hook, float, timedelta)
+        for name in ("tool", "wait", "approval", "hook"):
+            # A timedelta is taken too; seconds are kept.
+            object.__setattr__(self, name, to_seconds(getattr(self, name), f"timeouts.{name}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputLimits:
+    """How much of a tool's output the model reads.
+
+    Args:
+        max_chars: The longest text of a result; None cuts nothing. The default is some 8,000 tokens.
+        keep: The part of a longer text that is kept: its start, its end, or some of both.
+        store: Where the whole of a longer text is kept, so that the model can read the rest by the tool
+            ``read_result``, which is offered from the first cut on; None keeps it for the run, False keeps nothing.
+    """
+
+    max_chars: int | None = 32_000
+    keep: Literal["head", "tail", "both"] = "both"
+    store: ResultStore | Literal[False] | None = None
+
+    def __post_init__(self) -> None:
+        check_setting("output.max_chars", self.max_chars, int, None, least=1)
+        check_setting("output.keep", self.keep, "head", "tail", "both")
+        check_setting("output.store", self.store, ResultStore, bool, None)
+        if cast("object", self.store) is True:
+            raise ConfigurationError("output.store must be a ResultStore, None, or False to keep nothing, not True")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallConfig:
+    """The settings that hold for every call; `ToolLoopConfig` adds those of the loop.
+
+    Args:
+        on_tool_call: Asked about each call before any call of the turn runs; raising denies. One that is not async is
+            called in a thread of its own, and all that it is given is its own copy.
+        before_tool_execution: Asked before each call with name, call id and a copy of the arguments; False skips it.
+        after_tool_execution: Told after each call with name, call id and whether it failed.
+        on_tool_exception: The effect of an exception of a tool that is no `ToolError`. ``tell`` has the model read it
+            as the call's error; ``raise`` also ends the run with a `ToolCrashedError`. It is logged either way.
+        timeouts: How long a run of a tool, a wait, an approval and a hook may take.
+        output: How much of a tool's output the model reads.
+        cache: Where outputs of tools are kept and read again; None keeps none.
+        name_repair: Which names that are not there are taken for one that is. True takes the one tool whose name has
+            the same letters: case and separators may differ, quotes or a namespace may stand round or before it.
+            ``similar`` takes also the single most similar name, other letters or not; False takes none. A name that
+            a scope has left out is never taken for another.
+        argument_repair: Whether malformed arguments are mended where that is no guess.
+        metadata: For `ToolContext.metadata`.
+        sync_workers: How many worker threads, for tools that are not async, may run at once on this event loop, all
+            its loops and abandoned threads counted; a call waits for a place, and fails when abandoned ones hold all.
+
+    Attributes:
+        is_approver_async: True where `on_tool_call` is asked in the event loop; else it may block, and is asked in a
+            thread.
+    """
+
+    on_tool_call: ApprovalHook | None = None
+    before_tool_execution: BeforeToolExecution | None = None
+    after_tool_execution: AfterToolExecution | None = None
+    on_tool_exception: Literal["tell", "raise"] = "tell"
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    output: OutputLimits = field(default_factory=OutputLimits)
+    cache: Cache | None = None
+    name_repair: NameRepair = True
+    argument_repair: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sync_workers: int = 40
+    is_approver_async: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_settings(
+            self,
+            {
+                "on_tool_call": (FUNCTION, None),
+                "before_tool_execution": (FUNCTION, None),
+                "after_tool_execution": (FUNCTION, None),
+                "on_tool_exception": ("tell", "raise"),
+                "timeouts": (Timeouts,),
+                "output": (OutputLimits,),
+                "name_repair": (bool, "similar"),
+                "argument_repair": (bool,),
+                "metadata": (Mapping,),
+                "sync_workers": (int,),
+            },
+            {"sync_workers": 1},
+        )
+        if self.cache is not None and not (hasattr(self.cache, "get") and hasattr(self.cache, "set")):
+            raise ConfigurationError(
+                f"cache must have 'get' and 'set', such as a MemoryCache(), not {shown(self.cache)}"
+            )
+        approve = self.on_tool_call
+        if approve is not None:
+            is_async = iscoroutinefunction(approve) or iscoroutinefunction(type(approve).__call__)
+            object.__setattr__(self, "is_approver_async", is_async)
+
+
+DEFAULT_CALL_CONFIG = CallConfig()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,59 +175,20 @@ class Caller:
 
 @dataclass(slots=True, kw_only=True)
 class ExecutionPolicy:
-    """What the caller wants for every call; made once per run.
+    """The settings of one run's calls, and what belongs to that run alone.
 
     Args:
-        tool_timeout: Seconds for one run of a tool that has no timeout of its own, from when its body begins.
-        wait_timeout: Seconds that a call may wait for a lock, a place, a thread or a process; None sets no limit.
-        max_output_chars: The longest text that the model reads.
-        name_repair: Whether a tool's name is taken in another spelling of the same letters, or also, by ``similar``,
-            with other letters.
-        argument_repair: Whether malformed arguments are mended.
-        keep_output: Which part of a longer text that is.
-        cache: Where outputs are kept; None keeps none.
+        config: What the caller chose.
         caches_by_default: Whether tools are cached that don't say so.
-        before: Asked before each call.
-        after: Told after each call.
-        approve: Asked about each call, after `before`.
-        approval_timeout: Seconds that an answer of `approve` may take; None waits for as long as it takes.
-        hook_timeout: Seconds that another async hook may take.
-        on_tool_exception: Whether what a tool raises, and is no `ToolError`, is told to the model alone, or ends the
-            run too.
         observer: Takes the events.
-        metadata: For `ToolContext.metadata`.
-        sync_workers: How many worker threads may run at once.
         agent: The sub-agent whose calls these are; empty where they are not those of one.
         loop_id: The id of its loop.
         caller: Who is asked about these calls, too; None where nobody is.
-
-    Attributes:
-        is_approver_async: Whether `approve` is asked in the event loop; else it may block, and is asked in a thread.
     """
 
-    tool_timeout: float | None = None
-    wait_timeout: float | None = 300.0
-    max_output_chars: int | None = 32_000
-    name_repair: NameRepair = True
-    argument_repair: bool = True
-    keep_output: Literal["head", "tail", "both"] = "both"
-    cache: Cache | None = None
+    config: CallConfig = DEFAULT_CALL_CONFIG
     caches_by_default: bool = False
-    before: BeforeToolExecution | None = None
-    after: AfterToolExecution | None = None
-    approve: ApprovalHook | None = None
-    approval_timeout: float | None = None
-    hook_timeout: float = 60.0
-    on_tool_exception: Literal["tell", "raise"] = "tell"
     observer: Observer | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    sync_workers: int = 40
     agent: str = ""
     loop_id: str = ""
     caller: Caller | None = None
-    is_approver_async: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        approve = self.approve
-        if approve is not None:
-            self.is_approver_async = iscoroutinefunction(approve) or iscoroutinefunction(type(approve).__call__)

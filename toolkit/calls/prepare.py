@@ -178,8 +178,8 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
         from toolkit.calls.repair.names import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend`
 
         name: str | None = None
-        if policy.name_repair is not False:
-            similar = policy.name_repair == "similar"
+        if policy.config.name_repair is not False:
+            similar = policy.config.name_repair == "similar"
             name = repair_name(call.name, registrations, similar=similar, hidden=scope.hidden_names)
         if name is None:
             unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
@@ -206,7 +206,7 @@ def _read_arguments(
         arguments = registration.parse_json(call.arguments)
     except InvalidArgumentsError as error:
         allowed = registration.options.argument_repair
-        if not (policy.argument_repair if allowed is None else allowed):
+        if not (policy.config.argument_repair if allowed is None else allowed):
             raise
         return _mend(call, registration, error)
     except (ToolkitError, TooMuchWorkError):

@@ -13,7 +13,7 @@ __all__ = ["ResultStore"]
 class ResultStore:
     """Keeps the texts that were too long for a model, in this process; safe between threads.
 
-    Each run of a loop makes one of its own when it needs it. Give one to `ToolLoopConfig.result_store` to set its size,
+    Each run of a loop makes one of its own when it needs it. Give one to `OutputLimits.store` to set its size,
     or to have several runs share that; a run reads only what it has cut itself. What was stored first gives way when
     there is too much.
 

@@ -92,10 +92,10 @@ async def run(
         call_id=call.id,
         tool_name=call.name,
         depth=depth,
-        metadata=policy.metadata,
-        sync_workers=policy.sync_workers,
+        metadata=policy.config.metadata,
+        sync_workers=policy.config.sync_workers,
         reporter=None if observer is None else _reporter_for(ready, observer),
-        wait_timeout=policy.wait_timeout,
+        wait_timeout=policy.config.timeouts.wait,
         memory=memory,
         policy=policy,
         scope=ready.scope,
@@ -109,7 +109,7 @@ async def run(
             began = time.perf_counter()
             await observer.emit(_start_of(ready))
         try:
-            if registration.is_guarded or policy.cache is not None or policy.tool_timeout is not None:
+            if registration.is_guarded or policy.config.cache is not None or policy.config.timeouts.tool is not None:
                 output, is_cached = await _guarded(ready, context, policy)
             else:
                 context.waits_for = None  # what waits first says so itself
@@ -133,9 +133,9 @@ async def run(
     unsaid, whole, limited = _results(ready, output, policy, context)
     if keep is not None:
         keep(call.id, limited)
-    if observer is not None or policy.after is not None or policy.caller is not None:
+    if observer is not None or policy.config.after_tool_execution is not None or policy.caller is not None:
         await _tell_end(ready, whole, policy, began=began, is_cached=is_cached, crash=crash, unsaid=unsaid)
-    if crash is not None and policy.on_tool_exception == "raise":
+    if crash is not None and policy.config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
 
@@ -177,10 +177,10 @@ def _results(
         details=output.details,
         time=time.time(),
     )
-    most = registration.max_output_chars or policy.max_output_chars
+    most = registration.max_output_chars or policy.config.output.max_chars
     if most is None or (len(result.content) <= most and isinstance(result.content, str)):
         return output.unsaid, result, result
-    keep = registration.options.keep_output or policy.keep_output
+    keep = registration.options.keep_output or policy.config.output.keep
     return output.unsaid, result, _limited(result, most, keep, context.memory)
 
 
@@ -267,9 +267,11 @@ async def _tell_end(
         )
     guard: ExecutionPolicy | None = policy
     while guard is not None:
-        if guard.after is not None:
+        if guard.config.after_tool_execution is not None:
             try:
-                await answer_of(guard.after(call.name, call.id, result.is_error), guard.hook_timeout)
+                await answer_of(
+                    guard.config.after_tool_execution(call.name, call.id, result.is_error), guard.config.timeouts.hook
+                )
             except Exception:
                 _logger.exception("after_tool_execution raised for %s; the result stands", call.name)
         guard = None if guard.caller is None else guard.caller.policy
@@ -310,26 +312,26 @@ async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Executi
     registration, arguments = ready.registration, ready.arguments
     options = registration.options
     key = None
-    if policy.cache is not None and is_cached(options, by_default=policy.caches_by_default):
+    if policy.config.cache is not None and is_cached(options, by_default=policy.caches_by_default):
         key = find_cache_key(registration, arguments, context.state)
-        kept = None if key is None else await _read_cache(policy.cache, key)
+        kept = None if key is None else await _read_cache(policy.config.cache, key)
         if kept is not None:
             return kept, True
     if not registration.counter.claim(context.memory):
         raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
-    timeout = options.timeout or policy.tool_timeout
+    timeout = options.timeout or policy.config.timeouts.tool
     if options.lock is not None or options.concurrency is not None:
         output = await _run_in_gates(registration, arguments, context, timeout)
     elif options.retry is None:
         output = await run_in_time(registration, arguments, context, timeout)
     else:
         output = await run_with_retry(registration, arguments, context, timeout)
-    if key is not None and policy.cache is not None:
+    if key is not None and policy.config.cache is not None:
         try:
             if _may_keep(ready, output):
                 # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
-                with anyio.move_on_after(policy.hook_timeout, shield=True):
-                    await policy.cache.set(key, dump_output(output))
+                with anyio.move_on_after(policy.config.timeouts.hook, shield=True):
+                    await policy.config.cache.set(key, dump_output(output))
         except Exception:
             _logger.exception("the output of %s could not be cached; it stands", registration.name)
     return output, False

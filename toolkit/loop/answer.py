@@ -50,7 +50,7 @@ class ExpectedAnswer(Generic[Out]):
                 run_in_thread=False,
             )
         except SchemaError as error:
-            raise SchemaError("output_type", error.reason) from error
+            raise SchemaError("the type of AnswerFormat", error.reason) from error
         self.registration: Registration[Any] = Registration(tool)
         self.registration.is_offered_by_loop = True
 
@@ -62,8 +62,8 @@ class ExpectedAnswer(Generic[Out]):
         """
         if ANSWER_TOOL in names:
             raise ConfigurationError(
-                f"a tool is named '{ANSWER_TOOL}', which output_type needs for itself: rename it, or use "
-                "output_mode='native'"
+                f"a tool is named '{ANSWER_TOOL}', which the answer of a type needs for itself: rename it, or use "
+                "AnswerFormat(..., mode='native')"
             )
 
     @property

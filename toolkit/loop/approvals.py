@@ -162,7 +162,11 @@ class Approvals(Generic[Ctx]):
                     await resources.listener.emit(repair)
             policy = resources.policy
             verdict: Verdict[Ctx] = prepared
-            is_guarded = policy.before is not None or policy.approve is not None or policy.caller is not None
+            is_guarded = (
+                policy.config.before_tool_execution is not None
+                or policy.config.on_tool_call is not None
+                or policy.caller is not None
+            )
             if isinstance(prepared, Ready) and (is_guarded or prepared.asks is not None):
                 verdict = await authorize(prepared, policy)
             refusal = self._admit(verdict) if isinstance(verdict, Ready) else self._apply(verdict)

@@ -88,7 +88,7 @@ class Driver(Generic[Ctx, Out]):
             self.state: LoopState = LoopState(transcript_of(prompt), config, compacts=compacts, now=time.time)
         else:
             self.state = LoopState.thaw(saved.state, config, compacts=compacts, now=time.time)
-        self._budget = None if config.usage_limits is None else Budget(config.usage_limits)
+        self._budget = None if config.limits.usage is None else Budget(config.limits.usage)
         if saved is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
         self.loop_id: str = new_loop_id() if saved is None else saved.loop_id
@@ -103,7 +103,7 @@ class Driver(Generic[Ctx, Out]):
             ctx=ctx,
             frame=LoopFrame(1, config.max_depth),
             budget=self._budget,
-            answer=ExpectedAnswer(config.output_type) if config.has_output_type else None,
+            answer=None if config.answer is None else ExpectedAnswer(config.answer.type),
             policy=_own_policy(config, seat, self.loop_id),
             fixed_tools=prompt.tools if isinstance(prompt, ChatRequest) else None,
         )
@@ -351,4 +351,4 @@ def _own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id:
     """Return the policy of one run, which is that of all where nothing of it is the run's own."""
     if seat is not None:
         return replace(config.policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
-    return config.policy if config.result_store is None else replace(config.policy, loop_id=loop_id)
+    return config.policy if config.output.store is None else replace(config.policy, loop_id=loop_id)

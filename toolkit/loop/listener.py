@@ -186,7 +186,7 @@ class Listener:
         self._before_update = config.before_tool_execution_update
         self._after_update = config.after_tool_execution_update
         self._has_hooks = has_hooks(config)
-        self._timeout = config.hook_timeout
+        self._timeout = config.timeouts.hook
         self._run_id = run_id
         self._loop_id = loop_id
         self._feed = feed

@@ -212,7 +212,7 @@ class ToolLoopResult(Generic[Out]):
             LoopUsageError: The loop ended without one; it carries the transcript.
         """
         if not isinstance(self.reason, TypedAnswer):
-            error = LoopUsageError(f"the loop ended without an answer of its output_type: {self.reason!r}")
+            error = LoopUsageError(f"the loop ended without an answer of its type: {self.reason!r}")
             error.messages = tuple(self.messages)
             raise error
         return cast("Out", self.output)

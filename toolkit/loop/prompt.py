@@ -45,7 +45,7 @@ def check_parts(provider: object, registry: object, prompt: object, config: obje
     if not isinstance(prompt, dict):
         check_setting("what a loop starts from", prompt, str, Sequence, ChatRequest)
     check_setting("the config of a loop", config, ToolLoopConfig, None)
-    limits = config.usage_limits if isinstance(config, ToolLoopConfig) else None
+    limits = config.limits.usage if isinstance(config, ToolLoopConfig) else None
     if limits is not None and limits.cost is not None and not getattr(provider, "tells_cost", True):
         raise ConfigurationError(
             f"UsageLimits(cost={limits.cost:g}) would limit nothing: {provider!r} never tells what an answer costs; "

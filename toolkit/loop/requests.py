@@ -61,7 +61,7 @@ class ModelRequests:
         messages = resources.state.messages
         self._resources = resources
         self._provider = provider
-        self.answer_retries: int = resources.config.max_output_retries
+        self.answer_retries: int = 0 if resources.config.answer is None else resources.config.answer.max_retries
         self._approvals = approvals
         self._streams = resources.config.stream
         self._partial: list[str] = []  # of the answer that is coming, where it is kept
@@ -173,7 +173,7 @@ class ModelRequests:
         return self.request
 
     def _ask_for_type(self, answer: ExpectedAnswer[Any], tools: Sequence[ToolDefinition]) -> None:
-        if self._resources.config.output_mode == "native":
+        if not self._resources.config.asks_by_tool:
             self.request = replace(self.request, response_format=answer.format)
         else:
             answer.check_name(self._resources.registry)

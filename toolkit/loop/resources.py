@@ -79,7 +79,7 @@ class LoopResources(Generic[Ctx]):
     _with_reader: tuple[object, tuple[ToolDefinition, ...]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.memory = RunMemory(self.policy.loop_id, self.config.result_store, self._find_reader)
+        self.memory = RunMemory(self.policy.loop_id, self.config.output.store, self._find_reader)
 
     def count_uses(self) -> dict[str, int]:
         """Return how often this run has used each tool that has a limit."""

@@ -195,7 +195,7 @@ class LoopState(LoopClosing):
         if not calls:
             self._judge(())
             return ()
-        most = self._config.max_calls_per_turn
+        most = self._config.limits.calls_per_turn
         if most is not None and len(calls) > most:
             for call in calls[most:]:
                 self._open.refuse(opened[call.id], write_one_too_many(call, most))

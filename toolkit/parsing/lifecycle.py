@@ -25,7 +25,7 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
-from toolkit.calls.policy import ExecutionPolicy
+from toolkit.calls.policy import CallConfig, ExecutionPolicy
 from toolkit.calls.prepare import Ready, Refused, error_result, prepare_all, scope_of
 from toolkit.calls.repair.names import nearest_names, repair_name
 from toolkit.calls.run import run
@@ -160,10 +160,8 @@ class ToolUsage(Generic[Ctx]):
         self._last: tuple[str, str] | None = None
         self._calls = 0
         self._policy = ExecutionPolicy(
-            name_repair="similar",
+            config=CallConfig(name_repair="similar", cache=cache, on_tool_call=approve),
             caches_by_default=True,
-            cache=cache,
-            approve=approve,
             observer=_Emitter(self._emit),
         )
         self._agent_role = ""
@@ -195,7 +193,8 @@ class ToolUsage(Generic[Ctx]):
 
     def _set_metadata(self) -> None:
         metadata = {"agent_role": self._agent_role, "fingerprint_context": self._fingerprint_context}
-        self._policy = replace(self._policy, metadata=metadata)
+        config = replace(self._policy.config, metadata=metadata)
+        self._policy = replace(self._policy, config=config)
 
     @property
     def max_parsing_attempts(self) -> int:

@@ -149,7 +149,7 @@ class ToolOptions:
     Args:
         label: What a person reads in its place; empty means the name.
         retry: Whether a failed run is tried again; None does not.
-        timeout: Seconds for one run, from the moment that its body begins; None takes the loop's `tool_timeout`.
+        timeout: Seconds for one run, from the moment that its body begins; None takes the loop's `timeouts.tool`.
         strict: Whether ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
         argument_repair: Whether malformed arguments are mended; None takes the loop's setting.
         requires_approval: Whether somebody must agree to each call; a function says it by the validated arguments, and

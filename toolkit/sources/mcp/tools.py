@@ -324,7 +324,7 @@ def mcp_tools(
         allowed: The names, as the server has them, of the tools to take; None takes all.
         blocked: The names of those to leave out, also of those that are allowed.
         filter: Says of each other tool whether it is taken.
-        timeout: Seconds for a call; None leaves it to the loop's `tool_timeout`.
+        timeout: Seconds for a call; None leaves it to the loop's `timeouts.tool`.
         connect_timeout: Seconds to start, connect, greet and list the tools.
         sampling: What the server may ask of a model, and who sees it first; None offers no model.
         elicitation: Answers where the server asks the user something; None offers no such thing.
