@@ -33,6 +33,7 @@
         McpError
         OpenApiError
         PluginError
+      RecordedError                 an error of another run, read back from JSON
 
 Constructors take facts and keep them as attributes; the class writes the message.
 """
@@ -65,6 +66,7 @@ __all__ = [
     "ProviderError",
     "ProviderTimeoutError",
     "RateLimitedError",
+    "RecordedError",
     "SchemaError",
     "SourceError",
     "ToolCancelledError",
@@ -425,3 +427,17 @@ class OpenApiError(SourceError):
 
 class PluginError(SourceError):
     """A plugin that could not be started, or broke the protocol."""
+
+
+class RecordedError(ToolkitError):
+    """An error that was written as JSON and read back: the class and the words that are left of it.
+
+    Args:
+        kind: The name of the class that was raised, such as ``ValueError``.
+        message: What it said.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        self.message = message
+        super().__init__(f"{kind}: {message}" if message else kind)

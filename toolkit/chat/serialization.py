@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from toolkit import errors
 from toolkit.chat.request import ChatRequest, ChatResponse
 from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -18,11 +19,14 @@ __all__ = [
     "plain_to_json",
     "event_from_plain",
     "event_to_plain",
+    "provider_error_from_plain",
+    "provider_error_to_plain",
     "request_to_plain",
     "response_from_plain",
     "response_to_plain",
 ]
 
+_FACTS = ("status", "retry_after", "is_retryable", "request_id")
 _NOT_OF_THE_REQUEST = {"timeout": True, "messages": {"__all__": {"details", "time"}}}
 
 
@@ -86,6 +90,26 @@ def event_from_plain(plain: Any) -> StreamEvent:
             return ResponseDone(response_from_plain(response))
         case _:
             raise ValueError(f"{plain!r} is no event of a stream: its key is text, reasoning, arguments or response")
+
+
+def provider_error_to_plain(error: ProviderError) -> dict[str, Any]:
+    """Return an error as JSON values; `provider_error_from_plain` gives it back, without its transcript."""
+    # A subclass of somebody's own is told as the one of ours that it stands for.
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    facts = {name: getattr(error, name) for name in _FACTS}
+    return {"type": kind.__name__, "provider": error.provider, "message": error.message, **facts}
+
+
+def provider_error_from_plain(plain: dict[str, Any]) -> ProviderError:
+    """Return the error that `provider_error_to_plain` said.
+
+    Raises:
+        LookupError, TypeError: It is none.
+    """
+    kind = getattr(errors, plain["type"], None)
+    if not (isinstance(kind, type) and issubclass(kind, ProviderError)):
+        raise TypeError(f"{plain['type']} is no error of a provider")
+    return kind(plain["provider"], plain["message"], **{name: plain.get(name) for name in _FACTS})
 
 
 def plain_to_json(plain: Mapping[str, Any]) -> str:

@@ -17,11 +17,15 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-from toolkit import errors
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
-from toolkit.chat.serialization import event_from_plain, plain_to_json, response_from_plain
+from toolkit.chat.serialization import (
+    event_from_plain,
+    plain_to_json,
+    provider_error_from_plain,
+    response_from_plain,
+)
 from toolkit.chat.stream import events_of
-from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.errors import ConfigurationError
 from toolkit.private_files import make_private
 
 if sys.platform != "win32":  # there only the threads of one process take turns
@@ -31,8 +35,6 @@ __all__ = [
     "Exchange",
     "Method",
     "append_exchange",
-    "error_from_plain",
-    "error_to_plain",
     "prepare_file",
     "read_exchanges",
 ]
@@ -42,7 +44,6 @@ Method: TypeAlias = Literal["generate", "stream"]
 _Plain: TypeAlias = dict[str, Any]
 
 _VERSION = 1
-_FACTS = ("status", "retry_after", "is_retryable", "request_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,31 +165,11 @@ def _exchange(line: int, found: object) -> Exchange:
         events = [] if response is None else list(events_of(response))
     error = plain.get("error")
     if error is not None:
-        error_from_plain(error)
+        provider_error_from_plain(error)
     elif response is None and not plain.get("left"):
         raise ValueError("an exchange has a response, events that end with one, an error, or was left")
     method: Method = "stream" if "events" in plain else "generate"
     return Exchange(line=line, method=method, request=request, events=events, response=response, error=error)
-
-
-def error_to_plain(error: ProviderError) -> _Plain:
-    """Return an error as JSON values; `error_from_plain` gives it back."""
-    # A subclass of somebody's own is told as the one of ours that it stands for.
-    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
-    facts = {name: getattr(error, name) for name in _FACTS}
-    return {"type": kind.__name__, "provider": error.provider, "message": error.message, **facts}
-
-
-def error_from_plain(plain: _Plain) -> ProviderError:
-    """Return the error that `error_to_plain` said.
-
-    Raises:
-        LookupError, TypeError: It is none.
-    """
-    kind = getattr(errors, plain["type"], None)
-    if not (isinstance(kind, type) and issubclass(kind, ProviderError)):
-        raise TypeError(f"{plain['type']} is no error of a provider")
-    return kind(plain["provider"], plain["message"], **{name: plain.get(name) for name in _FACTS})
 
 
 @contextmanager

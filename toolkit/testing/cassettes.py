@@ -14,15 +14,20 @@ import anyio.lowlevel
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
 from toolkit.chat.provider import closing
-from toolkit.chat.serialization import event_to_plain, plain_to_json, request_to_plain, response_to_plain
+from toolkit.chat.serialization import (
+    event_to_plain,
+    plain_to_json,
+    provider_error_from_plain,
+    provider_error_to_plain,
+    request_to_plain,
+    response_to_plain,
+)
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.settings import check_setting
 from toolkit.testing.cassette_file import (
     Exchange,
     Method,
     append_exchange,
-    error_from_plain,
-    error_to_plain,
     prepare_file,
     read_exchanges,
 )
@@ -87,7 +92,7 @@ class RecordingProvider:
         try:
             response = await self._provider.generate(request)
         except ProviderError as error:
-            self._append(request=asked, error=error_to_plain(error))
+            self._append(request=asked, error=provider_error_to_plain(error))
             raise
         self._append(request=asked, response=response_to_plain(response))
         return response
@@ -105,7 +110,7 @@ class RecordingProvider:
                         outcome = {}
                     yield event
         except ProviderError as error:
-            outcome = {"error": error_to_plain(error)}
+            outcome = {"error": provider_error_to_plain(error)}
             raise
         finally:
             if heard or "error" in outcome:
@@ -196,7 +201,7 @@ class ReplayProvider:
 
     def _end(self, exchange: Exchange) -> NoReturn:
         if exchange.error is not None:
-            raise error_from_plain(exchange.error)
+            raise provider_error_from_plain(exchange.error)
         raise ConfigurationError(
             f"{self._path}, line {exchange.line}: the recording ends here, since whoever listened left the stream"
         )
