@@ -28,8 +28,8 @@ __all__ = ["PlainValue", "encodable", "read_plain", "serializer_of"]
 
 _MOST_ITEMS = 100_000
 _MOST_CELLS = 20_000
-_DEEPEST = 100
-_LONGEST_TEXT = 500
+_DEEPEST_VALUE = 100
+_LONGEST_SHOWN_TEXT = 500
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 _NOT_DATA = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, BaseException)
 
@@ -55,7 +55,7 @@ class PlainValue:
 
 def read_plain(value: object) -> PlainValue:
     """Return a value as JSON's own types; never raises, and changes with no live object later."""
-    reader = _Reader()
+    reader = _PlainReader()
     plain = reader.read(value, "")
     return PlainValue(value=plain, notes=tuple(reader.notes), unsaid=tuple(reader.unsaid))
 
@@ -73,7 +73,7 @@ def serializer_of(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-class _Reader:
+class _PlainReader:
     """Reads one value, part by part."""
 
     def __init__(self) -> None:
@@ -89,18 +89,18 @@ class _Reader:
             return encodable(value)
         if kind is float:
             return self._read_float(value)
-        if id(value) in self._open or len(self._open) > _DEEPEST:
-            return self._text_of(value, path)
+        if id(value) in self._open or len(self._open) > _DEEPEST_VALUE:
+            return self._note_as_text(value, path)
         self._open.add(id(value))
         try:
             return self._read_whole(value, path)
         except Exception:  # noqa: BLE001 - whatever the author's object raises when it is read, the others are kept
-            return self._text_of(value, path)
+            return self._note_as_text(value, path)
         finally:
             self._open.discard(id(value))
 
     def _read_whole(self, value: Any, path: str) -> Any:
-        read = _reader_for(cast("Any", type(value)))
+        read = _find_reader(cast("Any", type(value)))
         if read is not None:
             return read(self, value, path)
         if isinstance(value, str):
@@ -114,7 +114,7 @@ class _Reader:
             members: Any = value
             return self.read_members(members, path)
         if isinstance(value, (set, frozenset, AbstractSet)) and not isinstance(value, MappingView):
-            return sorted(self.read_items(cast("Iterable[Any]", value), path), key=_sort_key)
+            return sorted(self.read_items(cast("Iterable[Any]", value), path), key=_make_sort_key)
         if isinstance(value, (Sequence, MappingView, Iterator)):
             return self.read_items(cast("Iterable[Any]", value), path)
         return self._read_object(value, path)
@@ -125,9 +125,9 @@ class _Reader:
             try:
                 dumped = serializer_of(kind).dump_python(value, by_alias=True)
             except Exception:  # noqa: BLE001 - one field that can't be said, or that raises, must not lose the others
-                dumped = _fields_one_by_one(value)
+                dumped = _read_each_field(value)
             return self.read(dumped, path) if type(dumped) is not kind else self._read_leaf(value)
-        attributes = None if isinstance(value, _NOT_DATA) else _public_attributes(value)
+        attributes = None if isinstance(value, _NOT_DATA) else _read_public_attributes(value)
         try:
             return self.read(to_jsonable_python(value), path)
         except Exception:
@@ -159,7 +159,7 @@ class _Reader:
         """Return an object; two keys with one text are told apart."""
         found: dict[str, Any] = {}
         for key, item in members.items():
-            name = _key_of(key)
+            name = _write_key(key)
             if name in found:
                 name = next(new for number in count(2) if (new := f"{name} ({number})") not in found)
             found[name] = self.read(item, f"{path}.{name}" if path else name)
@@ -170,12 +170,12 @@ class _Reader:
         of = f" of {size:,}" if size is not None else ""
         self.notes[f"The first {shown:,}{of} {what} are shown."] = None
 
-    def _text_of(self, value: Any, path: str) -> str:
+    def _note_as_text(self, value: Any, path: str) -> str:
         self.unsaid.append(f"{path or 'the value'}: {type(value).__qualname__}")
-        return _shown(value)
+        return _write_text(value)
 
 
-def _shown(value: Any) -> str:
+def _write_text(value: Any) -> str:
     """Return the text of a value, without an address and not too long."""
     if isinstance(value, types.ModuleType):
         return f"<module {value.__name__}>"
@@ -184,27 +184,27 @@ def _shown(value: Any) -> str:
         text = f"{type(value).__name__}: {text}" if isinstance(value, BaseException) else text
     except Exception:  # noqa: BLE001 - its own __str__ raised
         text = f"<{type(value).__qualname__} object>"
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+    return text if len(text) <= _LONGEST_SHOWN_TEXT else f"{text[:_LONGEST_SHOWN_TEXT]}..."
 
 
-def _key_of(key: Any) -> str:
+def _write_key(key: Any) -> str:
     if type(key) is str:
         return encodable(key)
     try:
         return str(next(iter(to_jsonable_python({key: None}))))
     except Exception:  # noqa: BLE001 - Pydantic knows no rule for it
         plain = key.item() if hasattr(key, "item") else key
-        return _shown(plain)
+        return _write_text(plain)
 
 
-def _sort_key(item: object) -> tuple[bool, Any, bytes]:
+def _make_sort_key(item: object) -> tuple[bool, Any, bytes]:
     # Numbers by size, before everything else by its JSON text.
     if isinstance(item, (int, float)):
         return (False, item, b"")
     return (True, 0, to_json(item))
 
 
-def _fields_one_by_one(value: Any) -> dict[str, Any]:
+def _read_each_field(value: Any) -> dict[str, Any]:
     """Return the fields of a model or dataclass; one that can't be read is an error in its place."""
     kind = cast("Any", type(value))
     if dataclasses.is_dataclass(kind):
@@ -229,7 +229,7 @@ class _Attribute:
             return error
 
 
-def _public_attributes(value: Any) -> dict[str, Any] | None:
+def _read_public_attributes(value: Any) -> dict[str, Any] | None:
     """Return what a plain object holds under names that are meant to be read; None where it holds nothing."""
     names: list[str] = [*getattr(value, "__dict__", {})]
     for cls in type(value).__mro__:
@@ -240,18 +240,18 @@ def _public_attributes(value: Any) -> dict[str, Any] | None:
         return {} if isinstance(value, types.SimpleNamespace) else None
     if isinstance(value, types.SimpleNamespace):
         return {name: getattr(value, name) for name in public}
-    return {name: _masked(name, getattr(value, name)) for name in public}
+    return {name: _mask_secret(name, getattr(value, name)) for name in public}
 
 
-def _masked(name: str, value: Any) -> Any:
+def _mask_secret(name: str, value: Any) -> Any:
     # Whether there is a secret is none.
     return MASK if is_secret_name(name) and value is not None and not isinstance(value, bool) else value
 
 
-_Read = Callable[[_Reader, Any, str], Any]
+_Read = Callable[[_PlainReader, Any, str], Any]
 
 
-def _reader_for(kind: type) -> _Read | None:
+def _find_reader(kind: type) -> _Read | None:
     """Return what reads values of a library's class, where that library is loaded."""
     for cls in kind.__mro__:
         package = cls.__module__.partition(".")[0]
@@ -263,20 +263,20 @@ def _reader_for(kind: type) -> _Read | None:
     return None
 
 
-def _read_attrs(reader: _Reader, value: Any, path: str) -> Any:
+def _read_attrs(reader: _PlainReader, value: Any, path: str) -> Any:
     fields: Any = value.__attrs_attrs__
     members = {field.alias or field.name: _Attribute(value, field.name).read() for field in fields}
     return reader.read_members(members, path)
 
 
-def _read_struct(reader: _Reader, value: Any, path: str) -> Any:
+def _read_struct(reader: _PlainReader, value: Any, path: str) -> Any:
     config = value.__struct_config__
     tag = {config.tag_field: config.tag} if config.tag is not None else {}
     names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
     return reader.read_members({**tag, **{said: getattr(value, name) for said, name in names}}, path)
 
 
-def _read_array(reader: _Reader, value: Any, path: str) -> Any:
+def _read_array(reader: _PlainReader, value: Any, path: str) -> Any:
     if value.ndim == 0:
         return reader.read(value[()], path)
     if value.size > _MOST_ITEMS:
@@ -288,7 +288,7 @@ def _read_array(reader: _Reader, value: Any, path: str) -> Any:
     return reader.read_items(list(value), path)
 
 
-def _read_scalar(reader: _Reader, value: Any, path: str) -> Any:
+def _read_scalar(reader: _PlainReader, value: Any, path: str) -> Any:
     if value.dtype.names is not None:
         return reader.read_members({name: value[name] for name in value.dtype.names}, path)
     if value.dtype.kind in "mM":
@@ -297,14 +297,14 @@ def _read_scalar(reader: _Reader, value: Any, path: str) -> Any:
     return reader.read(plain if type(plain) is not type(value) else str(value), path)
 
 
-def _read_frame(reader: _Reader, value: Any, path: str) -> Any:
+def _read_frame(reader: _PlainReader, value: Any, path: str) -> Any:
     rows, columns = value.shape
     most = max(1, _MOST_CELLS // max(1, columns))
     if rows > most:
         reader.note_cut(most, rows, "rows")
         value = value.iloc[:most]
     if not _is_counted(value.index):
-        value = value.reset_index(names=_names_of_index(value))
+        value = value.reset_index(names=_choose_index_names(value))
     names = list(value.columns)
     return [
         reader.read_members(_Pairs(zip(names, row, strict=True)), f"{path}[{index}]")
@@ -312,7 +312,7 @@ def _read_frame(reader: _Reader, value: Any, path: str) -> Any:
     ]
 
 
-def _names_of_index(frame: Any) -> list[Any]:
+def _choose_index_names(frame: Any) -> list[Any]:
     """Return the names of an index's levels, or new ones for those that have none or that of a column."""
     taken = {str(name) for name in frame.columns}
     names = list(frame.index.names)
@@ -345,7 +345,7 @@ def _is_counted(index: Any) -> bool:
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1 and index.name is None
 
 
-def _read_series(reader: _Reader, value: Any, path: str) -> Any:
+def _read_series(reader: _PlainReader, value: Any, path: str) -> Any:
     if len(value) > _MOST_CELLS:
         reader.note_cut(_MOST_CELLS, len(value), "values")
         value = value.iloc[:_MOST_CELLS]
@@ -354,25 +354,25 @@ def _read_series(reader: _Reader, value: Any, path: str) -> Any:
     return reader.read_members(_Pairs(zip(value.index, value, strict=True)), path)
 
 
-def _read_index(reader: _Reader, value: Any, path: str) -> Any:
+def _read_index(reader: _PlainReader, value: Any, path: str) -> Any:
     if len(value) > _MOST_CELLS:
         reader.note_cut(_MOST_CELLS, len(value), "values")
     return reader.read_items(list(value[:_MOST_CELLS]), path)
 
 
-def _read_nothing(reader: _Reader, value: Any, path: str) -> None:  # noqa: ARG001 - as the others
+def _read_nothing(reader: _PlainReader, value: Any, path: str) -> None:  # noqa: ARG001 - as the others
     return None
 
 
-def _read_moment(reader: _Reader, value: Any, path: str) -> Any:  # noqa: ARG001 - as the others
+def _read_moment(reader: _PlainReader, value: Any, path: str) -> Any:  # noqa: ARG001 - as the others
     return value.isoformat()
 
 
-def _read_text(reader: _Reader, value: Any, path: str) -> str:  # noqa: ARG001 - as the others
+def _read_text(reader: _PlainReader, value: Any, path: str) -> str:  # noqa: ARG001 - as the others
     return str(value)
 
 
-def _read_complex(reader: _Reader, value: Any, path: str) -> str:  # noqa: ARG001 - as the others
+def _read_complex(reader: _PlainReader, value: Any, path: str) -> str:  # noqa: ARG001 - as the others
     return str(value).strip("()")
 
 

@@ -24,7 +24,7 @@ from toolkit import (
     tool_loop_stream,
 )
 from toolkit.agents import sub_agent_tool
-from toolkit.parsing import ToolUsage
+from toolkit.parsing import ToolUser
 from toolkit.testing import ScriptedProvider
 
 simple = ToolRegistry([plain])
@@ -105,5 +105,5 @@ ToolRegistry[App]([agent])
 ToolRegistry[Admin]([agent])
 ToolRegistry[object]([agent])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
-assert_type(ToolUsage(registry, ctx=App()), ToolUsage[App])
-assert_type(ToolUsage([plain]), ToolUsage[object])
+assert_type(ToolUser(registry, ctx=App()), ToolUser[App])
+assert_type(ToolUser([plain]), ToolUser[object])

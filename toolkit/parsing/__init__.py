@@ -1,9 +1,9 @@
 """Tool calls that a model writes into its text: read, also while they come, and written back."""
 
 from toolkit.parsing.formats import TextFormat
-from toolkit.parsing.lifecycle import ToolCalling, ToolUsage, ToolUsageEvent, to_structured_tools
 from toolkit.parsing.provider import TextToolProvider
 from toolkit.parsing.reply import Reply, ReplyPart, ReplyReader, UnreadCall, read_reply
+from toolkit.parsing.tool_user import ToolCalling, ToolUser, ToolUserEvent, to_structured_tools
 
 __all__ = [
     "read_reply",
@@ -14,7 +14,7 @@ __all__ = [
     "TextToolProvider",
     "to_structured_tools",
     "ToolCalling",
-    "ToolUsage",
-    "ToolUsageEvent",
+    "ToolUser",
+    "ToolUserEvent",
     "UnreadCall",
 ]

@@ -12,7 +12,7 @@ __all__ = ["ParsingLimits"]
 
 _LARGE_MODELS = frozenset({"gpt-4", "gpt-4o", "o1-preview", "o1-mini", "o1", "o3", "o3-mini"})
 # What stands behind a model's name: the day of its release, or that it is the latest one.
-_VERSION = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)\Z")
+_MODEL_VERSION = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ParsingLimits:
 
         A provider before the name of a model, and a version behind it, make no other model of it.
         """
-        names = [_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
+        names = [_MODEL_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
         attempts, usages = (3, 3) if _LARGE_MODELS.isdisjoint(names) else (2, 4)
         return cls(
             attempts if max_parsing_attempts is None else max_parsing_attempts,

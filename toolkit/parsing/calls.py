@@ -26,18 +26,18 @@ __all__ = [
     "KnownTools",
     "UnclearCallError",
     "UnknownToolError",
-    "calls_in",
+    "read_calls",
     "check_count",
     "read_json",
-    "unreadable",
+    "explain_unreadable",
 ]
 
 NAMES = ("name", "tool_name", "tool", "function", "function_name", "action")
 ARGUMENTS = ("arguments", "parameters", "args", "params", "input", "action_input", "tool_input")
 _BESIDE = frozenset({"id", "type", "call_id", "tool_call_id", "index", "thought", "thoughts", "reasoning"})
-_WRAPPERS = ("tool_calls", "calls")
+_LIST_WRAPPERS = ("tool_calls", "calls")
 _NESTED = ("function", "tool_call", "function_call")
-CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_WRAPPERS, *_NESTED})
+CALL_KEYS = frozenset({*NAMES, *ARGUMENTS, *_BESIDE, *_LIST_WRAPPERS, *_NESTED})
 # Where a schema says which arguments there are.
 _NAMING = (
     *("properties", "required", "patternProperties", "allOf", "anyOf", "oneOf"),
@@ -46,7 +46,7 @@ _NAMING = (
 _TELLING_NAMES = frozenset({"tool_name", "function_name"})
 MOST_CALLS = 1_000
 
-_decoder = json.JSONDecoder()
+_raw_decoder = json.JSONDecoder()
 _blank = re.compile(r"[\s,:]*")
 
 
@@ -96,7 +96,7 @@ class KnownTools:
         if '"properties"' not in arguments:
             return False
         definition = self._definitions.get(repair_name(name, self._definitions) or "")
-        members = members_of(arguments)
+        members = split_object(arguments)
         return (
             members.get("type") == '"object"'
             and members.get("properties", "").startswith("{")
@@ -133,7 +133,7 @@ def check_count(calls: list[ToolCall]) -> None:
         raise UnclearCallError(f"A reply may have {MOST_CALLS} calls, and this has more.")
 
 
-def unreadable(text: str) -> str:
+def explain_unreadable(text: str) -> str:
     """Return why a JSON text was refused."""
     if len(text) > LONGEST_TEXT:
         return f"The call is too long: {len(text)} characters, and {LONGEST_TEXT} are read."
@@ -148,46 +148,46 @@ def read_json(text: str) -> str | None:
         text.encode()
         decode_json(text)
     except (ValueError, RecursionError):
-        return _repaired(text)
+        return _repair_value(text)
     return text.strip()
 
 
-def _repaired(text: str) -> str | None:
+def _repair_value(text: str) -> str | None:
     wrapped = repair_arguments('{"value": ' + text + "}")
-    members = {} if wrapped is None else members_of(wrapped)
+    members = {} if wrapped is None else split_object(wrapped)
     return members["value"] if members.keys() == {"value"} else None
 
 
-def members_of(json_object: str) -> dict[str, str]:
+def split_object(json_object: str) -> dict[str, str]:
     """Return the members of a JSON object as JSON text, each as it was written."""
-    return dict(_members(json_object))
+    return dict(_split_members(json_object))
 
 
-def _members(json_object: str) -> Iterator[tuple[str, str]]:
-    position = _after_blank(json_object, 1)
+def _split_members(json_object: str) -> Iterator[tuple[str, str]]:
+    position = _skip_blank(json_object, 1)
     while json_object[position] != "}":
-        key, position = _decoder.raw_decode(json_object, position)
-        start = _after_blank(json_object, position)
-        _, position = _decoder.raw_decode(json_object, start)
+        key, position = _raw_decoder.raw_decode(json_object, position)
+        start = _skip_blank(json_object, position)
+        _, position = _raw_decoder.raw_decode(json_object, start)
         yield key, json_object[start:position]
-        position = _after_blank(json_object, position)
+        position = _skip_blank(json_object, position)
 
 
-def _items(json_array: str) -> Iterator[str]:
-    position = _after_blank(json_array, 1)
+def _split_items(json_array: str) -> Iterator[str]:
+    position = _skip_blank(json_array, 1)
     while json_array[position] != "]":
         start = position
-        _, position = _decoder.raw_decode(json_array, start)
+        _, position = _raw_decoder.raw_decode(json_array, start)
         yield json_array[start:position]
-        position = _after_blank(json_array, position)
+        position = _skip_blank(json_array, position)
 
 
-def _after_blank(text: str, position: int) -> int:
+def _skip_blank(text: str, position: int) -> int:
     match = _blank.match(text, position)
     return position if match is None else match.end()
 
 
-def calls_in(text: str, tools: KnownTools, *, is_marked: bool) -> list[ToolCall]:
+def read_calls(text: str, tools: KnownTools, *, is_marked: bool) -> list[ToolCall]:
     """Return the calls that a JSON object or list says, which stands in `text` from end to end; their ids are empty.
 
     Args:
@@ -204,38 +204,38 @@ def calls_in(text: str, tools: KnownTools, *, is_marked: bool) -> list[ToolCall]
     """
     read = read_json(text)
     if read is None:
-        raise UnclearCallError(unreadable(text))
-    return list(islice(_calls(read, tools, is_marked=is_marked), MOST_CALLS + 1))
+        raise UnclearCallError(explain_unreadable(text))
+    return list(islice(_read_calls(read, tools, is_marked=is_marked), MOST_CALLS + 1))
 
 
-def _calls(read: str, tools: KnownTools, *, is_marked: bool) -> Iterator[ToolCall]:
+def _read_calls(read: str, tools: KnownTools, *, is_marked: bool) -> Iterator[ToolCall]:
     if read.startswith("["):
-        items = list(_items(read))
+        items = list(_split_items(read))
         if not items:
             raise UnclearCallError("The list of calls is empty.")
         for item in items:
-            yield from _calls(item, tools, is_marked=is_marked)
+            yield from _read_calls(item, tools, is_marked=is_marked)
         return
     if not read.startswith("{"):
         raise UnclearCallError('A call is an object such as {"name": ..., "arguments": {...}}.')
-    members = members_of(read)
-    for key in _WRAPPERS:
+    members = split_object(read)
+    for key in _LIST_WRAPPERS:
         if members.keys() == {key} and members[key].startswith("["):
-            yield from _calls(members[key], tools, is_marked=is_marked)
+            yield from _read_calls(members[key], tools, is_marked=is_marked)
             return
     for key in _NESTED:
         if members.keys() - _BESIDE == {key} and members[key].startswith("{"):
-            members = members_of(members[key])
+            members = split_object(members[key])
             break
-    yield _call(members, tools, is_marked=is_marked)
+    yield _read_call(members, tools, is_marked=is_marked)
 
 
-def _call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -> ToolCall:
+def _read_call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -> ToolCall:
     named = [key for key in NAMES if key in members]
     given = [key for key in ARGUMENTS if key in members]
     others = members.keys() - _BESIDE - {*named, *given}
     if len(named) != 1 or len(given) > 1 or others:
-        wrong = f" It has {_listed(members)}." if members else ""
+        wrong = f" It has {_list_keys(members)}." if members else ""
         raise UnclearCallError(f'A call has the tool\'s "name" and its "arguments", nothing else.{wrong}')
     name: Any = json.loads(members[named[0]])
     if not isinstance(name, str) or not name.strip():
@@ -246,13 +246,13 @@ def _call(members: dict[str, str], tools: KnownTools, *, is_marked: bool) -> Too
             raise unknown(tools.offer(name))
         if not given and named[0] not in _TELLING_NAMES:
             raise UnclearCallError('"arguments" are missing.')
-    arguments = _arguments(members[given[0]] if given else "{}", given)
+    arguments = _unpack_arguments(members[given[0]] if given else "{}", given)
     if tools.is_echo(name, arguments):
         raise UnclearCallError(f'"{given[0]}" must be values, not their description.')
     return ToolCall("", name.strip(), arguments)
 
 
-def _arguments(read: str, given: list[str]) -> str:
+def _unpack_arguments(read: str, given: list[str]) -> str:
     if read.startswith('"'):
         # Encoded once more: the text inside is what the tool's own reading is given.
         read = repair_arguments(json.loads(read)) or ""
@@ -263,5 +263,5 @@ def _arguments(read: str, given: list[str]) -> str:
     return read
 
 
-def _listed(keys: Iterable[str]) -> str:
+def _list_keys(keys: Iterable[str]) -> str:
     return ", ".join(f'"{key[:64]}"' for key in sorted(keys)[:10])

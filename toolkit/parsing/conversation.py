@@ -28,7 +28,7 @@ from toolkit.parsing.attempts import ParsingLimits
 from toolkit.parsing.reply import ReplyPart, ReplyReader, UnreadCall
 from toolkit.parsing.wording import Wording
 
-__all__ = ["answer", "callable_tools", "complaint", "others_texts", "with_complaint", "without_tools"]
+__all__ = ["answer", "callable_tools", "find_complaint", "list_others_texts", "add_complaint", "write_without_tools"]
 
 
 def callable_tools(request: ChatRequest) -> tuple[ToolDefinition, ...]:
@@ -53,13 +53,13 @@ def callable_tools(request: ChatRequest) -> tuple[ToolDefinition, ...]:
     return named
 
 
-def without_tools(
+def write_without_tools(
     request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording, limits: ParsingLimits
 ) -> ChatRequest:
     """Return the request as a model without tools understands it."""
-    messages = list(_as_text(request, tools, wording, limits))
+    messages = list(_write_messages(request, tools, wording, limits))
     if tools:
-        instructions = f"{wording.instructions(tools)}\n\n{_choice(request, tools)}"
+        instructions = f"{wording.instructions(tools)}\n\n{_word_choice(request, tools)}"
         if messages and isinstance(messages[0], SystemMessage):
             messages[0] = SystemMessage(f"{messages[0].content}\n\n{instructions}")
         else:
@@ -74,7 +74,7 @@ def without_tools(
     )
 
 
-def _choice(request: ChatRequest, tools: Sequence[ToolDefinition]) -> str:
+def _word_choice(request: ChatRequest, tools: Sequence[ToolDefinition]) -> str:
     several = " Call one tool at a time." if request.parallel_tool_calls is False else ""
     match request.tool_choice:
         case "auto":
@@ -85,7 +85,7 @@ def _choice(request: ChatRequest, tools: Sequence[ToolDefinition]) -> str:
             return f"You must call the tool {tools[0].name} now.{several}"
 
 
-def _as_text(
+def _write_messages(
     request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording, limits: ParsingLimits
 ) -> list[Message]:
     messages: list[Message] = []
@@ -96,17 +96,17 @@ def _as_text(
             text = wording.write_result(replace(message, content=wording.escape(message.text)))
             if tools and results % limits.remember_format_after_usages == 0:
                 text += f"\n\n{wording.reminder(tools)}"
-            _add_user(messages, _with_blocks(text, message))
+            _add_user(messages, _append_blocks(text, message))
         elif isinstance(message, UserMessage):
-            _add_user(messages, _escaped(message, wording))
+            _add_user(messages, _escape_message(message, wording))
         elif isinstance(message, AssistantMessage) and message.tool_calls:
-            messages.append(_calls_as_text(message, wording))
+            messages.append(_write_call_message(message, wording))
         else:
             messages.append(message)
     return messages
 
 
-def _escaped(message: UserMessage, wording: Wording) -> UserMessage:
+def _escape_message(message: UserMessage, wording: Wording) -> UserMessage:
     if isinstance(message.content, str):
         return replace(message, content=wording.escape(message.content))
     blocks = [
@@ -115,7 +115,7 @@ def _escaped(message: UserMessage, wording: Wording) -> UserMessage:
     return replace(message, content=tuple(blocks))
 
 
-def _with_blocks(text: str, result: ToolResult) -> UserMessage:
+def _append_blocks(text: str, result: ToolResult) -> UserMessage:
     blocks = () if isinstance(result.content, str) else result.content
     others = [block for block in blocks if not isinstance(block, TextBlock)]
     return UserMessage((TextBlock(text), *others)) if others else UserMessage(text)
@@ -129,14 +129,14 @@ def _add_user(messages: list[Message], message: UserMessage) -> None:
     elif isinstance(last.content, str) and isinstance(message.content, str):
         messages[-1] = UserMessage(f"{last.content}\n\n{message.content}")
     else:
-        messages[-1] = UserMessage((*_blocks(last), *_blocks(message)))
+        messages[-1] = UserMessage((*_list_blocks(last), *_list_blocks(message)))
 
 
-def _blocks(message: UserMessage) -> tuple[ContentBlock, ...]:
+def _list_blocks(message: UserMessage) -> tuple[ContentBlock, ...]:
     return (TextBlock(message.content),) if isinstance(message.content, str) else message.content
 
 
-def _calls_as_text(message: AssistantMessage, wording: Wording) -> AssistantMessage:
+def _write_call_message(message: AssistantMessage, wording: Wording) -> AssistantMessage:
     others = [block for block in message.content if not isinstance(block, (TextBlock, ToolCall))]
     text = "\n".join([text for text in (message.text, wording.write_calls(message.tool_calls)) if text])
     return AssistantMessage([*others, TextBlock(text)])
@@ -147,7 +147,7 @@ def _calls_as_text(message: AssistantMessage, wording: Wording) -> AssistantMess
 _MAY_CALL = re.compile(r"[<{\[(\u25c1]|action|functools", re.IGNORECASE)
 
 
-def others_texts(request: ChatRequest) -> list[str]:
+def list_others_texts(request: ChatRequest) -> list[str]:
     """Return what users and tools have said: where a reply repeats a call that stands there, it is none."""
     return [message.text for message in request.messages if isinstance(message, (UserMessage, ToolResult))]
 
@@ -159,12 +159,12 @@ def find_foreign_calls(parts: Sequence[ReplyPart], request: ChatRequest, tools: 
     text = "".join(map(str, parts))
     if _MAY_CALL.search(text) is None:
         return []
-    reader = ReplyReader(tools, repeated=others_texts(request))
+    reader = ReplyReader(tools, repeated=list_others_texts(request))
     found = reader.settle([*reader.feed(text), *reader.finish()])
     return [part.name if isinstance(part, ToolCall) else "" for part in found if not isinstance(part, str)]
 
 
-def complaint(
+def find_complaint(
     parts: Sequence[ReplyPart], request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording
 ) -> str | None:
     """Return what the model must be told of its reply before it can be taken; None where it can."""
@@ -179,7 +179,7 @@ def complaint(
     if request.tool_choice in {"auto", "none"}:
         return None
     if not calls or any(_is_unwanted(call, request, tools) for call in calls):
-        return f"{_choice(request, tools)} {wording.reminder(tools)}"
+        return f"{_word_choice(request, tools)} {wording.reminder(tools)}"
     return None
 
 
@@ -188,7 +188,7 @@ def _is_unwanted(call: ToolCall, request: ChatRequest, tools: Sequence[ToolDefin
     return is_named and repair_name(call.name, [tool.name for tool in tools]) is None
 
 
-def with_complaint(request: ChatRequest, reply: str, told: str) -> ChatRequest:
+def add_complaint(request: ChatRequest, reply: str, told: str) -> ChatRequest:
     """Return the request once more, with the reply that could not be taken and the reason."""
     return replace(request, messages=[*request.messages, AssistantMessage(reply), UserMessage(told)])
 
@@ -217,7 +217,7 @@ def answer(
                 number += 1
             calls.append(replace(part, id=f"call_{number}"))
         else:
-            text += as_text(part, wording)
+            text += write_part(part, wording)
     if text:
         content.append(TextBlock(text))
     is_cut = response.stop_reason == "max_tokens"
@@ -231,7 +231,7 @@ def answer(
     )
 
 
-def as_text(part: ReplyPart, wording: Wording) -> str:
+def write_part(part: ReplyPart, wording: Wording) -> str:
     """Return a part of a reply as text."""
     match part:
         case str():

@@ -13,7 +13,7 @@ from functools import cache
 __all__ = ["escape_json", "escape_markers"]
 
 # Tokens by which chat templates part turns, and tags by which models think and call, whatever the model.
-_TOKENS = (
+_TEMPLATE_TOKENS = (
     r"<[|\uff5c][\w\u2581 /.:-]{1,60}[|\uff5c]>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>"
     r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS|THINK|IMG)\]|<</?SYS>>"
     r"|</?(?:tool_call|tool_calls|tool_response|tool_result|tools|function_call|function_calls|functioncall|function_results"
@@ -29,15 +29,15 @@ def escape_markers(text: str, markers: Iterable[str] = ()) -> str:
         text: What somebody else wrote.
         markers: What else the format reads as a mark. A word counts at the beginning of a line, in any case.
     """
-    return _pattern(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
+    return _compile_markers(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
 
 
 def escape_json(text: str) -> str:
     """Return JSON that means the same, in whose strings no token of a chat template stands."""
-    return _pattern(()).sub(lambda found: f"\\u{ord(found[0][0]):04x}{found[0][1:]}", text)
+    return _compile_markers(()).sub(lambda found: f"\\u{ord(found[0][0]):04x}{found[0][1:]}", text)
 
 
 @cache
-def _pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
+def _compile_markers(markers: tuple[str, ...]) -> re.Pattern[str]:
     own = [rf"(?<![^\n])[ \t*]*{re.escape(marker)}" if marker[0].isalpha() else re.escape(marker) for marker in markers]
-    return re.compile("|".join([_TOKENS, *own]), re.IGNORECASE)
+    return re.compile("|".join([_TEMPLATE_TOKENS, *own]), re.IGNORECASE)

@@ -17,10 +17,10 @@ __all__ = [
     "Surroundings",
     "check_end",
     "is_over",
-    "nothing_more",
-    "partial",
-    "past_broken",
-    "spoken_of",
+    "pass_nothing",
+    "beginnings_of",
+    "pass_broken",
+    "pass_spoken_of",
     "stands_alone",
 ]
 
@@ -64,8 +64,8 @@ RESULTS = (
     "<tool_response>", "[TOOL_RESULTS]", "Observation:", "Observation ", "<function_results>", "<tool_result>",
     "<\uff5ctool\u2581outputs\u2581begin\uff5c>",
 )  # fmt: skip
-_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
-_LONGEST_KEY = 60
+_REST_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
+_LONGEST_REST_KEY = 60
 _LINE_BREAK = re.compile("\n")
 _BEGINNINGS = "\n{[<`~*"
 _AFTER = "\r\n,;.{[<`~"
@@ -87,7 +87,7 @@ def check_end(source: Source) -> Waiting[None]:
     """
     there = source.length
     if (yield from source.spaces(f"{SPACES},;")) in {'"', "'"}:
-        is_rest = _KEY.match((yield from source.peek(_LONGEST_KEY))) is not None
+        is_rest = _REST_KEY.match((yield from source.peek(_LONGEST_REST_KEY))) is not None
     else:
         is_rest = (yield from source.peek(1)) in {"}", "]", ":"}
     source.back(there)
@@ -105,7 +105,7 @@ def is_over(source: Source, before: Surroundings) -> Waiting[bool]:
     return is_end
 
 
-def past_broken(source: Source, start: int) -> Waiting[None]:
+def pass_broken(source: Source, start: int) -> Waiting[None]:
     """Go back to a broken call without a mark, and past its lines: what begins a line behind it is something else."""
     source.back(start + 1)
     while True:
@@ -120,20 +120,20 @@ def past_broken(source: Source, start: int) -> Waiting[None]:
             yield
 
 
-def nothing_more() -> Passage:
+def pass_nothing() -> Passage:
     """Return the passage that ends where it begins: what has been read is text."""
     yield from ()
     return None
 
 
-def spoken_of(source: Source) -> Passage:
+def pass_spoken_of(source: Source) -> Passage:
     """Return the passage past the list or object that follows, if one does: what is shown in it is no call either."""
     if (yield from source.spaces()) in {"{", "["}:
         return (yield from source.value())
     return None
 
 
-def partial(literal: str, *, then: str = "") -> str:
+def beginnings_of(literal: str, *, then: str = "") -> str:
     """Return a pattern of a literal and what follows, and of the beginnings of that where the text ends for now."""
     pattern = then
     for character in reversed(literal):

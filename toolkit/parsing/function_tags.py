@@ -7,7 +7,7 @@ import re
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count, read_json
-from toolkit.parsing.forms import Outcome, Surroundings, nothing_more, partial
+from toolkit.parsing.forms import Outcome, Surroundings, beginnings_of, pass_nothing
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["FunctionTagsForm"]
@@ -15,15 +15,15 @@ __all__ = ["FunctionTagsForm"]
 _WRAPPER, _WRAPPER_END = "<tool_call>", "</tool_call>"
 _OPEN, _CLOSE = "<function=", "</function>"
 _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
-_NAME = re.compile(r"[^<>\n]")
-_LONGEST_NAME = 256
+_IN_FUNCTION_NAME = re.compile(r"[^<>\n]")
+_LONGEST_FUNCTION_NAME = 256
 
 
 class FunctionTagsForm:
     """Functions in tags, with or without ``<tool_call>`` round them; every tag of a function must be closed."""
 
     characters = "<"
-    opening: str = f"{partial(_OPEN)}|{partial(_WRAPPER)}"
+    opening: str = f"{beginnings_of(_OPEN)}|{beginnings_of(_WRAPPER)}"
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read one function, or all that one ``<tool_call>`` holds."""
@@ -31,10 +31,10 @@ class FunctionTagsForm:
         if is_wrapped:
             yield from source.spaces()
         if not (yield from source.accepts(_OPEN)):
-            return nothing_more() if is_wrapped else None
+            return pass_nothing() if is_wrapped else None
         if before.is_spoken_of:
             return source.past(_WRAPPER_END if is_wrapped else _CLOSE)
-        calls = [(yield from self._function(source, tools))]
+        calls = [(yield from self._read_function(source, tools))]
         while True:
             there = source.length
             yield from source.spaces()
@@ -46,25 +46,25 @@ class FunctionTagsForm:
             if not (yield from source.accepts(_OPEN)):
                 yield from source.past(_WRAPPER_END)
                 raise UnclearCallError(f"After {_CLOSE} only {_WRAPPER_END} may come.")
-            calls.append((yield from self._function(source, tools)))
+            calls.append((yield from self._read_function(source, tools)))
             if len(calls) > MOST_CALLS:
                 yield from source.rest()
                 check_count(calls)
 
-    def _function(self, source: Source, tools: KnownTools) -> Waiting[ToolCall]:
+    def _read_function(self, source: Source, tools: KnownTools) -> Waiting[ToolCall]:
         try:
-            name = yield from _name(source)
+            name = yield from _read_tag_name(source)
             if (yield from source.spaces()) == "{":
-                return ToolCall("", name, (yield from _json(source)))
-            return ToolCall("", name, (yield from self._parameters(source, tools, name)))
+                return ToolCall("", name, (yield from _read_json_body(source)))
+            return ToolCall("", name, (yield from self._read_parameters(source, tools, name)))
         except UnclearCallError:
             yield from source.past(_CLOSE)
             raise
 
-    def _parameters(self, source: Source, tools: KnownTools, name: str) -> Waiting[str]:
+    def _read_parameters(self, source: Source, tools: KnownTools, name: str) -> Waiting[str]:
         values: dict[str, str] = {}
         while (yield from source.accepts(_PARAMETER)):
-            parameter = yield from _name(source)
+            parameter = yield from _read_tag_name(source)
             if parameter in values:
                 raise UnclearCallError(f"The parameter '{parameter}' is there twice.")
             start = source.length
@@ -73,7 +73,7 @@ class FunctionTagsForm:
             text = source.piece(start)[: -len(_PARAMETER_END)]
             if _PARAMETER in text or _CLOSE in text:
                 raise UnclearCallError(f"A parameter has no end: {_PARAMETER_END} is missing.")
-            values[parameter] = tools.value(name, parameter, _without_line_breaks(text))
+            values[parameter] = tools.value(name, parameter, _strip_line_breaks(text))
             yield from source.spaces()
         if not (yield from source.accepts(_CLOSE)):
             raise UnclearCallError(f"A function has only {_PARAMETER}NAME> elements, and ends with {_CLOSE}.")
@@ -81,14 +81,14 @@ class FunctionTagsForm:
         return "{" + ", ".join(members) + "}"
 
 
-def _name(source: Source) -> Waiting[str]:
-    name = (yield from source.word(_NAME, _LONGEST_NAME)).strip(" \t\"'")
+def _read_tag_name(source: Source) -> Waiting[str]:
+    name = (yield from source.word(_IN_FUNCTION_NAME, _LONGEST_FUNCTION_NAME)).strip(" \t\"'")
     if not name or not (yield from source.accepts(">")):
         raise UnclearCallError(f"A tag is not complete: write {_OPEN}NAME> and {_PARAMETER}NAME>.")
     return name
 
 
-def _json(source: Source) -> Waiting[str]:
+def _read_json_body(source: Source) -> Waiting[str]:
     start = source.length
     is_whole = yield from source.value(stop=_CLOSE)
     text = source.piece(start)
@@ -99,7 +99,7 @@ def _json(source: Source) -> Waiting[str]:
     return read
 
 
-def _without_line_breaks(text: str) -> str:
+def _strip_line_breaks(text: str) -> str:
     """The format puts a value on lines of its own."""
     text = text.removeprefix("\r").removeprefix("\n")
     return text.removesuffix("\n").removesuffix("\r")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in, check_count
-from toolkit.parsing.forms import Outcome, Passage, Surroundings, nothing_more, partial, spoken_of
+from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count, read_calls
+from toolkit.parsing.forms import Outcome, Passage, Surroundings, beginnings_of, pass_nothing, pass_spoken_of
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["HermesForm"]
@@ -37,17 +37,17 @@ class HermesForm:
 
     def __init__(self, *tags: str) -> None:
         self._tags = {tag: _TAGS[tag] for tag in tags or _TAGS}
-        self.opening: str = "|".join(map(partial, self._tags))
+        self.opening: str = "|".join(map(beginnings_of, self._tags))
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read the calls of one pair of tags."""
-        opening = yield from self._opening(source)
+        opening = yield from self._read_opening(source)
         if not opening:
             return None
         closing = self._tags[opening]
         character = yield from source.spaces()
         if before.is_spoken_of:
-            return None if character == "<" else _shown(source, opening, closing)
+            return None if character == "<" else _pass_examples(source, opening, closing)
         if character == "`":
             yield from source.word(_TICK, 10)
             yield from source.word(_WORD, 20)
@@ -55,7 +55,7 @@ class HermesForm:
         if character == "<" and (yield from source.peek(len(_FUNCTION))) == _FUNCTION:
             return None
         if character not in {"{", "["} and (opening != _OPEN or not before.is_line_start):
-            return nothing_more()
+            return pass_nothing()
         calls: list[ToolCall] = []
         while character in {"{", "["}:
             start = source.length
@@ -64,38 +64,38 @@ class HermesForm:
                 raise UnclearCallError("The call is cut off." if ended else "The brackets of the call don't match.")
             text = source.piece(start)
             try:
-                calls += calls_in(text, tools, is_marked=True)
+                calls += read_calls(text, tools, is_marked=True)
                 check_count(calls)
             except UnclearCallError:
                 yield from source.past(closing)
                 raise
             character = yield from source.spaces(" \t\r\n,;`~")
-        if calls and (not character or (yield from _ends(source, opening, closing))):
+        if calls and (not character or (yield from _is_closed(source, opening, closing))):
             return calls
         yield from source.past(closing)
         raise UnclearCallError(f"Between {opening} and {closing} there must be one JSON object.")
 
-    def _opening(self, source: Source) -> Waiting[str]:
+    def _read_opening(self, source: Source) -> Waiting[str]:
         for tag in self._tags:
             if (yield from source.accepts(tag)):
                 return tag
         return ""
 
 
-def _shown(source: Source, opening: str, closing: str) -> Passage:
+def _pass_examples(source: Source, opening: str, closing: str) -> Passage:
     """Go past an example, and the ones that follow it directly."""
-    yield from spoken_of(source)
+    yield from pass_spoken_of(source)
     yield from source.spaces()
     while (yield from source.accepts(closing)):
         yield from source.spaces()
         if not (yield from source.accepts(opening)):
             return None
-        yield from spoken_of(source)
+        yield from pass_spoken_of(source)
         yield from source.spaces()
     return None
 
 
-def _ends(source: Source, opening: str, closing: str) -> Waiting[bool]:
+def _is_closed(source: Source, opening: str, closing: str) -> Waiting[bool]:
     if (yield from source.accepts(closing)):
         return True
     return (yield from source.peek(len(opening))) == opening

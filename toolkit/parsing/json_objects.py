@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import re
 
-from toolkit.parsing.calls import ARGUMENTS, CALL_KEYS, NAMES, KnownTools, UnclearCallError, UnknownToolError, calls_in
-from toolkit.parsing.forms import Outcome, Surroundings, check_end, is_over, nothing_more, past_broken, stands_alone
+from toolkit.parsing.calls import (
+    ARGUMENTS,
+    CALL_KEYS,
+    NAMES,
+    KnownTools,
+    UnclearCallError,
+    UnknownToolError,
+    read_calls,
+)
+from toolkit.parsing.forms import Outcome, Surroundings, check_end, is_over, pass_broken, pass_nothing, stands_alone
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["JsonForm"]
 
 _KEY_STARTS = {key[:length] for key in CALL_KEYS for length in range(1, len(key) + 1)}
-_KEY = r"""["']?(?:{})["']?\s*:\s*"""
-_NAMED = re.compile(
-    _KEY.format("|".join(NAMES))
+_KEY_PATTERN = r"""["']?(?:{})["']?\s*:\s*"""
+_NAMED_CALL = re.compile(
+    _KEY_PATTERN.format("|".join(NAMES))
     + r"""(?:\{\s*["']?name["']?\s*:\s*)?(?P<quote>["'])(?P<name>[^"'\n]{1,100})(?P=quote)"""
-    + rf"""(?P<arguments>\s*,\s*{_KEY.format("|".join(ARGUMENTS))})?"""
+    + rf"""(?P<arguments>\s*,\s*{_KEY_PATTERN.format("|".join(ARGUMENTS))})?"""
 )
 _OBJECT = r"""\{\s*+(?:\Z|["']|\w{1,20}+(?:\Z|\s*+(?:\Z|:)))"""
 _LONGEST_START = 500
@@ -33,7 +41,7 @@ class JsonForm:
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read one object or list."""
         start = source.length
-        kind = yield from _kind(source)
+        kind = yield from _tell_kind(source)
         if kind == "prose":
             return None
         source.back(start)
@@ -41,33 +49,33 @@ class JsonForm:
             return source.value()
         is_whole = yield from source.value()
         text = source.piece(start)
-        named = _NAMED.search(text, 0, _LONGEST_START)
+        named = _NAMED_CALL.search(text, 0, _LONGEST_START)
         is_known = named is not None and named["name"] in tools
         if not is_whole:
             if not is_known:
-                return nothing_more()
-            yield from past_broken(source, start)
+                return pass_nothing()
+            yield from pass_broken(source, start)
             raise UnclearCallError("The call is cut off, or its brackets don't match.")
         try:
-            calls = calls_in(text, tools, is_marked=False)
+            calls = read_calls(text, tools, is_marked=False)
         except UnclearCallError as error:
             is_meant = is_known and named is not None and named["arguments"]
             is_unknown = isinstance(error, UnknownToolError) and not before.text.strip()
             if is_meant or (is_unknown and (yield from is_over(source, before))):
                 raise
-            return nothing_more()
+            return pass_nothing()
         try:
             yield from check_end(source)
         except UnclearCallError:
-            yield from past_broken(source, start)
+            yield from pass_broken(source, start)
             raise
         if not (yield from stands_alone(source)):
-            return nothing_more()
-        yield from _past_separator(source)
+            return pass_nothing()
+        yield from _pass_separator(source)
         return calls
 
 
-def _kind(source: Source) -> Waiting[str]:
+def _tell_kind(source: Source) -> Waiting[str]:
     """Tell by its first key whether this may become a ``call``; else whether it is ``data`` or ``prose``."""
     if (yield from source.accepts("[")):
         character = yield from source.spaces()
@@ -89,7 +97,7 @@ def _kind(source: Source) -> Waiting[str]:
     return "data" if is_quoted else "prose"
 
 
-def _past_separator(source: Source) -> Waiting[None]:
+def _pass_separator(source: Source) -> Waiting[None]:
     there = source.length
     character = yield from source.spaces()
     if character and character in ",;":

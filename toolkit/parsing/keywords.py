@@ -12,8 +12,8 @@ from toolkit.parsing.source import Source, Waiting
 __all__ = ["NAME", "read_call"]
 
 NAME = re.compile(r"[\w.-]")
-_KEY = re.compile(r"(?:\s|\#[^\n]*\n)*+(\w+)\s*=(?!=)")
-_TOKEN = re.compile(
+_KEYWORD = re.compile(r"(?:\s|\#[^\n]*\n)*+(\w+)\s*=(?!=)")
+_LITERAL_TOKEN = re.compile(
     r""""[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+' | \#[^\n]*+ | [\[\]{}()"'/,]""",
     re.VERBOSE | re.DOTALL,
 )
@@ -28,14 +28,14 @@ def read_call(source: Source, name: str) -> Waiting[ToolCall]:
     start = source.length
     if not (yield from source.value()):
         raise UnclearCallError("The call is cut off, or its brackets don't match.")
-    arguments = _arguments(source.piece(start)[1:-1])
+    arguments = _read_keywords(source.piece(start)[1:-1])
     return ToolCall("", name, arguments)
 
 
-def _arguments(text: str) -> str:
+def _read_keywords(text: str) -> str:
     members: list[str] = []
-    for part in _parts(text):
-        key = _KEY.match(part)
+    for part in _split_keywords(text):
+        key = _KEYWORD.match(part)
         if key is None:
             raise UnclearCallError("Each argument needs its name: write name=value.")
         value = part[key.end() :].strip()
@@ -47,11 +47,11 @@ def _arguments(text: str) -> str:
     return read
 
 
-def _parts(text: str) -> list[str]:
+def _split_keywords(text: str) -> list[str]:
     """Split at the commas that stand in no brackets."""
     parts: list[str] = []
     depth = start = 0
-    for token in _TOKEN.finditer(text):
+    for token in _LITERAL_TOKEN.finditer(text):
         character = token[0]
         if character == "/":
             raise UnclearCallError("Arguments can't be computed: write the value.")

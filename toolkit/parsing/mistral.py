@@ -5,30 +5,30 @@ from __future__ import annotations
 import re
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in, check_count, read_json, unreadable
-from toolkit.parsing.forms import Outcome, Surroundings, check_end, partial, spoken_of
+from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count, explain_unreadable, read_calls, read_json
+from toolkit.parsing.forms import Outcome, Surroundings, beginnings_of, check_end, pass_spoken_of
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["MistralForm"]
 
 _OPEN, _CLOSE, _ID, _ARGUMENTS = "[TOOL_CALLS]", "[/TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
-_NAME = re.compile(r"[\w.-]")
+_IN_MISTRAL_NAME = re.compile(r"[\w.-]")
 
 
 class MistralForm:
     """The old form and the new one; what is broken takes the rest of the reply with it."""
 
     characters = "["
-    opening: str = partial(_OPEN)
+    opening: str = beginnings_of(_OPEN)
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read the calls behind one mark."""
         if not (yield from source.accepts(_OPEN)):
             return None
         if before.is_spoken_of:
-            return spoken_of(source)
+            return pass_spoken_of(source)
         try:
-            calls = yield from _calls(source, tools)
+            calls = yield from _read_marked_calls(source, tools)
             yield from check_end(source)
         except UnclearCallError:
             yield from source.rest()
@@ -40,36 +40,36 @@ class MistralForm:
         return calls
 
 
-def _calls(source: Source, tools: KnownTools) -> Waiting[list[ToolCall]]:
+def _read_marked_calls(source: Source, tools: KnownTools) -> Waiting[list[ToolCall]]:
     calls: list[ToolCall] = []
     character = yield from source.spaces()
     while character and character in "[{" and (yield from source.peek(len(_OPEN))) != _OPEN:
-        calls += calls_in((yield from _value(source)), tools, is_marked=True)
+        calls += read_calls((yield from _take_value(source)), tools, is_marked=True)
         check_count(calls)
         there = source.length
         character = yield from source.spaces(" \t\r\n,")
         if character != "{":
             source.back(there)
             break
-    return calls or [(yield from _named(source))]
+    return calls or [(yield from _read_named_call(source))]
 
 
-def _named(source: Source) -> Waiting[ToolCall]:
-    name = yield from source.word(_NAME, 64)
+def _read_named_call(source: Source) -> Waiting[ToolCall]:
+    name = yield from source.word(_IN_MISTRAL_NAME, 64)
     if name and (yield from source.accepts(_ID)):
-        yield from source.word(_NAME, 64)
+        yield from source.word(_IN_MISTRAL_NAME, 64)
     if name:
         yield from source.accepts(_ARGUMENTS)
     if not name or (yield from source.spaces()) != "{":
         raise UnclearCallError(f"After {_OPEN} there must be a list of calls, or NAME{_ARGUMENTS}{{...}}.")
-    text = yield from _value(source)
+    text = yield from _take_value(source)
     arguments = read_json(text)
     if arguments is None:
-        raise UnclearCallError(unreadable(text))
+        raise UnclearCallError(explain_unreadable(text))
     return ToolCall("", name, arguments)
 
 
-def _value(source: Source) -> Waiting[str]:
+def _take_value(source: Source) -> Waiting[str]:
     start = source.length
     if not (yield from source.value()):
         raise UnclearCallError("The call is cut off, or its brackets don't match.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toolkit.parsing.calls import KnownTools, UnclearCallError, calls_in
-from toolkit.parsing.forms import Outcome, Surroundings, check_end, nothing_more, partial
+from toolkit.parsing.calls import KnownTools, UnclearCallError, read_calls
+from toolkit.parsing.forms import Outcome, Surroundings, beginnings_of, check_end, pass_nothing
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["FunctoolsForm"]
@@ -16,18 +16,18 @@ class FunctoolsForm:
     """A list of calls behind the word; Python's module of that name is no call."""
 
     characters = "f"
-    opening: str = rf"(?<![\w.]){partial(_WORD, then=_BRACKET)}"
+    opening: str = rf"(?<![\w.]){beginnings_of(_WORD, then=_BRACKET)}"
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read one list."""
         if not (yield from source.accepts(_WORD)) or (yield from source.peek(1)) != "[":
             return None
         if before.is_spoken_of:
-            return nothing_more()
+            return pass_nothing()
         start = source.length
         if not (yield from source.value()):
             yield from source.rest()
             raise UnclearCallError("The call is cut off, or its brackets don't match.")
-        calls = calls_in(source.piece(start), tools, is_marked=True)
+        calls = read_calls(source.piece(start), tools, is_marked=True)
         yield from check_end(source)
         return calls

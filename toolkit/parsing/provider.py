@@ -22,13 +22,13 @@ from toolkit.chat import (
 from toolkit.errors import BadResponseError
 from toolkit.parsing.attempts import ParsingLimits
 from toolkit.parsing.conversation import (
+    add_complaint,
     answer,
-    as_text,
     callable_tools,
-    complaint,
-    others_texts,
-    with_complaint,
-    without_tools,
+    find_complaint,
+    list_others_texts,
+    write_part,
+    write_without_tools,
 )
 from toolkit.parsing.formats import TextFormat
 from toolkit.parsing.reply import ReplyPart, ReplyReader, UnreadCall
@@ -107,23 +107,23 @@ class TextToolProvider:
             ConfigurationError: `tool_choice` names a tool that is not there.
         """
         tools = callable_tools(request)
-        asked = without_tools(request, tools, self._wording, self._limits)
+        asked = write_without_tools(request, tools, self._wording, self._limits)
         spent, attempts_left = Usage(), self.max_parsing_attempts
         while True:
             response = await self._provider.generate(asked)
             spent, attempts_left = spent + response.usage, attempts_left - 1
             if response.tool_calls or not tools:
                 return replace(response, usage=spent)
-            text = _text(response)
-            reader = self._reader(request, tools)
+            text = _join_text(response)
+            reader = self._make_reader(request, tools)
             parts = reader.settle([*reader.feed(text), *reader.finish()])
-            told = complaint(parts, request, tools, self._wording) if attempts_left else None
+            told = find_complaint(parts, request, tools, self._wording) if attempts_left else None
             if told is None:
                 return replace(answer(response, parts, request, tools, self._wording), usage=spent)
-            asked = with_complaint(asked, text, told)
+            asked = add_complaint(asked, text, told)
 
-    def _reader(self, request: ChatRequest, tools: Sequence[ToolDefinition]) -> ReplyReader:
-        return ReplyReader(tools, format=self._wording.format, repeated=others_texts(request))
+    def _make_reader(self, request: ChatRequest, tools: Sequence[ToolDefinition]) -> ReplyReader:
+        return ReplyReader(tools, format=self._wording.format, repeated=list_others_texts(request))
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the answer as it comes, without what is a call or may become one; the calls come at its end.
@@ -133,24 +133,24 @@ class TextToolProvider:
             BadResponseError: The provider's stream ended without its `ResponseDone`.
         """
         tools = callable_tools(request)
-        asked = without_tools(request, tools, self._wording, self._limits)
+        asked = write_without_tools(request, tools, self._wording, self._limits)
         if not tools:
-            async with _closing(self._provider.stream(asked)) as events:
+            async with _close_events(self._provider.stream(asked)) as events:
                 async for event in events:
                     yield event
             return
         spent, attempts_left = Usage(), self.max_parsing_attempts
         while True:
             attempts_left -= 1
-            reply = _StreamedReply(self._reader(request, tools))
-            async with _closing(self._provider.stream(asked)) as events:
+            reply = _StreamedReply(self._make_reader(request, tools))
+            async with _close_events(self._provider.stream(asked)) as events:
                 async for event in events:
                     if not isinstance(event, (TextDelta, ResponseDone)):
                         yield event
                         continue
                     for part in reply.take(event):
                         if isinstance(part, str) or (isinstance(part, UnreadCall) and not attempts_left):
-                            yield TextDelta(as_text(part, self._wording))
+                            yield TextDelta(write_part(part, self._wording))
             response = reply.response
             if response is None:
                 raise BadResponseError("the provider", "its stream ended without the whole response")
@@ -158,14 +158,14 @@ class TextToolProvider:
             if response.tool_calls:
                 yield ResponseDone(replace(response, usage=spent))
                 return
-            told = complaint(reply.parts, request, tools, self._wording) if attempts_left else None
+            told = find_complaint(reply.parts, request, tools, self._wording) if attempts_left else None
             if told is None:
                 response = answer(response, reply.parts, request, tools, self._wording)
                 for index, call in enumerate(response.tool_calls):
                     yield ArgumentsDelta(index, call.id, call.name, call.arguments)
                 yield ResponseDone(replace(response, usage=spent))
                 return
-            asked = with_complaint(asked, reply.text, told)
+            asked = add_complaint(asked, reply.text, told)
 
 
 class _StreamedReply:
@@ -174,7 +174,7 @@ class _StreamedReply:
     def __init__(self, reader: ReplyReader) -> None:
         self.response: ChatResponse | None = None
         self.parts: list[ReplyPart] = []
-        self._reader = reader
+        self._make_reader = reader
         self._texts: list[str] = []
 
     @property
@@ -186,24 +186,24 @@ class _StreamedReply:
         """Return what is known now and was not before."""
         if isinstance(event, TextDelta):
             self._texts.append(event.text)
-            new = self._reader.feed(event.text)
+            new = self._make_reader.feed(event.text)
         else:
             self.response = event.response
-            new = [] if self._texts else self._reader.feed(_text(event.response))
-            new += self._reader.finish()
+            new = [] if self._texts else self._make_reader.feed(_join_text(event.response))
+            new += self._make_reader.finish()
         self.parts += new
         if self.response is not None:
-            self.parts = self._reader.settle(self.parts)
+            self.parts = self._make_reader.settle(self.parts)
         return new
 
 
-def _text(response: ChatResponse) -> str:
+def _join_text(response: ChatResponse) -> str:
     # Not `response.text`, which puts blocks on lines of their own: a stream can't tell where one ends.
     return "".join([block.text for block in response.message.content if isinstance(block, TextBlock)])
 
 
 @asynccontextmanager
-async def _closing(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
+async def _close_events(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
     try:
         yield events
     finally:

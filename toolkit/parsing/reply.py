@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
 from toolkit.parsing.formats import FORMATS_WITHOUT_FENCES, TextFormat, find_forms
-from toolkit.parsing.forms import END_OF_TURN, RESULTS, Form, Outcome, Passage, nothing_more, partial
+from toolkit.parsing.forms import END_OF_TURN, RESULTS, Form, Outcome, Passage, beginnings_of, pass_nothing
 from toolkit.parsing.source import SPACES, Source, Waiting
 from toolkit.parsing.speech import LONGEST_REMARK, Speech, Surroundings, read_remark
 from toolkit.parsing.thoughts import THINKING_OPENING, find_thinking_end
@@ -137,19 +137,19 @@ class ReplyReader:
         self._left = MOST_CALLS
         self._passages = 0
         self._misses = 0
-        self._running = self._read()
+        self._running = self._read_whole_reply()
 
     def feed(self, text: str) -> list[ReplyPart]:
         """Take some more of the reply, and return what is known now."""
         if not self._has_thought:
             self._fed.append(text)
         self._source.feed(text)
-        return self._advance()
+        return self._advance_reading()
 
     def finish(self) -> list[ReplyPart]:
         """Return the rest: the reply is over."""
         self._source.is_ended = True
-        return self._advance()
+        return self._advance_reading()
 
     def settle(self, parts: Sequence[ReplyPart]) -> list[ReplyPart]:
         """Return all parts of a reply that is over, with the calls that turned out to be thoughts as text.
@@ -162,16 +162,16 @@ class ReplyReader:
         text, count = self._thought
         return [text, *parts[count:]]
 
-    def _advance(self) -> list[ReplyPart]:
+    def _advance_reading(self) -> list[ReplyPart]:
         next(self._running, None)
-        self._decide(is_ended=self._source.is_ended)
+        self._decide_held(is_ended=self._source.is_ended)
         cut = self._held[0][0] if self._held else len(self._parts)
         parts, self._parts = self._parts[:cut], self._parts[cut:]
         self._held = [(place - cut, text) for place, text in self._held]
         self._told += len(parts)
         return parts
 
-    def _read(self) -> Generator[None]:
+    def _read_whole_reply(self) -> Generator[None]:
         source = self._source
         is_start = True  # of the reply, or of what follows a call: a call may stand there
         while True:
@@ -179,15 +179,15 @@ class ReplyReader:
                 is_start, self._opening = False, _NEVER
             if is_start:
                 yield from source.spaces()
-                self._say(source.take())
+                self._give_text(source.take())
             elif not source.until(self._opening):
-                self._say(source.take())
+                self._give_text(source.take())
                 if source.is_ended:
                     break
                 yield
                 continue
-            self._say(source.take())
-            kind = yield from self._part()
+            self._give_text(source.take())
+            kind = yield from self._read_part()
             is_start = kind in {"calls", "thoughts"}
             if kind == "neither":
                 # The next opening is behind the first character at the earliest.
@@ -197,58 +197,60 @@ class ReplyReader:
         if self._space and not self._last_is_call:
             self._parts.append(self._space)
 
-    def _part(self) -> Waiting[Literal["calls", "thoughts", "text", "neither"]]:
+    def _read_part(self) -> Waiting[Literal["calls", "thoughts", "text", "neither"]]:
         """Read what begins here; say what it was meant as."""
         source = self._source
-        if (yield from self._thoughts()):
+        if (yield from self._pass_thoughts()):
             return "thoughts"
         if (yield from self._is_over()):
             yield from source.rest()
-            self._say(source.take(), is_speech=False)
+            self._give_text(source.take(), is_speech=False)
             return "text"
-        before = self._surroundings()
+        before = self._find_surroundings()
         try:
-            outcome = yield from self._outcome(before)
+            outcome = yield from self._read_outcome(before)
         except UnclearCallError as error:
             self._left -= _COST_OF_BROKEN
             if self._left <= 0:
                 yield from source.rest()
             text = source.take()
             if self._is_repeated(text):
-                self._say(text, is_speech=False)
+                self._give_text(text, is_speech=False)
                 return "text"
-            self._tell(UnreadCall(text, str(error)), before, text)
+            self._give_call(UnreadCall(text, str(error)), before, text)
             return "calls"
         if outcome is None:
             source.back()
             return "neither"
         if isinstance(outcome, list):
             if self._is_repeated(source.piece()):
-                self._say(source.take(), is_speech=False)
+                self._give_text(source.take(), is_speech=False)
                 return "text"
-            yield from _past_turn(source)
+            yield from _pass_turn(source)
             self._left -= len(outcome)
             if self._left < 0:
                 yield from source.rest()
                 text = source.take()
-                self._tell(UnreadCall(text, f"A reply may have {MOST_CALLS} calls, and this has more."), before, text)
+                self._give_call(
+                    UnreadCall(text, f"A reply may have {MOST_CALLS} calls, and this has more."), before, text
+                )
                 return "calls"
-            self._decide(is_ended=bool(self._remark.strip()))
+            self._decide_held(is_ended=bool(self._remark.strip()))
             text = source.take()
             for call in outcome:
                 self._count += 1
-                self._tell(replace(call, id=f"call_{self._count}"), before, text)
+                self._give_call(replace(call, id=f"call_{self._count}"), before, text)
                 self._held.append((len(self._parts) - 1, text))
                 text = ""
             return "calls"
         self._passages += 1
         for _ in outcome:
-            self._say(source.take(), is_speech=False)
+            self._give_text(source.take(), is_speech=False)
             yield
-        self._say(source.take(), is_speech=False)
+        self._give_text(source.take(), is_speech=False)
         return "text"
 
-    def _decide(self, *, is_ended: bool) -> None:
+    def _decide_held(self, *, is_ended: bool) -> None:
         """Let the calls pass that are held back, or make text of them, as far as that is known."""
         is_taken_back = read_remark(self._remark, is_ended=is_ended) if self._held else False
         if is_taken_back is None:
@@ -263,7 +265,7 @@ class ReplyReader:
         self._held.clear()
         self._remark = ""
 
-    def _surroundings(self) -> Surroundings:
+    def _find_surroundings(self) -> Surroundings:
         return Surroundings(text=self._before, is_quoted=self._speech.is_quoting, follows_item=self._follows_item)
 
     def _is_repeated(self, text: str) -> bool:
@@ -282,10 +284,10 @@ class ReplyReader:
                     return True
         return False
 
-    def _thoughts(self) -> Waiting[bool]:
+    def _pass_thoughts(self) -> Waiting[bool]:
         """Go past thoughts, where they begin or end here: what comes behind them is the reply."""
         source = self._source
-        before = self._surroundings()
+        before = self._find_surroundings()
         closing = yield from find_thinking_end(source)
         if not closing:
             return False
@@ -295,7 +297,7 @@ class ReplyReader:
                 source.back()
                 return False
             self._speech = Speech()
-            self._say(source.take(), is_speech=False)
+            self._give_text(source.take(), is_speech=False)
             self._thought = "".join(self._fed)[: self._taken], self._told + len(self._parts)
             is_cited = False
         elif _MENTIONED.search(self._before[-1:]) or before.is_quoted:
@@ -305,26 +307,26 @@ class ReplyReader:
             is_cited = before.is_in_quotation
             for _ in source.past(closing):
                 is_cited = is_cited and "\n" not in source.piece()
-                self._say(source.take(), is_speech=False)
+                self._give_text(source.take(), is_speech=False)
                 yield
             is_cited = is_cited and "\n" not in source.piece()
         self._has_thought = True
         self._fed.clear()
-        self._say(source.take(), is_speech=False)
+        self._give_text(source.take(), is_speech=False)
         # The line of a quotation goes on behind thoughts that stand in it.
         self._before = before.text.rpartition("\n")[2] if is_cited else ""
         self._passages += 1
         return True
 
-    def _outcome(self, before: Surroundings) -> Waiting[Outcome]:
+    def _read_outcome(self, before: Surroundings) -> Waiting[Outcome]:
         source = self._source
         character = yield from source.peek(1)
-        if character in _FENCES:
-            return (yield from self._fenced(before))
+        if character in _FENCE_MARKS:
+            return (yield from self._read_fence(before))
         source.back()
-        return (yield from self._in_a_form(before))
+        return (yield from self._read_form(before))
 
-    def _in_a_form(self, before: Surroundings) -> Waiting[Outcome]:
+    def _read_form(self, before: Surroundings) -> Waiting[Outcome]:
         source = self._source
         start = source.length
         character = yield from source.peek(1)
@@ -335,24 +337,24 @@ class ReplyReader:
             source.back(start)
         return None
 
-    def _fenced(self, before: Surroundings) -> Waiting[Outcome]:
+    def _read_fence(self, before: Surroundings) -> Waiting[Outcome]:
         """Read a fence with nothing but calls in it; any other is passed by, with all that it holds."""
         source = self._source
-        fence = yield from source.word(_FENCES[(yield from source.peek(1))], _LONGEST_FENCE)
+        fence = yield from source.word(_FENCE_MARKS[(yield from source.peek(1))], _LONGEST_FENCE)
         if len(fence) < 3:
             return None
         if not before.is_line_start and not before.is_item and not before.text.rstrip().endswith(":"):
-            return nothing_more()
+            return pass_nothing()
         language = (yield from source.word(_LANGUAGE, _LONGEST_LANGUAGE)).casefold()
         is_shown = before.is_quoted or (before.is_item and not before.lets_call)
-        if language not in _LANGUAGES or is_shown or not self._takes_fences:
+        if language not in _FENCE_LANGUAGES or is_shown or not self._takes_fences:
             return source.past(fence)
         inside = replace(before, text=before.text.rstrip(" \t") + "\n", fence=fence, language=language)
         yield from source.spaces()
         calls: list[ToolCall] = []
-        while not calls or not (yield from _ends(source, fence)):
+        while not calls or not (yield from _is_fence_end(source, fence)):
             try:
-                outcome = yield from self._in_a_form(inside)
+                outcome = yield from self._read_form(inside)
                 calls += outcome if isinstance(outcome, list) else ()
                 check_count(calls)
             except UnclearCallError:
@@ -360,13 +362,13 @@ class ReplyReader:
                 raise
             if not isinstance(outcome, list):
                 if not calls:
-                    return _passage(outcome, source.past(fence))
+                    return _chain_passages(outcome, source.past(fence))
                 yield from source.past(fence)
                 raise UnclearCallError("Where calls stand in a fence, nothing else may stand there.")
             yield from source.spaces()
         return calls
 
-    def _say(self, text: str, *, is_speech: bool = True) -> None:
+    def _give_text(self, text: str, *, is_speech: bool = True) -> None:
         """Give text, as far as it is not white space before a call."""
         if not text:
             return
@@ -387,7 +389,7 @@ class ReplyReader:
         self._has_text = True
         self._last_is_call = False
 
-    def _tell(self, part: ToolCall | UnreadCall, before: Surroundings, text: str) -> None:
+    def _give_call(self, part: ToolCall | UnreadCall, before: Surroundings, text: str) -> None:
         self._parts.append(part)
         self._taken += len(text)
         self._follows_item = before.is_item
@@ -409,9 +411,9 @@ _TURN_ENDS = (
     *("<|user|>", "<|observation|>", "[INST]", "<\uff5cUser\uff5c>"),
 )
 _OTHERS_TURNS = (*RESULTS, "User:", "Human:")
-_FENCES = {"`": re.compile("`"), "~": re.compile("~")}
+_FENCE_MARKS = {"`": re.compile("`"), "~": re.compile("~")}
 _LANGUAGE = re.compile(r"[\w.+-]")
-_LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
+_FENCE_LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
 _LONGEST_FENCE, _LONGEST_LANGUAGE = 20, 20
 _LONGEST_BEFORE = 300
 # What no reply of a model has: from there on its text is not looked into, so that it takes no time.
@@ -429,15 +431,15 @@ def _sort_forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
             by_character.setdefault(character, []).append(form)
     openings = [
         THINKING_OPENING,
-        *[partial(token) for token in _TURN_ENDS],
-        *[rf"(?<!.){partial(token)}" for token in _OTHERS_TURNS if token[0].isalpha()],
+        *[beginnings_of(token) for token in _TURN_ENDS],
+        *[rf"(?<!.){beginnings_of(token)}" for token in _OTHERS_TURNS if token[0].isalpha()],
         r"(?<!`)`{1,2}+(?:\Z|`)|(?<!~)~{1,2}+(?:\Z|~)",
         *[form.opening for form in forms],
     ]
     return by_character, re.compile("|".join(openings))
 
 
-def _past_turn(source: Source) -> Waiting[None]:
+def _pass_turn(source: Source) -> Waiting[None]:
     """Go past what is no text behind a call: a closing tag too many, and the end of the turn with all behind it.
 
     The end is a token for that, or a result: what the model writes from there on it makes up.
@@ -453,11 +455,11 @@ def _past_turn(source: Source) -> Waiting[None]:
     source.back(there)
 
 
-def _ends(source: Source, fence: str) -> Waiting[bool]:
+def _is_fence_end(source: Source, fence: str) -> Waiting[bool]:
     return (yield from source.peek(1)) == "" or (yield from source.accepts(fence))
 
 
-def _passage(first: Passage | None, then: Passage) -> Passage:
+def _chain_passages(first: Passage | None, then: Passage) -> Passage:
     if first is not None:
         yield from first
     return (yield from then)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count, read_json, unreadable
-from toolkit.parsing.forms import Outcome, Surroundings, partial
+from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count, explain_unreadable, read_json
+from toolkit.parsing.forms import Outcome, Surroundings, beginnings_of
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["HarmonyForm", "SectionForm"]
@@ -18,48 +18,48 @@ _WORD = re.compile(r"\w")
 _LONGEST_TOKEN, _LONGEST_NAME = 40, 128
 _KIMI_NAME = re.compile(r"(?:functions\.)?(?P<name>.+?)(?::\d+)?")
 _SECTIONS = {"tool_calls_begin": "tool_calls_end", "tool_calls_section_begin": "tool_calls_section_end"}
-_CUT_OFF = "The call is cut off, or its brackets don't match."
+_CUT_OFF_CALL = "The call is cut off, or its brackets don't match."
 
 
 class SectionForm:
     """DeepSeek's and Kimi's calls: a section of calls, or one call alone; each ends with a token."""
 
     characters = "<"
-    opening: str = "|".join([partial(f"<{bar}tool{blank}call") for bar in "|\uff5c" for blank in "_\u2581"])
+    opening: str = "|".join([beginnings_of(f"<{bar}tool{blank}call") for bar in "|\uff5c" for blank in "_\u2581"])
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read the calls of one section."""
         del tools
-        mark = yield from _token(source)
+        mark = yield from _read_token(source)
         if mark not in _SECTIONS and mark != "tool_call_begin":
             return None
         if before.is_spoken_of:
-            return _past_token(source, _SECTIONS.get(mark, "tool_call_end"))
+            return _pass_token(source, _SECTIONS.get(mark, "tool_call_end"))
         try:
-            return (yield from _section(source, mark))
+            return (yield from _read_call_section(source, mark))
         except UnclearCallError:
-            yield from _past_token(source, _SECTIONS.get(mark, "tool_call_end"))
+            yield from _pass_token(source, _SECTIONS.get(mark, "tool_call_end"))
             raise
 
 
-def _section(source: Source, opening: str) -> Waiting[list[ToolCall]]:
+def _read_call_section(source: Source, opening: str) -> Waiting[list[ToolCall]]:
     if opening == "tool_call_begin":
-        return [(yield from _call(source))]
+        return [(yield from _read_section_call(source))]
     calls: list[ToolCall] = []
     while True:
         yield from source.spaces()
-        mark = yield from _token(source)
+        mark = yield from _read_token(source)
         if mark == _SECTIONS[opening] and calls:
             return calls
         if mark != "tool_call_begin":
             raise UnclearCallError("A section of calls holds only calls, and ends with its own token.")
-        calls.append((yield from _call(source)))
+        calls.append((yield from _read_section_call(source)))
         check_count(calls)
 
 
-def _call(source: Source) -> Waiting[ToolCall]:
+def _read_section_call(source: Source) -> Waiting[ToolCall]:
     name = (yield from source.word(_IN_NAME, _LONGEST_NAME)).strip()
-    mark = yield from _token(source)
+    mark = yield from _read_token(source)
     if mark == "tool_sep" and name == "function":
         name = (yield from source.word(_IN_NAME, _LONGEST_NAME)).strip()
         name = name.rstrip("`").removesuffix("json").strip("` ")
@@ -70,14 +70,14 @@ def _call(source: Source) -> Waiting[ToolCall]:
         raise UnclearCallError("A call is the name of a tool, the token that parts them, and its arguments.")
     if not name:
         raise UnclearCallError("A call needs the name of a tool.")
-    arguments = yield from _object(source)
+    arguments = yield from _read_arguments_object(source)
     yield from source.spaces()
-    if (yield from _token(source)) != "tool_call_end":
+    if (yield from _read_token(source)) != "tool_call_end":
         raise UnclearCallError("A call ends with its own token, directly behind the arguments.")
     return ToolCall("", name, arguments)
 
 
-def _object(source: Source) -> Waiting[str]:
+def _read_arguments_object(source: Source) -> Waiting[str]:
     if (yield from source.spaces()) in {"`", "~"}:
         yield from source.word(_TICK, 10)
         yield from source.word(_WORD, 20)
@@ -85,17 +85,17 @@ def _object(source: Source) -> Waiting[str]:
         raise UnclearCallError("The arguments of a call must be a JSON object.")
     start = source.length
     if not (yield from source.value()):
-        raise UnclearCallError(_CUT_OFF)
+        raise UnclearCallError(_CUT_OFF_CALL)
     text = source.piece(start)
     arguments = read_json(text)
     if arguments is None:
-        raise UnclearCallError(unreadable(text))
+        raise UnclearCallError(explain_unreadable(text))
     yield from source.spaces()
     yield from source.word(_TICK, 10)
     return arguments
 
 
-def _token(source: Source) -> Waiting[str]:
+def _read_token(source: Source) -> Waiting[str]:
     """Go past a token such as ``<|tool_sep|>``, and return its name; stay where none is."""
     there = source.length
     if (yield from source.accepts("<")):
@@ -109,10 +109,10 @@ def _token(source: Source) -> Waiting[str]:
     return ""
 
 
-def _past_token(source: Source, wanted: str) -> Waiting[None]:
+def _pass_token(source: Source, wanted: str) -> Waiting[None]:
     while (yield from source.past("<")):
         source.back(source.length - 1)
-        if (yield from _token(source)) == wanted:
+        if (yield from _read_token(source)) == wanted:
             return
         yield from source.accepts("<")
 
@@ -127,7 +127,7 @@ class HarmonyForm:
     """``<|channel|>commentary to=functions.name <|constrain|>json<|message|>{...}<|call|>``; GPT-OSS."""
 
     characters = "<"
-    opening: str = f"{partial(_CHANNEL)}|{partial(_START)}"
+    opening: str = f"{beginnings_of(_CHANNEL)}|{beginnings_of(_START)}"
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read one message with a recipient."""
@@ -147,7 +147,7 @@ class HarmonyForm:
         if before.is_spoken_of:
             return source.past(_CALL)
         try:
-            arguments = yield from _arguments(source)
+            arguments = yield from _read_harmony_arguments(source)
         except UnclearCallError:
             yield from source.past(_CALL)
             raise
@@ -162,8 +162,8 @@ def _header_token(source: Source, header: str) -> Waiting[str]:
     return ""
 
 
-def _arguments(source: Source) -> Waiting[str]:
-    arguments = yield from _object(source)
+def _read_harmony_arguments(source: Source) -> Waiting[str]:
+    arguments = yield from _read_arguments_object(source)
     if (yield from source.spaces()) and not (yield from source.accepts(_CALL)):
         raise UnclearCallError(f"A call ends with {_CALL}, directly behind the arguments.")
     return arguments

@@ -17,15 +17,15 @@ T = TypeVar("T")
 Waiting: TypeAlias = Generator[None, None, T]
 """Gives a `T`, and yields each time it needs more text."""
 
-_DEEPEST = 100
+_DEEPEST_BRACKETS = 100
 SPACES = " \t\r\n\ufeff\u00a0"
 _FLAT = r"""[^\[\]{}()"'/\#<]*+"""
 # Whole strings are one token, and so are brackets with nothing special in them: that takes a fraction of the time.
-_TOKENS = rf"""  (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"{_FLAT})++ | (?:'[^'\\]*+(?:\\.[^'\\]*+)*+'{_FLAT})++
+_STRUCTURE_TOKENS = rf"""  (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"{_FLAT})++ | (?:'[^'\\]*+(?:\\.[^'\\]*+)*+'{_FLAT})++
     | (?:(?:\[{_FLAT}\] | \{{{_FLAT}\}} | \({_FLAT}\)){_FLAT})++
     | [\[\]{{}}()"'] | /(?![^/*]) | \#(?![^\#\s])  """
-_STRUCTURAL = re.compile(_TOKENS, re.VERBOSE | re.DOTALL)
-_STRUCTURAL_IN_TAGS = re.compile(f"{_TOKENS} | <(?![^/|])", re.VERBOSE | re.DOTALL)
+_STRUCTURAL = re.compile(_STRUCTURE_TOKENS, re.VERBOSE | re.DOTALL)
+_STRUCTURAL_IN_TAGS = re.compile(f"{_STRUCTURE_TOKENS} | <(?![^/|])", re.VERBOSE | re.DOTALL)
 _STRINGS = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in "\"'"}
 _LINE_END = re.compile("\n")
 _HASHES = {"#", "##", "# ", "#\t", "#\n", "#\r"}  # that begin a comment
@@ -177,26 +177,26 @@ class Source:
         awaited = [_CLOSING[self._text[self._position]]]
         self._position += 1
         while True:
-            found = self._past_brackets(awaited, tokens)
+            found = self._pass_brackets(awaited, tokens)
             if found in _FOUND:
                 return found == "end"
             if not found:
                 if self.is_ended:
                     return False
                 yield
-            elif not (yield from self._past_special(found, stop)):
+            elif not (yield from self._pass_special(found, stop)):
                 return False
 
-    def _past_brackets(self, awaited: list[str], tokens: re.Pattern[str]) -> str:
+    def _pass_brackets(self, awaited: list[str], tokens: re.Pattern[str]) -> str:
         """Go past brackets, as far as the text is there; say ``end``, ``broken`` or what stands in the way."""
         for token in tokens.finditer(self._text, self._position):
             text = token[0]
             opening = text[0] in _CLOSING
-            if len(text) > 1 and (not opening or len(awaited) < _DEEPEST):
+            if len(text) > 1 and (not opening or len(awaited) < _DEEPEST_BRACKETS):
                 continue
             self._position = token.end()
             if opening:
-                if len(awaited) == _DEEPEST:
+                if len(awaited) == _DEEPEST_BRACKETS:
                     self._position = token.start()
                     return "broken"
                 awaited.append(_CLOSING[text])
@@ -211,10 +211,10 @@ class Source:
         self._position = len(self._text)
         return ""
 
-    def _past_special(self, character: str, stop: str) -> Waiting[bool]:
+    def _pass_special(self, character: str, stop: str) -> Waiting[bool]:
         if character in "\"'":
             self._position += 1
-            return (yield from self._past_string(character))
+            return (yield from self._pass_string(character))
         if character == "<":
             if stop and (yield from self.peek(len(stop))) == stop:
                 return False
@@ -230,7 +230,7 @@ class Source:
             self._position += 1
         return True
 
-    def _past_string(self, quote: str) -> Waiting[bool]:
+    def _pass_string(self, quote: str) -> Waiting[bool]:
         while True:
             match = _STRINGS[quote].match(self._text, self._position)
             self._position = self._position if match is None else match.end()

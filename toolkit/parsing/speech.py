@@ -14,7 +14,7 @@ from dataclasses import dataclass
 __all__ = ["LONGEST_REMARK", "Speech", "Surroundings", "read_remark"]
 
 # Words that say that something is shown, and not done, in the languages that models mostly write.
-_EXAMPLE = (
+_EXAMPLE_WORDS = (
     r"\b(?:examples?|for\s+instance|e\.g|looks?\s+like|as\s+follows|beispiel\w*|z\.\s?b|exemp(?:le|lo)s?|ejemplos?"
     r"|esempi[oa]?|voorbeeld\w*|przykład\w*|пример\w*|например|приклад\w*|örne\w*|exempel\w*|contoh\w*|ví\s+dụ)\b"
     r"|例|예를|예시|उदाहरण|مثال|דוגמ|ตัวอย่าง|παράδειγμα"
@@ -51,7 +51,7 @@ _HEADING = (
     r"|\u6587\u4ef6|\u6587\u6863|\u7ed3\u679c)s?\s*[#\d]*(?:\s+of\s+\d+)?\W*(?:\Z|:)"
 )
 # Words that take back what has no mark of its own, or tell of it.
-_TELLING = (
+_TELLING_WORDS = (
     r"\b(?:such\s+as|like|would|could|if|not|never|instead|wrong|bad|incorrect|avoid|used|called|wrote|sent|made|was|were"
     r"|did|had|previous(?:ly)?|earlier|returned|asked|requested|results?|output|show\w*|explain\w*|suggest\w*"
     r"|recommend\w*|give\s+you|you\s+(?:can|may|might|should|must|need|have)"
@@ -73,17 +73,17 @@ _ANNOUNCING = re.compile(
     r"|\bhere(?:['\u2019]s|\s+is|\s+are)\b.*\b(?:calls?|request|invocation|plan)\b",
     re.IGNORECASE,
 )
-_SHOWN = re.compile(_EXAMPLE, re.IGNORECASE)
+_SHOWN_WORDS = re.compile(_EXAMPLE_WORDS, re.IGNORECASE)
 _SPOKEN_OF = re.compile(_ABOUT, re.IGNORECASE)
-_TOLD = re.compile(f"{_EXAMPLE}|{_ABOUT}|{_TELLING}|{_REPORTING}", re.IGNORECASE)
+_TOLD_WORDS = re.compile(f"{_EXAMPLE_WORDS}|{_ABOUT}|{_TELLING_WORDS}|{_REPORTING}", re.IGNORECASE)
 _REPORTED = re.compile(f"{_REPORTING}|{_HEADING}", re.IGNORECASE)
 _FROM_A_SOURCE = re.compile(_SOURCE, re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?]\s|[\u3002\uff01\uff1f](?!\Z)")
 # An opening quote, or the mark of code; a closing one has something before it.
-_QUOTED = re.compile(r"(?:\A|[\s(\[{:=,>])[`\"'\u201c\u201e\u2018\u201a\u00ab\u00bb\u300c\u300e\u2039]{1,3}\Z")
+_OPENING_QUOTE = re.compile(r"(?:\A|[\s(\[{:=,>])[`\"'\u201c\u201e\u2018\u201a\u00ab\u00bb\u300c\u300e\u2039]{1,3}\Z")
 _ENDING = ".!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964"
 _COLONS = ":\uff1a"
-_UNFINISHED = _COLONS + ",;\uff0c\uff1b\u3001\u2014\u2013-="
+_UNFINISHED_ENDS = _COLONS + ",;\uff0c\uff1b\u3001\u2014\u2013-="
 _DECORATION = " \t\r*_"
 _ITEM = re.compile(r"[ \t]*(?:[-*+\u2022]|\d{1,3}[.)])[ \t]+\Z")
 _ASIDE = re.compile(r"[ \t]*[>|\u2502]|.*\|[ \t]*\Z")
@@ -130,12 +130,12 @@ class Surroundings:
             return True
         if self.is_item:
             return not self._is_announced_item
-        introduction = self._introduction
+        introduction = self._last_introduction
         if not introduction:
             return False
         is_announced = _ANNOUNCING.search(introduction) is not None
-        if introduction[-1] in _UNFINISHED or not (self.is_line_start or introduction[-1] in _ENDING):
-            return not is_announced or _is_told(introduction) or bool(_SHOWN.search(introduction))
+        if introduction[-1] in _UNFINISHED_ENDS or not (self.is_line_start or introduction[-1] in _ENDING):
+            return not is_announced or _is_told(introduction) or bool(_SHOWN_WORDS.search(introduction))
         return _is_reported(introduction, is_announced=is_announced) or bool(
             _SPOKEN_OF.search(introduction) and introduction[-1] not in _ENDING and not is_announced
         )
@@ -154,18 +154,18 @@ class Surroundings:
         line = self.text.rpartition("\n")[2].strip(_DECORATION)
         if line and (line[-1] not in _ENDING + _COLONS or line[:-1].isdecimal()):
             return False
-        introduction = self._introduction
+        introduction = self._last_introduction
         is_announced = _ANNOUNCING.search(introduction) is not None
         if not introduction or introduction[-1] in _ENDING:
             return not _is_reported(introduction, is_announced=is_announced)
-        return is_announced and not _TOLD.search(introduction)
+        return is_announced and not _TOLD_WORDS.search(introduction)
 
     @property
     def _is_aside(self) -> bool:
         line = self.text.rpartition("\n")[2]
         return bool(
             self.is_quoted
-            or _QUOTED.search(self.text[-5:])
+            or _OPENING_QUOTE.search(self.text[-5:])
             or self.is_in_quotation
             or (self.text.strip() and _CODE_INDENT.fullmatch(line))
         )
@@ -175,18 +175,20 @@ class Surroundings:
         if self.follows_item:
             return True
         lines = self.text.rstrip().split("\n")[:-1]
-        introduction = _last_sentence(next((line for line in reversed(lines) if line.strip()), ""))
+        introduction = _find_last_sentence(next((line for line in reversed(lines) if line.strip()), ""))
         return bool(
-            introduction[-1:] in tuple(_COLONS) and _ANNOUNCING.search(introduction) and not _TOLD.search(introduction)
+            introduction[-1:] in tuple(_COLONS)
+            and _ANNOUNCING.search(introduction)
+            and not _TOLD_WORDS.search(introduction)
         )
 
     @property
-    def _introduction(self) -> str:
+    def _last_introduction(self) -> str:
         """The last sentence before it, on its own line or the last one with words."""
-        return _last_sentence(self.text.rpartition("\n")[2].strip() or self.text.rstrip().rpartition("\n")[2])
+        return _find_last_sentence(self.text.rpartition("\n")[2].strip() or self.text.rstrip().rpartition("\n")[2])
 
 
-def _last_sentence(line: str) -> str:
+def _find_last_sentence(line: str) -> str:
     return _SENTENCE_END.split(line.strip(_DECORATION))[-1]
 
 
@@ -196,7 +198,7 @@ def _is_told(introduction: str) -> bool:
 
 def _is_reported(introduction: str, *, is_announced: bool) -> bool:
     return bool(
-        _SHOWN.search(introduction)
+        _SHOWN_WORDS.search(introduction)
         or _REPORTED.search(introduction)
         or (not is_announced and _FROM_A_SOURCE.search(introduction))
     )
@@ -292,10 +294,10 @@ class Speech:
         text = text[: len(text) - len(self._rest)]
         position = 0
         for event in _EVENTS.finditer(text):
-            self._extend(text[position : event.start()])
-            self._take(event)
+            self._extend_line(text[position : event.start()])
+            self._take_event(event)
             position = event.end()
-        self._extend(text[position:])
+        self._extend_line(text[position:])
 
     def skip(self, text: str) -> None:
         """Take text whose marks mean nothing: code, data, a call."""
@@ -303,16 +305,16 @@ class Speech:
         if "\n" in text:
             self._line.clear()
             self._begins_line = True
-        self._extend(text.rpartition("\n")[2])
+        self._extend_line(text.rpartition("\n")[2])
 
-    def _extend(self, text: str) -> None:
+    def _extend_line(self, text: str) -> None:
         if text:
             self._line.append(text)
             self._begins_line = self._begins_line and not text.strip(_DECORATION + ">|-")
             if len(self._line) > _LONGEST_LINE:
                 self._line = ["".join(self._line)[-_LONGEST_LINE:]]
 
-    def _take(self, event: re.Match[str]) -> None:
+    def _take_event(self, event: re.Match[str]) -> None:
         mark = event[0]
         if mark == "\n":
             self._end_line()
@@ -322,7 +324,7 @@ class Speech:
         elif mark[0] == "`":
             self._is_in_code = self._is_in_code != (len(mark) < 3)
         elif event["here"]:
-            self._open(f"<<{event['here']}")
+            self._open_quotation(f"<<{event['here']}")
         elif event["block"] or event["quote"]:
             self._take_block(event)
         elif mark in ("$$", "'''"):
@@ -333,49 +335,49 @@ class Speech:
             self._closers.pop()
         elif mark in _PAIRS:
             self._closers.append(_PAIRS[mark])
-        self._extend(mark)
+        self._extend_line(mark)
 
     def _take_block(self, event: re.Match[str]) -> None:
         name = "\\" + event["block"] if event["block"] else "[" + event["quote"]
         if event["edge"] == "end" or event["unquote"]:
-            self._close(name)
+            self._close_quotation(name)
         elif self._begins_line:
-            self._open(name)
+            self._open_quotation(name)
 
     def _take_pair(self, mark: str) -> None:
         if mark in self._tags:
-            self._close(mark)
+            self._close_quotation(mark)
         elif self._begins_line or mark == "'''":
-            self._open(mark)
+            self._open_quotation(mark)
 
-    def _open(self, name: str) -> None:
+    def _open_quotation(self, name: str) -> None:
         if len(self._tags) < _MOST_TAGS:
             self._tags.append(name)
 
-    def _close(self, name: str) -> None:
+    def _close_quotation(self, name: str) -> None:
         if name in self._tags:
             del self._tags[self._tags.index(name) :]
 
     def _take_tag(self, event: re.Match[str]) -> None:
         name = event["name"].casefold()
         if event["close"]:
-            self._close(name)
+            self._close_quotation(name)
         elif not event["empty"] and name not in _OWN_TAGS and self._begins_line:
-            self._open(name)
+            self._open_quotation(name)
 
     def _end_line(self) -> None:
         line = "".join(self._line)[-_LONGEST_LINE:].strip(_DECORATION)
         self._line.clear()
         self._begins_line = True
         self._is_in_code = False
-        self._close(f"<<{line}")
+        self._close_quotation(f"<<{line}")
         if not line:
             self._is_in_quotes = False
         elif _LETTER.match(line):
             self.is_citing = self.is_reporting = True
         elif line[-1] in _COLONS and not self.is_citing:
             self._colons += 1
-            sentence = _last_sentence(line)
+            sentence = _find_last_sentence(line)
             is_announced = _ANNOUNCING.search(sentence) is not None
             # No reply has so many: to look into each of them would take long.
             self.is_citing = _is_reported(sentence, is_announced=is_announced) or self._colons > _MOST_COLONS

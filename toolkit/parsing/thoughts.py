@@ -21,7 +21,7 @@ _HARMONY_THOUGHTS = tuple(
 )
 _IN_ATTRIBUTES = re.compile(r"[^<>\n]")
 _TAG_ENDS = {"<": ">", "[": "]", "\u25c1": "\u25b7"}
-_LONGEST_TAG = 60
+_LONGEST_THINKING_TAG = 60
 
 
 def find_thinking_end(source: Source) -> Waiting[str]:
@@ -37,7 +37,7 @@ def find_thinking_end(source: Source) -> Waiting[str]:
     closing = _TAG_ENDS.get(bracket, "")
     if closing:
         source.skip(1)
-        name = yield from source.word(_IN_THINKING_TAG, _LONGEST_TAG)
+        name = yield from source.word(_IN_THINKING_TAG, _LONGEST_THINKING_TAG)
         is_begun = closing == ">" and not name.endswith("|") and (yield from source.peek(1)) in {" ", "\t"}
         if is_begun and _THINKS.search(name):
             yield from source.word(_IN_ATTRIBUTES, 200)

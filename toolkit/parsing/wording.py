@@ -49,15 +49,15 @@ class Wording:
 
     def instructions(self, tools: Sequence[ToolDefinition]) -> str:
         """Return what tells a model of its tools and how to call them."""
-        listed = "\n".join([_described(tool) for tool in tools])
+        listed = "\n".join([_describe_tool(tool) for tool in tools])
         return f"You can call these tools:\n{listed}\n\n{self.reminder(tools)}"
 
     def reminder(self, tools: Sequence[ToolDefinition]) -> str:
         """Return how to call them."""
-        return f"{self.rule} For example:\n{self.write_calls([_example(tools)])}"
+        return f"{self.rule} For example:\n{self.write_calls([_make_example_call(tools)])}"
 
 
-def _described(tool: ToolDefinition) -> str:
+def _describe_tool(tool: ToolDefinition) -> str:
     return escape_json(
         json.dumps(
             {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
@@ -67,7 +67,7 @@ def _described(tool: ToolDefinition) -> str:
     )
 
 
-def _example(tools: Sequence[ToolDefinition]) -> ToolCall:
+def _make_example_call(tools: Sequence[ToolDefinition]) -> ToolCall:
     """A call of the first tool that takes something."""
     tool = next((tool for tool in tools if tool.parameters.get("properties")), tools[0])
     try:
@@ -92,35 +92,37 @@ def wording_of(format: TextFormat, model: str = "") -> Wording:  # noqa: A002
 # calls
 
 
-def _each(write: Callable[[str, str], str], separator: str = "\n") -> _CallWriter:
-    return lambda calls: separator.join([write(call.name, _object(call)) for call in calls])
+def _write_each(write: Callable[[str, str], str], separator: str = "\n") -> _CallWriter:
+    return lambda calls: separator.join([write(call.name, _write_arguments(call)) for call in calls])
 
 
-def _object(call: ToolCall) -> str:
+def _write_arguments(call: ToolCall) -> str:
     """The arguments as JSON; what was never read stays as it was written."""
     repaired = repair_arguments(call.arguments)
     return escape_markers(call.arguments) if repaired is None else escape_json(repaired)
 
 
-def _named(name: str, arguments: str, *, keys: tuple[str, str] = ("name", "arguments")) -> str:
+def _write_json_call(name: str, arguments: str, *, keys: tuple[str, str] = ("name", "arguments")) -> str:
     return f'{{"{keys[0]}": {json.dumps(name)}, "{keys[1]}": {arguments}}}'
 
 
-def _function(name: str, arguments: str) -> str:
-    members = _members(arguments)
+def _write_function(name: str, arguments: str) -> str:
+    members = _decode_members(arguments)
     if members is None:
         return f"<function={name}>{arguments}</function>"
-    elements = "".join([f"<parameter={key}>\n{_unquoted(value)}\n</parameter>\n" for key, value in members.items()])
+    elements = "".join(
+        [f"<parameter={key}>\n{_write_unquoted(value)}\n</parameter>\n" for key, value in members.items()]
+    )
     return f"<tool_call>\n<function={name}>\n{elements}</function>\n</tool_call>"
 
 
-def _python(name: str, arguments: str) -> str:
-    members = _members(arguments)
+def _write_python_call(name: str, arguments: str) -> str:
+    members = _decode_members(arguments)
     inner = arguments if members is None else ", ".join([f"{key}={value!r}" for key, value in members.items()])
     return f"{name}({inner})"
 
 
-def _members(arguments: str) -> Mapping[str, Any] | None:
+def _decode_members(arguments: str) -> Mapping[str, Any] | None:
     try:
         members: object = json.loads(arguments)
     except ValueError:
@@ -128,63 +130,65 @@ def _members(arguments: str) -> Mapping[str, Any] | None:
     return members if is_object(members) else None
 
 
-def _unquoted(value: object) -> str:
+def _write_unquoted(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _list(calls: Iterable[ToolCall], write: Callable[[str, str], str]) -> str:
-    return "[" + ", ".join([write(call.name, _object(call)) for call in calls]) + "]"
+def _write_list(calls: Iterable[ToolCall], write: Callable[[str, str], str]) -> str:
+    return "[" + ", ".join([write(call.name, _write_arguments(call)) for call in calls]) + "]"
 
 
-def _kimi(name: str, arguments: str) -> str:
+def _write_kimi_call(name: str, arguments: str) -> str:
     return f"<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
 
 
-def _deepseek(name: str, arguments: str) -> str:
-    begin, part, end = map(_deepseek_token, ("tool_call_begin", "tool_sep", "tool_call_end"))
+def _write_deepseek_call(name: str, arguments: str) -> str:
+    begin, part, end = map(_make_deepseek_token, ("tool_call_begin", "tool_sep", "tool_call_end"))
     return f"{begin}{name}{part}{arguments}{end}"
 
 
-def _deepseek_token(name: str) -> str:
+def _make_deepseek_token(name: str) -> str:
     return f"<\uff5c{name.replace('_', chr(0x2581))}\uff5c>"
 
 
-def _harmony(name: str, arguments: str) -> str:
+def _write_harmony_call(name: str, arguments: str) -> str:
     return f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>"
 
 
-def _glm(name: str, arguments: str) -> str:
+def _write_glm_call(name: str, arguments: str) -> str:
     elements = [
-        f"<arg_key>{key}</arg_key>\n<arg_value>{_unquoted(value)}</arg_value>\n"
-        for key, value in (_members(arguments) or {}).items()
+        f"<arg_key>{key}</arg_key>\n<arg_value>{_write_unquoted(value)}</arg_value>\n"
+        for key, value in (_decode_members(arguments) or {}).items()
     ]
     return f"<tool_call>{name}\n{''.join(elements)}</tool_call>"
 
 
-def _invoke(name: str, arguments: str) -> str:
+def _write_invoke_call(name: str, arguments: str) -> str:
     elements = [
-        f'<parameter name="{key}">{_unquoted(value)}</parameter>\n'
-        for key, value in (_members(arguments) or {}).items()
+        f'<parameter name="{key}">{_write_unquoted(value)}</parameter>\n'
+        for key, value in (_decode_members(arguments) or {}).items()
     ]
     return f'<invoke name="{name}">\n{"".join(elements)}</invoke>'
 
 
-def _between(opening: str, write: Callable[[str, str], str], closing: str, separator: str = "") -> _CallWriter:
-    return lambda calls: opening + separator.join([write(call.name, _object(call)) for call in calls]) + closing
+def _write_between(opening: str, write: Callable[[str, str], str], closing: str, separator: str = "") -> _CallWriter:
+    return lambda calls: (
+        opening + separator.join([write(call.name, _write_arguments(call)) for call in calls]) + closing
+    )
 
 
 # results
 
 
-def _told(result: ToolResult) -> str:
+def _write_told_result(result: ToolResult) -> str:
     return f"{'Error' if result.is_error else 'Result'} of {result.tool_name or 'the call'}: {result.text}"
 
 
-def _around(opening: str, closing: str) -> _ResultWriter:
+def _write_around(opening: str, closing: str) -> _ResultWriter:
     return lambda result: f"{opening}{result.text}{closing}"
 
 
-def _mistral_result(result: ToolResult) -> str:
+def _write_mistral_result(result: ToolResult) -> str:
     return f"[TOOL_RESULTS]{json.dumps({'content': result.text}, ensure_ascii=False)}[/TOOL_RESULTS]"
 
 
@@ -195,14 +199,16 @@ _SECTION_RULE = (
     "To call tools, write each call with its name and a JSON object of arguments between the tokens for calls."
 )
 _OUTPUTS = tuple(
-    map(_deepseek_token, ("tool_outputs_begin", "tool_output_begin", "tool_output_end", "tool_outputs_end"))
+    map(_make_deepseek_token, ("tool_outputs_begin", "tool_output_begin", "tool_output_end", "tool_outputs_end"))
 )
 _ALL_WORDINGS = (
     Wording(
         format="hermes",
         rule="To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>.",
-        write_calls=_each(lambda name, arguments: f"<tool_call>\n{_named(name, arguments)}\n</tool_call>"),
-        write_result=_around("<tool_response>\n", "\n</tool_response>"),
+        write_calls=_write_each(
+            lambda name, arguments: f"<tool_call>\n{_write_json_call(name, arguments)}\n</tool_call>"
+        ),
+        write_result=_write_around("<tool_response>\n", "\n</tool_response>"),
         stop=("<tool_response>",),
         markers=_HERMES_MARKS,
     ),
@@ -210,104 +216,114 @@ _ALL_WORDINGS = (
         format="react",
         rule="To call a tool, write a line with Action and its name, and a line with Action Input and a JSON object; "
         "then stop, and wait for the Observation.",
-        write_calls=_each(lambda name, arguments: f"Action: {name}\nAction Input: {arguments}"),
-        write_result=_around("Observation: ", ""),
+        write_calls=_write_each(lambda name, arguments: f"Action: {name}\nAction Input: {arguments}"),
+        write_result=_write_around("Observation: ", ""),
         stop=("\nObservation:",),
         markers=("Action", "Observation", "Thought", "Final Answer"),
     ),
     Wording(
         format="llama",
         rule=_JSON_RULE,
-        write_calls=_each(lambda name, arguments: _named(name, arguments, keys=("name", "parameters"))),
-        write_result=_told,
+        write_calls=_write_each(lambda name, arguments: _write_json_call(name, arguments, keys=("name", "parameters"))),
+        write_result=_write_told_result,
         markers=_TOLD_MARKS,
     ),
     Wording(
         format="mistral",
         rule="To call tools, write [TOOL_CALLS] and a list of JSON objects with their names and arguments.",
-        write_calls=lambda calls: f"[TOOL_CALLS] {_list(calls, _named)}",
-        write_result=_mistral_result,
+        write_calls=lambda calls: f"[TOOL_CALLS] {_write_list(calls, _write_json_call)}",
+        write_result=_write_mistral_result,
     ),
     Wording(
         format="qwen",
         rule="To call a tool, write a <function> element with a <parameter> element for each argument between "
         "<tool_call> and </tool_call>, and close each of them.",
-        write_calls=_each(_function),
-        write_result=_around("<tool_response>\n", "\n</tool_response>"),
+        write_calls=_write_each(_write_function),
+        write_result=_write_around("<tool_response>\n", "\n</tool_response>"),
         markers=(*_HERMES_MARKS, "<function", "</function", "<parameter", "</parameter"),
     ),
     Wording(
         format="pythonic",
         rule="To call tools, reply with a list of calls in Python syntax, with names for all arguments, alone.",
-        write_calls=lambda calls: _list(calls, _python),
-        write_result=_told,
+        write_calls=lambda calls: _write_list(calls, _write_python_call),
+        write_result=_write_told_result,
         markers=_TOLD_MARKS,
     ),
-    Wording(format="json", rule=_JSON_RULE, write_calls=_each(_named), write_result=_told, markers=_TOLD_MARKS),
+    Wording(
+        format="json",
+        rule=_JSON_RULE,
+        write_calls=_write_each(_write_json_call),
+        write_result=_write_told_result,
+        markers=_TOLD_MARKS,
+    ),
     Wording(
         format="fenced",
         rule="To call a tool, write a JSON object with its name and arguments in a fence of its own.",
-        write_calls=_each(lambda name, arguments: f"```json\n{_named(name, arguments)}\n```"),
-        write_result=_told,
+        write_calls=_write_each(lambda name, arguments: f"```json\n{_write_json_call(name, arguments)}\n```"),
+        write_result=_write_told_result,
         markers=_TOLD_MARKS,
     ),
     Wording(
         format="crew",
         rule=_JSON_RULE,
-        write_calls=_each(lambda name, arguments: _named(name, arguments, keys=("tool_name", "arguments"))),
-        write_result=_told,
+        write_calls=_write_each(
+            lambda name, arguments: _write_json_call(name, arguments, keys=("tool_name", "arguments"))
+        ),
+        write_result=_write_told_result,
         markers=(*_TOLD_MARKS, "Action", "Observation"),
     ),
     Wording(
         format="glm",
         rule="To call a tool, write its name between <tool_call> and </tool_call>, and behind the name an <arg_key> "
         "and an <arg_value> element for each argument.",
-        write_calls=_each(_glm),
-        write_result=_around("<tool_response>\n", "\n</tool_response>"),
+        write_calls=_write_each(_write_glm_call),
+        write_result=_write_around("<tool_response>\n", "\n</tool_response>"),
         markers=(*_HERMES_MARKS, "<arg_", "</arg_"),
     ),
     Wording(
         format="deepseek",
         rule=_SECTION_RULE,
-        write_calls=_between(_deepseek_token("tool_calls_begin"), _deepseek, _deepseek_token("tool_calls_end")),
-        write_result=_around("".join(_OUTPUTS[:2]), "".join(_OUTPUTS[2:])),
+        write_calls=_write_between(
+            _make_deepseek_token("tool_calls_begin"), _write_deepseek_call, _make_deepseek_token("tool_calls_end")
+        ),
+        write_result=_write_around("".join(_OUTPUTS[:2]), "".join(_OUTPUTS[2:])),
         stop=_OUTPUTS[:1],
     ),
     Wording(
         format="kimi",
         rule=_SECTION_RULE,
-        write_calls=_between("<|tool_calls_section_begin|>", _kimi, "<|tool_calls_section_end|>"),
-        write_result=_told,
+        write_calls=_write_between("<|tool_calls_section_begin|>", _write_kimi_call, "<|tool_calls_section_end|>"),
+        write_result=_write_told_result,
         markers=_TOLD_MARKS,
     ),
     Wording(
         format="harmony",
         rule="To call a tool, write a message on the commentary channel to functions.NAME; its body is a JSON object.",
-        write_calls=_each(_harmony),
-        write_result=_told,
+        write_calls=_write_each(_write_harmony_call),
+        write_result=_write_told_result,
         markers=_TOLD_MARKS,
     ),
     Wording(
         format="minimax",
         rule="To call tools, write <invoke> elements with <parameter> elements between <minimax:tool_call> and "
         "</minimax:tool_call>.",
-        write_calls=_between("<minimax:tool_call>\n", _invoke, "\n</minimax:tool_call>", "\n"),
-        write_result=_told,
+        write_calls=_write_between("<minimax:tool_call>\n", _write_invoke_call, "\n</minimax:tool_call>", "\n"),
+        write_result=_write_told_result,
         markers=(*_TOLD_MARKS, "<invoke", "</invoke", "<parameter", "</parameter"),
     ),
     Wording(
         format="phi",
         rule="To call tools, write a list of JSON objects with names and arguments between the tokens for calls.",
-        write_calls=lambda calls: f"<|tool_call|>{_list(calls, _named)}<|/tool_call|>",
-        write_result=_told,
+        write_calls=lambda calls: f"<|tool_call|>{_write_list(calls, _write_json_call)}<|/tool_call|>",
+        write_result=_write_told_result,
         markers=_TOLD_MARKS,
     ),
     Wording(
         format="anthropic",
         rule="To call tools, write <invoke> elements with <parameter> elements between <function_calls> and "
         "</function_calls>.",
-        write_calls=_between("<function_calls>\n", _invoke, "\n</function_calls>", "\n"),
-        write_result=_around("<function_results>\n", "\n</function_results>"),
+        write_calls=_write_between("<function_calls>\n", _write_invoke_call, "\n</function_calls>", "\n"),
+        write_result=_write_around("<function_results>\n", "\n</function_results>"),
         stop=("<function_results>",),
         markers=("<invoke", "</invoke", "<parameter", "</parameter"),
     ),

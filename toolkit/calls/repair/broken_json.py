@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 LONGEST_TEXT = 2_000_000
-_LONGEST_NUMBER = 300
-_DEEPEST = 100
+_LONGEST_JSON_NUMBER = 300
+_DEEPEST_OBJECT = 100
 _MOST_ENCODINGS = 3
 
 
@@ -55,25 +55,25 @@ def read_surely(text: str) -> Reading:
     if len(text) > LONGEST_TEXT:
         raise UnclearError
     assumed: list[str] = []
-    mended = _read(text, _MOST_ENCODINGS, assumed)
+    mended = _read_encoded(text, _MOST_ENCODINGS, assumed)
     return Reading(mended, tuple(dict.fromkeys(assumed)))
 
 
-def _read(text: str, encodings: int, assumed: list[str]) -> str:
+def _read_encoded(text: str, encodings: int, assumed: list[str]) -> str:
     text = text.strip(SPACES)
     if text in {"", "null", "None"}:
         return "{}"
     if text.startswith('{\\"'):
         text = f'"{text}"'  # encoded again, but without the quotes around it
-    if _STRING.fullmatch(text):
+    if _QUOTED_STRING.fullmatch(text):
         if not encodings:
             raise UnclearError
         assumed.append("JSON in a string was decoded")
-        return _read(json.loads(to_json_string(text)), encodings - 1, assumed)
+        return _read_encoded(json.loads(to_json_string(text)), encodings - 1, assumed)
     start = text.find("{")
     if start < 0:
         raise UnclearError
-    reader = _Reader(assumed)
+    reader = _SureReader(assumed)
     end = reader.read(text, start)
     check_surroundings(text[:start], text[end:])
     if text[:start] or text[end:]:
@@ -83,7 +83,7 @@ def _read(text: str, encodings: int, assumed: list[str]) -> str:
 
 # tokens
 
-_TOKEN = re.compile(
+_JSON_TOKEN = re.compile(
     rf"""
     (?P<blank>   {BLANK} )
     | (?P<string>  "[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+' )
@@ -98,8 +98,10 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_STRING = re.compile(r"""  "[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+'  """, re.VERBOSE | re.DOTALL)
-_NUMBER = re.compile(r"([-+]?)(?:(0|[1-9][0-9]*)(?:\.([0-9]*))?|\.([0-9]+))([eE][-+]?[0-9]+)?")
+_QUOTED_STRING = re.compile(
+    r"""  "[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+'  """, re.VERBOSE | re.DOTALL
+)
+_LOOSE_NUMBER = re.compile(r"([-+]?)(?:(0|[1-9][0-9]*)(?:\.([0-9]*))?|\.([0-9]+))([eE][-+]?[0-9]+)?")
 _SPECIAL = re.compile(r"\\(u[0-9a-fA-F]{4}|.)|[\"\x00-\x1f]", re.DOTALL)
 WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 NEVER_KEYS = {*WORDS, "NaN", "Infinity", "nan", "inf", "undefined"}
@@ -109,7 +111,7 @@ _UNENDED = "\"'/"  # what begins a string or a comment that has no end
 _QUOTE_IN_COMMENT = re.compile(r"\"|(?<!\w)'|'(?!\w)")
 
 
-class _Reader:
+class _SureReader:
     """Reads one object, with a stack of its own so that no depth of the text is a depth of calls."""
 
     __slots__ = ("_assumed", "_levels", "_wants", "pieces")
@@ -123,13 +125,13 @@ class _Reader:
     def read(self, text: str, position: int) -> int:
         """Read from `position` on, and return where the object ends."""
         last = ""
-        for token in _TOKEN.finditer(text, position):
+        for token in _JSON_TOKEN.finditer(text, position):
             kind = token.lastgroup
             try:
                 if kind == "blank":
                     self._pass_blank(token[0], last)
                 else:
-                    self._take(kind, token[0])
+                    self._take_token(kind, token[0])
             except UnclearError:
                 # A bracket, a comma or a string is whole where it ends; all others might go on behind the end.
                 is_last = token.end() >= len(text) and kind in {"word", "number", "plain", "other"}
@@ -148,26 +150,26 @@ class _Reader:
         if blank.strip(SPACES):
             self._assumed.append("comments were left out")
 
-    def _take(self, kind: str | None, token: str) -> None:
+    def _take_token(self, kind: str | None, token: str) -> None:
         if kind == "comma" or kind == "colon":
-            self._separate(kind)
+            self._separate_parts(kind)
         elif kind == "opening":
-            self._open(token)
+            self._open_bracket(token)
         elif kind == "closing":
-            self._close(token)
+            self._close_bracket(token)
         elif self._wants == "key":
             self._add_key(kind, token)
         else:
             self._add_value(kind, token)
 
-    def _open(self, bracket: str) -> None:
-        if self._wants not in {"value", "item"} or len(self._levels) == _DEEPEST:
+    def _open_bracket(self, bracket: str) -> None:
+        if self._wants not in {"value", "item"} or len(self._levels) == _DEEPEST_OBJECT:
             raise UnclearError
         self.pieces.append(bracket)
         self._levels.append(set() if bracket == "{" else None)
         self._wants = "key" if bracket == "{" else "item"
 
-    def _close(self, bracket: str) -> None:
+    def _close_bracket(self, bracket: str) -> None:
         if self._wants not in {"key", "item", "comma"} or (self._levels.pop() is None) != (bracket == "]"):
             raise UnclearError
         if self.pieces[-1] == ", ":
@@ -176,7 +178,7 @@ class _Reader:
         self.pieces.append(bracket)
         self._wants = "comma"
 
-    def _separate(self, kind: str) -> None:
+    def _separate_parts(self, kind: str) -> None:
         if self._wants != kind:
             raise UnclearError
         if kind == "colon":
@@ -261,8 +263,8 @@ def to_json_number(token: str) -> str:
     Raises:
         UnclearError: It is none, or too large.
     """
-    number = _NUMBER.fullmatch(token)
-    if number is None or len(token) > _LONGEST_NUMBER:
+    number = _LOOSE_NUMBER.fullmatch(token)
+    if number is None or len(token) > _LONGEST_JSON_NUMBER:
         raise UnclearError
     sign, whole, fraction, bare_fraction, exponent = number.groups()
     written = ("-" if sign == "-" else "") + (whole or "0")

@@ -11,14 +11,14 @@ from toolkit.schema.nodes import Node, Nodes
 
 __all__ = ["read_flat"]
 
-_LONGEST = 20_000
+_LONGEST_FLAT_TEXT = 20_000
 _ALL_TYPES = 7
-_STRING = frozenset({"string"})
-_NAME = re.compile(
+_STRING_ONLY = frozenset({"string"})
+_FLAT_NAME = re.compile(
     r"(?:\A|(?P<mark>[,;\n]|(?=[ \t])))[ \t]*(?P<name>[^\W\d]\w*)(?:(?P<equals>[ ]?=[ ]?)(?!=)|:(?=[ \t]|\Z))"
 )
 _OTHER_NAME = re.compile(r"(?:\A|[\s,;])\w+\s?=(?!=)|[\s,;]\w+:(?=\s|\Z)|\s\#")
-_QUOTED = re.compile(r"\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"|'[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL)
+_QUOTED_VALUE = re.compile(r"\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"|'[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL)
 _IN_BRACKETS = re.compile(r"[\"'`{}\[\]<>]")
 
 
@@ -31,9 +31,9 @@ def read_flat(text: str, nodes: Nodes) -> Reading | None:
     """
     text = text.strip()
     known = {name for choice in nodes.choices(nodes.root) for name in choice.get("properties", {})}
-    if len(text) > _LONGEST or not known:
+    if len(text) > _LONGEST_FLAT_TEXT or not known:
         return None
-    begins = [match for match in _NAME.finditer(text) if match["name"] in known and _begins_argument(match)]
+    begins = [match for match in _FLAT_NAME.finditer(text) if match["name"] in known and _begins_argument(match)]
     if not begins or begins[0].start() or len({match["name"] for match in begins}) < len(begins):
         return None
     ends = [match.start() for match in begins[1:]] + [len(text)]
@@ -42,7 +42,7 @@ def read_flat(text: str, nodes: Nodes) -> Reading | None:
     for match, end in zip(begins, ends, strict=True):
         name = match["name"]
         value = text[match.end() : end].strip().removesuffix("," if end < len(text) else "\n").strip()
-        written = _value_of(value, nodes.at_key(nodes.root, name), nodes, name, has_lines=has_lines)
+        written = _read_flat_value(value, nodes.at_key(nodes.root, name), nodes, name, has_lines=has_lines)
         if written is None:
             return None
         members.append(f"{json.dumps(name)}: {written}")
@@ -53,8 +53,8 @@ def _begins_argument(match: re.Match[str]) -> bool:
     return match["equals"] is not None or match.start() == 0 or match["mark"] == "\n"
 
 
-def _value_of(text: str, node: Node, nodes: Nodes, name: str, *, has_lines: bool) -> str | None:
-    if _QUOTED.fullmatch(text):
+def _read_flat_value(text: str, node: Node, nodes: Nodes, name: str, *, has_lines: bool) -> str | None:
+    if _QUOTED_VALUE.fullmatch(text):
         try:
             return to_json_string(text)
         except UnclearError:
@@ -64,14 +64,14 @@ def _value_of(text: str, node: Node, nodes: Nodes, name: str, *, has_lines: bool
         return None
     if not has_lines and re.search("[,;]", text) and "string" in types:
         return None
-    plain = _plain_value(text, node, nodes, name)
+    plain = _read_bare_value(text, node, nodes, name)
     if "string" not in types:
         return plain
     # A word or a number for what may be a string or that is not clear.
-    return json.dumps(text, ensure_ascii=False) if plain is None or types <= _STRING else None
+    return json.dumps(text, ensure_ascii=False) if plain is None or types <= _STRING_ONLY else None
 
 
-def _plain_value(text: str, node: Node, nodes: Nodes, name: str) -> str | None:
+def _read_bare_value(text: str, node: Node, nodes: Nodes, name: str) -> str | None:
     if text in WORDS:
         return WORDS[text]
     try:

@@ -30,8 +30,8 @@ _END_TOKENS = re.compile(
 )
 _FENCE_BEFORE = re.compile(r"(?:(`{3,}|~{3,})[A-Za-z][-\w+.]*|(`+|~{3,}))\s*\Z")
 _PROSE = re.compile(r"(?:[^\W\d_]|(?<=[^\W\d_])['\u2019](?=[^\W\d_])|[\s.,;!?*\u2026\u2013\u2014-])*+")
-_WORD = re.compile(r"[^\W\d_]+")
-_LABEL = re.compile(r"[^\S\n]*([^\W\d]\w*)\s*[:=]\s*\Z")
+_IDLE_WORD = re.compile(r"[^\W\d_]+")
+_INTRODUCING_LABEL = re.compile(r"[^\S\n]*([^\W\d]\w*)\s*[:=]\s*\Z")
 _INTRODUCING = (":", ".", "!", "\u2026", ",")
 _LABELS = frozenset(
     ["args", "argument", "arguments", "input", "json", "output", "parameters", "params", "answer", "result", "response"]
@@ -57,7 +57,7 @@ _IDLE = frozenset(_IDLE_WORDS.split())
 
 def check_surroundings(before: str, after: str) -> None:
     """Raise unless there is nothing around the object but comments, or a fence and prose that can hold no data."""
-    before, after = (_without_comments(part) for part in (before, after))
+    before, after = (_drop_comments(part) for part in (before, after))
     fence = _FENCE_BEFORE.search(before[-100:])
     if fence is not None:
         mark = fence[1] or fence[2]
@@ -75,7 +75,7 @@ def check_surroundings(before: str, after: str) -> None:
     _check_prose(pass_end_tokens(after.strip(SPACES)))
 
 
-def _without_comments(text: str) -> str:
+def _drop_comments(text: str) -> str:
     text = text.strip(SPACES)
     return "" if _ONLY_BLANK.fullmatch(text) is not None else text
 
@@ -87,7 +87,7 @@ def pass_end_tokens(text: str) -> str:
 
 def _check_prose_before(before: str) -> None:
     last_line = before[before.rfind("\n") + 1 :]
-    label = _LABEL.fullmatch(last_line)
+    label = _INTRODUCING_LABEL.fullmatch(last_line)
     if label is not None:
         # `options: {...}` may be the one argument of that name; these words only say what follows.
         if label[1].casefold() not in _LABELS:
@@ -96,10 +96,10 @@ def _check_prose_before(before: str) -> None:
     elif before and not before.endswith(_INTRODUCING):
         raise UnclearError
     _check_prose(before.removesuffix(":"))
-    if before and _WORD.search(before) is None and "," in before:
+    if before and _IDLE_WORD.search(before) is None and "," in before:
         raise UnclearError
 
 
 def _check_prose(prose: str) -> None:
-    if _PROSE.fullmatch(prose) is None or not _IDLE.issuperset(_WORD.findall(prose.casefold())):
+    if _PROSE.fullmatch(prose) is None or not _IDLE.issuperset(_IDLE_WORD.findall(prose.casefold())):
         raise UnclearError

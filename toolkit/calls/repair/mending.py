@@ -15,7 +15,7 @@ from toolkit.schema.nodes import Nodes, is_array, is_object
 
 __all__ = ["Mended", "explain_nulls", "mend_arguments"]
 
-_WRAPPERS = frozenset({"arguments", "parameters", "args", "params", "kwargs", "input"})
+_ARGUMENT_WRAPPERS = frozenset({"arguments", "parameters", "args", "params", "kwargs", "input"})
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ def mend_arguments(
     except UnclearError as unclear:
         if unclear.is_cut_off:
             raise error from None
-        return _choose(find_readings(text, Nodes(parser.schema)), parser, error)
+        return _choose_reading(find_readings(text, Nodes(parser.schema)), parser, error)
     first = Mended("text", surely.text, surely.assumed)
     try:
         return parser.parse_json(surely.text), [first]
@@ -64,7 +64,7 @@ def mend_arguments(
         return arguments, [first, *more]
 
 
-def _choose(
+def _choose_reading(
     readings: list[Reading], parser: ArgumentsParser, error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], list[Mended]]:
     """Return the one reading that the schema takes; only where it takes none as it is, are their values mended."""
@@ -93,7 +93,7 @@ def _mend_values(
     text: str, parser: ArgumentsParser, error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], list[Mended]]:
     value = json.loads(text.strip() or "{}")  # a vertical tab is space to the parser, and not to this
-    for candidate, assumed in _other_values(value, parser):
+    for candidate, assumed in _list_other_values(value, parser):
         try:
             arguments = parser.parse(candidate)
         except InvalidArgumentsError as still_wrong:
@@ -104,12 +104,12 @@ def _mend_values(
     raise error
 
 
-def _other_values(value: Any, parser: ArgumentsParser) -> Iterator[tuple[Any, tuple[str, ...]]]:
+def _list_other_values(value: Any, parser: ArgumentsParser) -> Iterator[tuple[Any, tuple[str, ...]]]:
     told: list[str] = []
     decoded = decode_strings(parser, value, assumed=told)
     if decoded is not None:
         yield decoded, tuple(told)
-    unwrapped = _unwrap(value, parser)
+    unwrapped = _unwrap_arguments(value, parser)
     if unwrapped is not None:
         inner, assumed = unwrapped
         yield inner, (assumed,)
@@ -119,7 +119,7 @@ def _other_values(value: Any, parser: ArgumentsParser) -> Iterator[tuple[Any, tu
             yield decoded, tuple(told)
 
 
-def _unwrap(value: Any, parser: ArgumentsParser) -> tuple[Any, str] | None:
+def _unwrap_arguments(value: Any, parser: ArgumentsParser) -> tuple[Any, str] | None:
     if is_array(value) and len(value) == 1 and is_object(value[0]):
         return value[0], "the list round the one object was left out"
     if not is_object(value) or len(value) != 1:
@@ -127,7 +127,7 @@ def _unwrap(value: Any, parser: ArgumentsParser) -> tuple[Any, str] | None:
     ((name, inner),) = value.items()
     nodes = Nodes(parser.schema)
     is_known = any(name in choice.get("properties", {}) for choice in nodes.choices(nodes.root))
-    if name not in _WRAPPERS or is_known:
+    if name not in _ARGUMENT_WRAPPERS or is_known:
         return None
     if isinstance(inner, str):
         try:

@@ -11,7 +11,7 @@ from toolkit.calls.repair.broken_json import UnclearError, read_surely
 __all__ = ["nearest_names", "plain_name", "repair_arguments", "repair_name"]
 
 _SIMILAR = 0.85
-_LONGEST_NAME = 256
+_LONGEST_NAME_REPAIRED = 256
 _SHORT_WORD = 3
 
 
@@ -33,20 +33,20 @@ def repair_name(
     """
     if name in available:
         return name
-    if name in hidden or len(name) > _LONGEST_NAME:
+    if name in hidden or len(name) > _LONGEST_NAME_REPAIRED:
         return None
     everything = {*available, *hidden}
     by_letters: dict[str, list[str]] = {}
     for other in everything:
-        by_letters.setdefault(_letters(other), []).append(other)
-    for reading in _readings(name):
+        by_letters.setdefault(_read_letters(other), []).append(other)
+    for reading in _list_readings(name):
         found = by_letters.get(reading)
         if found is not None:
             return found[0] if len(found) == 1 and found[0] in available else None
     if not similar:
         return None
     best, highest = [""], _SIMILAR
-    for other, ratio in _ratios(name, everything):
+    for other, ratio in _compare_names(name, everything):
         if ratio > highest:
             best, highest = [other], ratio
         elif ratio == highest:
@@ -59,12 +59,12 @@ _SEPARATORS = re.compile(r"[\s_.:/-]+")
 _NAMESPACE = re.compile(r"[.:/]+|__+")
 
 
-def _readings(name: str) -> Iterator[str]:
+def _list_readings(name: str) -> Iterator[str]:
     """Yield the letters that a name may mean, those of which the least is taken away first."""
     name = name.strip(_AROUND)
     starts = [0, *(match.end() for match in _NAMESPACE.finditer(name))]
     for start in starts:
-        letters = _letters(name[start:])
+        letters = _read_letters(name[start:])
         half = letters[: len(letters) // 2]
         if letters:
             yield letters
@@ -72,7 +72,7 @@ def _readings(name: str) -> Iterator[str]:
             yield half
 
 
-def _letters(name: str) -> str:
+def _read_letters(name: str) -> str:
     """Return a name without its case and separators, "" where it has other signs; digits stay as far apart as they are.
 
     ``read_v1_2`` is not ``read_v12``.
@@ -91,18 +91,18 @@ def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[st
 
     The most similar come first, then those that have a word in common with it.
     """
-    name = name[:_LONGEST_NAME]
+    name = name[:_LONGEST_NAME_REPAIRED]
     by_plain: dict[str, list[str]] = {}
     for other in available:
         by_plain.setdefault(plain_name(other), []).append(other)
     near = get_close_matches(plain_name(name), by_plain, n=n, cutoff=0.5)
     found = [other for plain in near for other in by_plain[plain]]
-    words = _words(name)
-    found += [other for other in available if words & _words(other)] if words else []
+    words = _split_words(name)
+    found += [other for other in available if words & _split_words(other)] if words else []
     return tuple(dict.fromkeys(found))[:n]
 
 
-def _words(name: str) -> set[str]:
+def _split_words(name: str) -> set[str]:
     parts = re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name))
     return {part.casefold() for part in parts if len(part) > _SHORT_WORD}
 
@@ -112,7 +112,7 @@ def plain_name(name: str) -> str:
     return "".join(character for character in name.casefold() if character.isalnum())
 
 
-def _ratios(name: str, available: Collection[str]) -> Iterator[tuple[str, float]]:
+def _compare_names(name: str, available: Collection[str]) -> Iterator[tuple[str, float]]:
     # Names whose lengths alone rule them out are never looked at, so a hostile one of any length costs nothing.
     candidates = [other for other in available if 2 * min(len(name), len(other)) > _SIMILAR * (len(name) + len(other))]
     matcher = SequenceMatcher(autojunk=False)

@@ -24,12 +24,12 @@ from toolkit.schema.nodes import Node, Nodes
 
 __all__ = ["DOUBTFUL", "find_readings"]
 
-_LONGEST = 100_000
-_MOST_STEPS = 20_000
+_LONGEST_READ = 100_000
+_MOST_READING_STEPS = 20_000
 _MOST_READINGS = 8
-_DEEPEST = 100
+_DEEPEST_LEVEL = 100
 _ALL_TYPES = 7
-_LONGEST_KEY = 100
+_LONGEST_KEY_READ = 100
 
 # Each opening quote with what may close it, so that one of another kind stays text.
 _CLOSERS = {
@@ -43,27 +43,28 @@ _PLAIN_BRACKETS = str.maketrans("\uff5b\uff5d\uff3b\uff3d", "{}[]")
 _GAP = rf"(?:{BLANK})?+"
 # Directly behind a string a comment may be the rest of it.
 _GAP_BEHIND = rf"(?:(?=\s){BLANK})?+"
-_COLON = "(?: => | [:=\uff1a\uff1d] )"
-_KEY = rf"(?: [{_QUOTES}][^{_QUOTES}{{}}\[\]\n]{{1,{_LONGEST_KEY}}}+[{_QUOTES}] | [\w$][-\w$]*+ )"
+_KEY_COLON = "(?: => | [:=\uff1a\uff1d] )"
+_ANY_KEY = rf"(?: [{_QUOTES}][^{_QUOTES}{{}}\[\]\n]{{1,{_LONGEST_KEY_READ}}}+[{_QUOTES}] | [\w$][-\w$]*+ )"
+_KEY_BEFORE = rf"{_ANY_KEY}{_GAP}{_KEY_COLON}"
 _FLAGS = re.VERBOSE | re.DOTALL
 _SPACE = re.compile(_GAP, _FLAGS)
-_NAME = re.compile(rf"({_KEY}){_GAP}{_COLON}", _FLAGS)
+_MEMBER_NAME = re.compile(rf"({_ANY_KEY}){_GAP}{_KEY_COLON}", _FLAGS)
 _BEHIND_MEMBER = re.compile(
-    rf"{_GAP_BEHIND}(?: [}}\uff5d] | [,\uff0c]{_GAP}(?: {_KEY}{_GAP}{_COLON} | [}}\uff5d] ) | {_KEY}{_GAP}{_COLON} )",
+    rf"{_GAP_BEHIND}(?: [}}\uff5d] | [,\uff0c]{_GAP}(?: {_KEY_BEFORE} | [}}\uff5d] ) | {_KEY_BEFORE} )",
     _FLAGS,
 )
 _BEHIND_ITEM = re.compile(rf"{_GAP_BEHIND}[,\uff0c\]\uff3d]", _FLAGS)
-_NUMBER = re.compile(r"[-+.0-9][-+.\w]*+")
+_NUMBER_LIKE = re.compile(r"[-+.0-9][-+.\w]*+")
 # Words without quotes, up to where the next member or the end must be.
-_PART = rf"(?!//|/\*|\#)[^\s,:;=(){{}}\[\]<>\\|{_QUOTES}\uff0c\uff1a\uff1b\uff08\uff09\uff5b\uff5d\uff3b\uff3d]++"
-_BARE = re.compile(rf"{_PART}(?:[ ]{_PART})*+")
-_AMOUNT = re.compile(r"[-+$\u20ac\u00a3\u00a5]?+[0-9][0-9,._'\u2019 ]*+[^\W\d_]*+[%\u00b0]?+")
+_BARE_PART = rf"(?!//|/\*|\#)[^\s,:;=(){{}}\[\]<>\\|{_QUOTES}\uff0c\uff1a\uff1b\uff08\uff09\uff5b\uff5d\uff3b\uff3d]++"
+_BARE_WORDS = re.compile(rf"{_BARE_PART}(?:[ ]{_BARE_PART})*+")
+_BARE_AMOUNT = re.compile(r"[-+$\u20ac\u00a3\u00a5]?+[0-9][0-9,._'\u2019 ]*+[^\W\d_]*+[%\u00b0]?+")
 _INNER_QUOTES = "quotes inside a string were kept as text"
 DOUBTFUL = "a string swallowed what looks like another one"
 _ADJACENT = re.compile(rf"[{_QUOTES}]\s*[{_QUOTES}]")
 _ANY_QUOTE = re.compile(f"[{_QUOTES}]")
 _JOINT = re.compile(r"\s*[,+;.&|]*\s*")
-_MEMBER_INSIDE = re.compile(rf"[,{_QUOTES}]\s*{_KEY}\s*:", _FLAGS)
+_MEMBER_INSIDE = re.compile(rf"[,{_QUOTES}]\s*{_ANY_KEY}\s*:", _FLAGS)
 _ENTITY_QUOTE = re.compile(r"&(?:quot|apos|\#34|\#39|\#x22|\#x27);", re.IGNORECASE | re.VERBOSE)
 _EXTRA_CLOSING = re.compile(r"\s*[}\]\uff5d\uff3d]\s*")
 
@@ -79,7 +80,7 @@ class _Level(NamedTuple):
     depth: int
 
 
-class _Place(NamedTuple):
+class _ReadingPlace(NamedTuple):
     """How far one way of reading has come."""
 
     position: int
@@ -99,7 +100,7 @@ def find_readings(text: str, nodes: Nodes) -> list[Reading]:
         text: What a model sent as arguments. It must not be cut off.
         nodes: The schema of the arguments.
     """
-    if len(text) > _LONGEST:
+    if len(text) > _LONGEST_READ:
         return []
     if (flat := read_flat(text, nodes)) is not None:
         return [flat]
@@ -131,25 +132,25 @@ class _Search:
         if start is None:
             return []
         found: dict[str, Reading] = {}
-        waiting = [_Place(start.start(), "value", None, self._root(start[0]), None, assumed)]
-        for _ in range(_MOST_STEPS):
+        waiting = [_ReadingPlace(start.start(), "value", None, self._find_root(start[0]), None, assumed)]
+        for _ in range(_MOST_READING_STEPS):
             if not waiting:
                 return list(found.values())
             place = waiting.pop()
             if place.level is None and place.written is not None:
-                reading = self._finish(place, start.start())
+                reading = self._finish_reading(place, start.start())
                 if reading is not None:
                     found.setdefault(reading.text, reading)
                     if len(found) > _MOST_READINGS:
                         return None
             else:
-                waiting += self._steps(place)
+                waiting += self._take_steps(place)
         return None
 
-    def _root(self, bracket: str) -> Node:
+    def _find_root(self, bracket: str) -> Node:
         return self.nodes.root if bracket in "{\uff5b" else {"type": "array", "items": self.nodes.root}
 
-    def _finish(self, place: _Place, start: int) -> Reading | None:
+    def _finish_reading(self, place: _ReadingPlace, start: int) -> Reading | None:
         pieces: list[str] = []
         written = place.written
         while written is not None:
@@ -161,7 +162,7 @@ class _Search:
         if (once := _EXTRA_CLOSING.match(behind)) is not None:
             assumed |= {"a closing bracket too many was left out"}
             behind = behind[once.end() :]
-        elif self._repeats(whole, pass_end_tokens(behind)):
+        elif self._is_repeated(whole, pass_end_tokens(behind)):
             assumed |= {"the same object stood there twice"}
             behind = ""
         if behind.strip() or start:
@@ -172,7 +173,7 @@ class _Search:
             return None
         return Reading(whole, tuple(sorted(assumed)))
 
-    def _repeats(self, whole: str, behind: str) -> bool:
+    def _is_repeated(self, whole: str, behind: str) -> bool:
         if not behind.strip():
             return False
         try:
@@ -183,7 +184,7 @@ class _Search:
 
     # steps
 
-    def _steps(self, place: _Place) -> Iterator[_Place]:
+    def _take_steps(self, place: _ReadingPlace) -> Iterator[_ReadingPlace]:
         space = _SPACE.match(self.text, place.position)
         position = place.position if space is None else space.end()
         if position > place.position and not self.text[place.position : position].isspace():
@@ -192,44 +193,48 @@ class _Search:
         character = self.text[position : position + 1].translate(_PLAIN_BRACKETS)
         match place.wants:
             case "comma":
-                yield from self._separators(place, character)
+                yield from self._read_separators(place, character)
             case "key":
                 if character == "}":
-                    yield self._close(place, character)
-                yield from self._keys(place)
+                    yield self._close_level(place, character)
+                yield from self._read_keys(place)
             case "item" if character == "]":
-                yield self._close(place, character)
+                yield self._close_level(place, character)
             case _:
-                yield from self._values(place, character)
+                yield from self._read_values(place, character)
 
-    def _separators(self, place: _Place, character: str) -> Iterator[_Place]:
+    def _read_separators(self, place: _ReadingPlace, character: str) -> Iterator[_ReadingPlace]:
         level = place.level
         if level is None:
             return
         if character == ("}" if level.is_object else "]"):
-            yield self._close(place, character)
+            yield self._close_level(place, character)
         elif character and character in ",\uff0c":
             wants = "key" if level.is_object else "item"
-            yield self._write(place, ", ", place.position + 1, wants, assumed=_punctuation(character))
-        elif level.is_object and _NAME.match(self.text, place.position):
-            yield from self._keys(self._write(place, ", ", place.position, "key", assumed="a missing comma was added"))
+            yield self._write_piece(place, ", ", place.position + 1, wants, assumed=_note_punctuation(character))
+        elif level.is_object and _MEMBER_NAME.match(self.text, place.position):
+            yield from self._read_keys(
+                self._write_piece(place, ", ", place.position, "key", assumed="a missing comma was added")
+            )
 
-    def _close(self, place: _Place, bracket: str) -> _Place:
+    def _close_level(self, place: _ReadingPlace, bracket: str) -> _ReadingPlace:
         level, written, assumed = place.level, place.written, place.assumed
         if written is not None and written[1] == ", ":
             written, assumed = written[0], assumed | {"a comma before a closing bracket was left out"}
         if self.text[place.position] != bracket:
             assumed |= {"fullwidth punctuation was taken for plain"}
         outer = level.outer if level is not None else None
-        return _Place(place.position + 1, "comma", outer, {}, (written, bracket), assumed)
+        return _ReadingPlace(place.position + 1, "comma", outer, {}, (written, bracket), assumed)
 
-    def _write(self, place: _Place, piece: str, end: int, wants: str, *, assumed: str = "") -> _Place:
+    def _write_piece(
+        self, place: _ReadingPlace, piece: str, end: int, wants: str, *, assumed: str = ""
+    ) -> _ReadingPlace:
         more = place.assumed | {assumed} if assumed else place.assumed
         return place._replace(position=end, wants=wants, written=(place.written, piece), assumed=more)
 
-    def _keys(self, place: _Place) -> Iterator[_Place]:
+    def _read_keys(self, place: _ReadingPlace) -> Iterator[_ReadingPlace]:
         level = place.level
-        name = _NAME.match(self.text, place.position)
+        name = _MEMBER_NAME.match(self.text, place.position)
         if name is None or level is None:
             return
         token = name[1]
@@ -247,7 +252,7 @@ class _Search:
             assumed.add("quotes were put right" if is_quoted else "names were put into quotes")
         if colon != ":":
             assumed.add("fullwidth punctuation was taken for plain" if colon > "\xff" else "= was taken for a colon")
-        yield _Place(
+        yield _ReadingPlace(
             name.end(),
             "value",
             level._replace(names=level.names | {key}),
@@ -264,31 +269,31 @@ class _Search:
 
     # values
 
-    def _values(self, place: _Place, character: str) -> Iterator[_Place]:
-        node = place.value_node if place.wants == "value" else self._item_node(place)
+    def _read_values(self, place: _ReadingPlace, character: str) -> Iterator[_ReadingPlace]:
+        node = place.value_node if place.wants == "value" else self._find_item_node(place)
         if not character:
             return
         if character in "{[":
-            yield from self._open(place, character, node)
+            yield from self._open_level(place, character, node)
         elif character in _QUOTES:
-            for end, piece, assumed in self._strings(place):
-                yield self._value(place, piece, end, assumed)
+            for end, piece, assumed in self._read_strings(place):
+                yield self._add_value(place, piece, end, assumed)
         else:
-            for end, piece, assumed in self._plain(place, node):
-                yield self._value(place, piece, end, assumed)
+            for end, piece, assumed in self._read_plain_value(place, node):
+                yield self._add_value(place, piece, end, assumed)
 
-    def _item_node(self, place: _Place) -> Node:
+    def _find_item_node(self, place: _ReadingPlace) -> Node:
         return {} if place.level is None else self.nodes.at_key(place.level.node, place.level.size)
 
-    def _value(self, place: _Place, piece: str, end: int, assumed: frozenset[str]) -> _Place:
+    def _add_value(self, place: _ReadingPlace, piece: str, end: int, assumed: frozenset[str]) -> _ReadingPlace:
         level = place.level
         level = level._replace(size=level.size + 1) if level is not None else None
-        return _Place(end, "comma", level, {}, (place.written, piece), place.assumed | assumed)
+        return _ReadingPlace(end, "comma", level, {}, (place.written, piece), place.assumed | assumed)
 
-    def _open(self, place: _Place, bracket: str, node: Node) -> Iterator[_Place]:
+    def _open_level(self, place: _ReadingPlace, bracket: str, node: Node) -> Iterator[_ReadingPlace]:
         outer = place.level
         depth = 1 if outer is None else outer.depth + 1
-        if depth > _DEEPEST:
+        if depth > _DEEPEST_LEVEL:
             return
         if outer is not None:
             outer = outer._replace(size=outer.size + 1)
@@ -297,22 +302,22 @@ class _Search:
         is_plain = self.text[place.position] == bracket
         assumed = place.assumed if is_plain else place.assumed | {"fullwidth punctuation was taken for plain"}
         written = (place.written, bracket)
-        yield _Place(place.position + 1, "key" if is_object else "item", level, {}, written, assumed)
+        yield _ReadingPlace(place.position + 1, "key" if is_object else "item", level, {}, written, assumed)
 
-    def _strings(self, place: _Place) -> Iterator[tuple[int, str, frozenset[str]]]:
+    def _read_strings(self, place: _ReadingPlace) -> Iterator[tuple[int, str, frozenset[str]]]:
         opening = self.text[place.position]
         closers = _QUOTES if self.takes_any_closer else _CLOSERS.get(opening, "")
         is_member = place.level is not None and place.level.is_object
         behind = _BEHIND_MEMBER if is_member else _BEHIND_ITEM
         has_inner = False
-        for token in _closing(closers).finditer(self.text, place.position + 1):
+        for token in _compile_closers(closers).finditer(self.text, place.position + 1):
             if len(token[0]) == 2:
                 continue
             end = token.end()
             raw = self.text[place.position + 1 : end - 1]
             if behind.match(self.text, end) and (not has_inner or _is_balanced(raw)):
                 assumed = {_INNER_QUOTES} if has_inner else set[str]()
-                if has_inner and (_ADJACENT.search(raw) or _MEMBER_INSIDE.search(raw) or _joins_strings(raw)):
+                if has_inner and (_ADJACENT.search(raw) or _MEMBER_INSIDE.search(raw) or _is_joined_strings(raw)):
                     assumed.add(DOUBTFUL)
                 if opening != '"' or token[0] != '"':
                     assumed.add("quotes were put right")
@@ -320,56 +325,56 @@ class _Search:
                     yield end, piece, frozenset({*assumed, *more})
             has_inner = True
 
-    def _plain(self, place: _Place, node: Node) -> Iterator[tuple[int, str, frozenset[str]]]:
+    def _read_plain_value(self, place: _ReadingPlace, node: Node) -> Iterator[tuple[int, str, frozenset[str]]]:
         types = self.nodes.types(node)
         is_text = "string" in types and len(types) < _ALL_TYPES
-        number = _NUMBER.match(self.text, place.position)
-        written = None if number is None else _number_in(number[0])
-        if number is not None and written is not None and self._ends_value(place, number.end()):
-            yield number.end(), written, _respelled(number[0], written)
+        number = _NUMBER_LIKE.match(self.text, place.position)
+        written = None if number is None else _read_number(number[0])
+        if number is not None and written is not None and self._is_value_end(place, number.end()):
+            yield number.end(), written, _note_spelling(number[0], written)
             return
-        bare = _BARE.match(self.text, place.position)
+        bare = _BARE_WORDS.match(self.text, place.position)
         if bare is not None and bare[0] in WORDS:
-            yield bare.end(), WORDS[bare[0]], _respelled(bare[0], WORDS[bare[0]])
+            yield bare.end(), WORDS[bare[0]], _note_spelling(bare[0], WORDS[bare[0]])
             return
         if not is_text:
-            yield from self._amounts(place, node)
-        elif bare is not None and bare[0].casefold() not in _RESERVED and self._ends_value(place, bare.end()):
+            yield from self._read_amounts(place, node)
+        elif bare is not None and bare[0].casefold() not in _RESERVED_WORDS and self._is_value_end(place, bare.end()):
             yield bare.end(), json.dumps(bare[0], ensure_ascii=False), frozenset({"words were put into quotes"})
 
-    def _ends_value(self, place: _Place, end: int) -> bool:
+    def _is_value_end(self, place: _ReadingPlace, end: int) -> bool:
         is_member = place.level is not None and place.level.is_object
         return (_BEHIND_MEMBER if is_member else _BEHIND_ITEM).match(self.text, end) is not None
 
-    def _amounts(self, place: _Place, node: Node) -> Iterator[tuple[int, str, frozenset[str]]]:
-        amount = _AMOUNT.match(self.text, place.position)
+    def _read_amounts(self, place: _ReadingPlace, node: Node) -> Iterator[tuple[int, str, frozenset[str]]]:
+        amount = _BARE_AMOUNT.match(self.text, place.position)
         if amount is None or place.level is None or not place.level.is_object:
             return
         written = amount[0].rstrip(", ")
         names = place.written[1].removesuffix(": ").strip('"')
         value = read_amount(written, node, self.nodes, (names,))
         end = place.position + len(written)
-        if value is not None and self._ends_value(place, end):
+        if value is not None and self._is_value_end(place, end):
             yield end, json.dumps(value), frozenset({f"{names}: the number {value} was read from words"})
 
 
 @cache
-def _closing(closers: str) -> re.Pattern[str]:
+def _compile_closers(closers: str) -> re.Pattern[str]:
     return re.compile(rf"\\.|[{re.escape(closers)}]" if closers else r"(?!)", re.DOTALL)
 
 
-_RESERVED = {word.casefold() for word in NEVER_KEYS} | {"-infinity", "+infinity", "-nan", "-inf", "..."}
+_RESERVED_WORDS = {word.casefold() for word in NEVER_KEYS} | {"-infinity", "+infinity", "-nan", "-inf", "..."}
 
 
-def _respelled(token: str, written: str) -> frozenset[str]:
+def _note_spelling(token: str, written: str) -> frozenset[str]:
     return frozenset() if token == written else frozenset({f"{token} was written as {written}"})
 
 
-def _punctuation(character: str) -> str:
+def _note_punctuation(character: str) -> str:
     return "" if character == "," else "fullwidth punctuation was taken for plain"
 
 
-def _number_in(token: str) -> str | None:
+def _read_number(token: str) -> str | None:
     try:
         return to_json_number(token)
     except UnclearError:
@@ -387,7 +392,7 @@ def _is_balanced(text: str) -> bool:
     return not awaited
 
 
-def _joins_strings(raw: str) -> bool:
+def _is_joined_strings(raw: str) -> bool:
     """Whether a text with quotes inside, between two more, may be whole strings and what stands between them."""
     between = _ANY_QUOTE.split(raw)[1::2]
     return all(_JOINT.fullmatch(part) for part in between)

@@ -10,7 +10,7 @@ Prints:
 """  # noqa: E501
 
 from toolkit import ToolCallRefused, ToolExecutionEnd, ToolExecutionStart, tool
-from toolkit.parsing import ToolUsage, ToolUsageEvent
+from toolkit.parsing import ToolUser, ToolUserEvent
 
 
 @tool
@@ -19,7 +19,7 @@ def web_search(query: str, limit: int = 5) -> str:
     return f"{limit} pages on {query}"
 
 
-def show(told: ToolUsageEvent) -> None:
+def show(told: ToolUserEvent) -> None:
     """Print what happens."""
     match told.event:
         case ToolExecutionStart(tool_name=name, arguments=arguments):
@@ -32,7 +32,7 @@ def show(told: ToolUsageEvent) -> None:
             pass
 
 
-usage = ToolUsage([web_search], agent_role="Researcher", fingerprint_context={"user": "ada"}, on_event=show)
-usage.use_tool('{"tool_name": "web_search", "arguments": {"query": "rust"}}')
-usage.use_tool("Let me search again: {'tool_name': 'WebSearch', 'arguments': {'query': 'rust', 'limit': '5'}}")
-usage.use_tool('Thought: Python, then.\nAction: web_search\nAction Input: {"query": "python", "limit": 1}')
+user = ToolUser([web_search], agent_role="Researcher", fingerprint_context={"user": "ada"}, on_event=show)
+user.use_tool('{"tool_name": "web_search", "arguments": {"query": "rust"}}')
+user.use_tool("Let me search again: {'tool_name': 'WebSearch', 'arguments': {'query': 'rust', 'limit': '5'}}")
+user.use_tool('Thought: Python, then.\nAction: web_search\nAction Input: {"query": "python", "limit": 1}')

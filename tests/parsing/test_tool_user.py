@@ -23,7 +23,7 @@ from toolkit.builtin import CacheTools
 from toolkit.calls.events import ToolCallRefused, ToolCallRepaired, ToolExecutionEnd, ToolExecutionStart, ToolProgress
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, ToolUsageError, ToolUsageLimitExceededError
-from toolkit.parsing import ToolCalling, ToolUsage, ToolUsageEvent, to_structured_tools
+from toolkit.parsing import ToolCalling, ToolUser, ToolUserEvent, to_structured_tools
 
 runs: list[str] = []
 
@@ -48,7 +48,7 @@ async def now() -> str:
     return "12:00"
 
 
-def used(usage: ToolUsage[Any], calling: ToolCalling | ToolCall | str, *, is_async: bool) -> ToolResult:
+def used(usage: ToolUser[Any], calling: ToolCalling | ToolCall | str, *, is_async: bool) -> ToolResult:
     return anyio.run(usage.ause_tool, calling) if is_async else usage.use_tool(calling)
 
 
@@ -57,14 +57,14 @@ SEARCH = '{"tool_name": "web_search", "arguments": {"query": "rust"}}'
 
 
 def test_a_reply_is_parsed_into_a_calling() -> None:
-    usage = ToolUsage([web_search])
+    usage = ToolUser([web_search])
     assert usage.parse_tool_calling(SEARCH) == ToolCalling("web_search", {"query": "rust"})
     assert usage.parse_tool_calling("Action: now\nAction Input: {}") == ToolCalling("now", {})
     assert usage.parse_tool_calling(f"<tool_call>{SEARCH}</tool_call>") == ToolCalling("web_search", {"query": "rust"})
 
 
 def test_a_reply_that_can_not_be_parsed_says_why_and_gives_up_in_the_end() -> None:
-    usage = ToolUsage([web_search], max_parsing_attempts=3)
+    usage = ToolUser([web_search], max_parsing_attempts=3)
     reminder = (
         "To call a tool, reply with a JSON object on lines of its own, and nothing after it. For example:\n"
         '{"tool_name": "web_search", "arguments": {"query": "..."}}'
@@ -89,7 +89,7 @@ def test_a_reply_that_can_not_be_parsed_says_why_and_gives_up_in_the_end() -> No
 
 @both_ways
 def test_a_call_is_carried_out_from_a_calling_a_call_or_the_text(is_async: bool) -> None:
-    usage = ToolUsage([web_search, now])
+    usage = ToolUser([web_search, now])
     for calling in (
         ToolCalling("web_search", {"query": "rust"}),
         ToolCall("mine", "web_search", '{"query": "go"}'),
@@ -108,7 +108,7 @@ def test_values_of_python_are_told_as_json_and_what_is_none_is_an_error_of_the_c
         """Book seats."""
         return f"{seats} on {day}"
 
-    usage = ToolUsage([book])
+    usage = ToolUser([book])
     assert usage.use_tool(ToolCalling("book", {"day": date(2026, 1, 31), "seats": {4}})).text == "[4] on 2026-01-31"
     with pytest.raises(ConfigurationError, match="the arguments for 'book' are no JSON: Unable to serialize"):
         usage.use_tool(ToolCalling("book", {"day": object()}))
@@ -118,13 +118,13 @@ def test_values_of_python_are_told_as_json_and_what_is_none_is_an_error_of_the_c
 
 @both_ways
 def test_a_text_without_a_call_is_an_error_for_the_model(is_async: bool) -> None:
-    result = used(ToolUsage([web_search]), "Hello.", is_async=is_async)
+    result = used(ToolUser([web_search]), "Hello.", is_async=is_async)
     assert result.is_error
     assert result.text.startswith("There is no tool call in it.")
 
 
 def test_a_tool_is_selected_by_what_its_name_must_mean() -> None:
-    usage = ToolUsage([web_search, now])
+    usage = ToolUser([web_search, now])
     for name in ("web_search", "WebSearch", "web-search", "web_serch"):
         assert usage.select_tool(name) is web_search
     for name in ("search", "", "web"):
@@ -134,8 +134,8 @@ def test_a_tool_is_selected_by_what_its_name_must_mean() -> None:
 
 @both_ways
 def test_a_near_miss_is_carried_out_and_told(is_async: bool) -> None:
-    events: list[ToolUsageEvent] = []
-    usage = ToolUsage([web_search], on_event=events.append)
+    events: list[ToolUserEvent] = []
+    usage = ToolUser([web_search], on_event=events.append)
     assert used(usage, ToolCalling("WebSearch", {"query": "rust"}), is_async=is_async).text == "5 pages on rust"
     repaired = events[0].event
     assert isinstance(repaired, ToolCallRepaired)
@@ -147,8 +147,8 @@ def test_a_near_miss_is_carried_out_and_told(is_async: bool) -> None:
 
 @both_ways
 def test_the_same_call_is_not_run_twice_in_a_row(is_async: bool) -> None:
-    events: list[ToolUsageEvent] = []
-    usage = ToolUsage([web_search, now], on_event=events.append, remember_format_after_usages=100)
+    events: list[ToolUserEvent] = []
+    usage = ToolUser([web_search, now], on_event=events.append, remember_format_after_usages=100)
     calls = [
         ToolCalling("web_search", {"query": "rust"}),
         ToolCalling("web_search", {"limit": 5, "query": "rust"}),  # the same, with the default
@@ -169,9 +169,9 @@ def test_the_same_call_is_not_run_twice_in_a_row(is_async: bool) -> None:
 
 @both_ways
 def test_outputs_are_cached_and_a_hit_costs_no_use(is_async: bool) -> None:
-    events: list[ToolUsageEvent] = []
+    events: list[ToolUserEvent] = []
     limited = ToolRegistry([web_search, now]).configured("web_search", max_usage_count=1)
-    usage = ToolUsage(limited, cache=MemoryCache(), on_event=events.append)
+    usage = ToolUser(limited, cache=MemoryCache(), on_event=events.append)
     rust, go = (ToolCalling("web_search", {"query": query}) for query in ("rust", "go"))
     for calling in (rust, ToolCalling("now"), rust):
         assert not used(usage, calling, is_async=is_async).is_error
@@ -185,7 +185,7 @@ def test_outputs_are_cached_and_a_hit_costs_no_use(is_async: bool) -> None:
 
 @both_ways
 def test_arguments_are_validated_and_repaired(is_async: bool) -> None:
-    usage = ToolUsage([web_search])
+    usage = ToolUser([web_search])
     assert (
         used(usage, ToolCalling("web_search", {"query": "a", "limit": "3"}), is_async=is_async).text == "3 pages on a"
     )
@@ -205,8 +205,8 @@ async def test_the_fingerprint_is_in_events_and_metadata_and_never_in_arguments(
         seen.append((dict(context.metadata), dict(values)))
         return context.state
 
-    events: list[ToolUsageEvent] = []
-    usage = ToolUsage(
+    events: list[ToolUserEvent] = []
+    usage = ToolUser(
         ToolRegistry[str]([inspect]),
         ctx="state",
         agent_role="Researcher",
@@ -229,7 +229,7 @@ def test_verbose_prints_what_happens_and_no_secret(capsys: pytest.CaptureFixture
         """Log in."""
         return f"{user} is in"
 
-    usage = ToolUsage([log_in], agent_role="Clerk", verbose=True)
+    usage = ToolUser([log_in], agent_role="Clerk", verbose=True)
     usage.use_tool(ToolCalling("log_in", {"user": "ada", "password": "hunter2"}))
     usage.use_tool(ToolCalling("log_in", {"user": "ada", "password": "hunter2"}))
     printed = capsys.readouterr().out.splitlines()
@@ -242,7 +242,7 @@ def test_verbose_prints_what_happens_and_no_secret(capsys: pytest.CaptureFixture
 
 @both_ways
 def test_the_format_is_told_again_after_so_many_calls(is_async: bool) -> None:
-    usage = ToolUsage([web_search], remember_format_after_usages=2)
+    usage = ToolUser([web_search], remember_format_after_usages=2)
     calls = [ToolCalling("web_search", {"query": query}) for query in ("a", "fail", "c", "d")]
     texts = [used(usage, calling, is_async=is_async).text for calling in calls]
     assert ["To call a tool" in text for text in texts] == [False, True, False, True]
@@ -253,16 +253,16 @@ def test_the_format_is_told_again_after_so_many_calls(is_async: bool) -> None:
     ("model", "attempts", "usages"), [("", 3, 3), ("gpt-4", 2, 4), ("o1", 2, 4), ("mistral", 3, 3)]
 )
 def test_defaults_suit_the_model(model: str, attempts: int, usages: int) -> None:
-    usage = ToolUsage([now], model=model)
+    usage = ToolUser([now], model=model)
     assert (usage.max_parsing_attempts, usage.remember_format_after_usages) == (attempts, usages)
 
 
 @pytest.mark.anyio
 async def test_approval_is_asked_and_an_observer_that_raises_changes_nothing() -> None:
-    def broken(event: ToolUsageEvent) -> None:
+    def broken(event: ToolUserEvent) -> None:
         raise RuntimeError("broken")
 
-    usage = ToolUsage([web_search], approve=lambda request: Deny("Not here."), on_event=broken)
+    usage = ToolUser([web_search], approve=lambda request: Deny("Not here."), on_event=broken)
     result = await usage.ause_tool(ToolCalling("web_search", {"query": "rust"}))
     assert (result.is_error, result.text) == (True, "Not here.")
     assert runs == []
@@ -271,7 +271,7 @@ async def test_approval_is_asked_and_an_observer_that_raises_changes_nothing() -
 @pytest.mark.anyio
 async def test_the_sync_way_is_refused_in_async_code() -> None:
     with pytest.raises(ConfigurationError, match=r"use 'await ause_tool\(...\)'"):
-        ToolUsage([now]).use_tool(ToolCalling("now"))
+        ToolUser([now]).use_tool(ToolCalling("now"))
 
 
 def test_structured_tools_are_used_directly() -> None:
@@ -305,7 +305,7 @@ def test_structured_tools_are_used_directly() -> None:
 
 def test_a_role_and_a_fingerprint_that_are_set_later_reach_the_tool_and_the_events() -> None:
     seen: list[Any] = []
-    events: list[ToolUsageEvent] = []
+    events: list[ToolUserEvent] = []
 
     @tool_with_ctx
     def look(context: ToolContext[None], number: int) -> str:
@@ -313,7 +313,7 @@ def test_a_role_and_a_fingerprint_that_are_set_later_reach_the_tool_and_the_even
         seen.append(dict(context.metadata))
         return "seen"
 
-    usage = ToolUsage([look], agent_role="Clerk", on_event=events.append)
+    usage = ToolUser([look], agent_role="Clerk", on_event=events.append)
     usage.use_tool(ToolCalling("look", {"number": 1}))
     usage.agent_role = "Chief"
     usage.fingerprint_context = {"user": "ada"}
@@ -327,10 +327,10 @@ def test_a_role_and_a_fingerprint_that_are_set_later_reach_the_tool_and_the_even
 
 @pytest.mark.parametrize("wrong", ["ada", ["ada"], 5, [("user", "ada")]])
 def test_a_fingerprint_of_a_wrong_type_is_named(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match="the fingerprint_context of a ToolUsage must be a mapping, not "):
-        ToolUsage([web_search], fingerprint_context=wrong)
-    with pytest.raises(ConfigurationError, match="the agent_role of a ToolUsage must be text"):
-        ToolUsage([web_search], agent_role=[wrong])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigurationError, match="the fingerprint_context of a ToolUser must be a mapping, not "):
+        ToolUser([web_search], fingerprint_context=wrong)
+    with pytest.raises(ConfigurationError, match="the agent_role of a ToolUser must be text"):
+        ToolUser([web_search], agent_role=[wrong])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_poller_may_repeat_its_call() -> None:
@@ -341,7 +341,7 @@ def test_a_poller_may_repeat_its_call() -> None:
         """Ask how far it is."""
         return next(answers)
 
-    usage = ToolUsage([status], refuse_repeated_calls=False, remember_format_after_usages=9)
+    usage = ToolUser([status], refuse_repeated_calls=False, remember_format_after_usages=9)
     assert [usage.use_tool(ToolCalling("status")).text for _ in range(3)] == ["pending", "pending", "done"]
 
 
@@ -353,7 +353,7 @@ def test_the_cache_is_read_under_a_key_without_the_defaults_of_the_call() -> Non
         """Find."""
         return f"{limit} of {query}"
 
-    usage = ToolUsage([find, CacheTools(cache).tool()], cache=cache, remember_format_after_usages=9)
+    usage = ToolUser([find, CacheTools(cache).tool()], cache=cache, remember_format_after_usages=9)
     assert usage.use_tool(ToolCalling("find", {"query": "llamas"})).text == "10 of llamas"
     for arguments in ('{"query":"llamas"}', '{"limit": 10, "query": "llamas"}'):
         result = usage.use_tool(ToolCalling("hit_cache", {"key": f"tool:find|input:{arguments}"}))
@@ -362,7 +362,7 @@ def test_the_cache_is_read_under_a_key_without_the_defaults_of_the_call() -> Non
 
 
 def test_similar_names_are_selected_above_the_ratio_of_the_document_alone() -> None:
-    usage = ToolUsage([web_search])
+    usage = ToolUser([web_search])
     assert usage.select_tool("web_serch") is usage.registry.get("web_search")
     with pytest.raises(ToolUsageError, match="web_search"):
         usage.select_tool("search_the_net")

@@ -47,7 +47,7 @@ from toolkit.tools.options import ToolOptions
 from toolkit.tools.registrable import Registrable, as_tool
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["ToolCalling", "ToolUsage", "ToolUsageEvent", "to_structured_tools"]
+__all__ = ["ToolCalling", "ToolUser", "ToolUserEvent", "to_structured_tools"]
 
 _logger = logging.getLogger("toolkit.parsing")
 
@@ -78,8 +78,8 @@ class ToolCalling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUsageEvent:
-    """Something that a `ToolUsage` did, and for whom.
+class ToolUserEvent:
+    """Something that a `ToolUser` did, and for whom.
 
     Args:
         event: What happened, as a loop tells it, too.
@@ -92,13 +92,13 @@ class ToolUsageEvent:
     fingerprint_context: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-class ToolUsage(Generic[Ctx]):
+class ToolUser(Generic[Ctx]):
     """Uses tools on behalf of one agent, one call at a time.
 
     ::
 
-        usage = ToolUsage([search], model="gpt-4o", agent_role="Researcher")
-        result = usage.use_tool('{"tool_name": "search", "arguments": {"query": "rust"}}')
+        user = ToolUser([search], model="gpt-4o", agent_role="Researcher")
+        result = user.use_tool('{"tool_name": "search", "arguments": {"query": "rust"}}')
 
     The name may be a near miss; arguments are repaired and validated; the same call as the last one that succeeded is
     not run again; outputs are cached where there is a cache; usage limits, timeouts, retries and approval are those of
@@ -144,7 +144,7 @@ class ToolUsage(Generic[Ctx]):
         approve: ApprovalHook | None = None,
         agent_role: str = "",
         fingerprint_context: Mapping[str, Any] | None = None,
-        on_event: Callable[[ToolUsageEvent], None] | None = None,
+        on_event: Callable[[ToolUserEvent], None] | None = None,
         verbose: bool = False,
         refuse_repeated_calls: bool = True,
     ) -> None:
@@ -162,7 +162,7 @@ class ToolUsage(Generic[Ctx]):
         self._policy = ExecutionPolicy(
             config=CallConfig(name_repair="similar", cache=cache, on_tool_call=approve),
             caches_by_default=True,
-            observer=_Emitter(self._emit),
+            observer=_EventRelay(self._emit_event),
         )
         self._agent_role = ""
         self._fingerprint_context: Mapping[str, Any] = {}
@@ -176,7 +176,7 @@ class ToolUsage(Generic[Ctx]):
 
     @agent_role.setter
     def agent_role(self, role: str) -> None:
-        check_setting("the agent_role of a ToolUsage", role, str)
+        check_setting("the agent_role of a ToolUser", role, str)
         self._agent_role = role
         self._set_metadata()
 
@@ -187,7 +187,7 @@ class ToolUsage(Generic[Ctx]):
 
     @fingerprint_context.setter
     def fingerprint_context(self, context: Mapping[str, Any]) -> None:
-        check_setting("the fingerprint_context of a ToolUsage", context, Mapping)
+        check_setting("the fingerprint_context of a ToolUser", context, Mapping)
         self._fingerprint_context = dict(context)
         self._set_metadata()
 
@@ -212,10 +212,10 @@ class ToolUsage(Generic[Ctx]):
         Raises:
             ToolUsageError: It says none, several, or one that can't be read; the message is for the model.
         """
-        call = self._parse(text)
+        call = self._parse_reply(text)
         return ToolCalling(call.name, json.loads(call.arguments))
 
-    def _parse(self, text: str) -> ToolCall:
+    def _parse_reply(self, text: str) -> ToolCall:
         definitions = self.registry.definitions()
         reply = read_reply(text, definitions)
         if len(reply.calls) == 1 and not reply.unread:
@@ -280,23 +280,23 @@ class ToolUsage(Generic[Ctx]):
                 call = given
             case str():
                 try:
-                    call = replace(self._parse(given), id=id_)
+                    call = replace(self._parse_reply(given), id=id_)
                 except ToolUsageError as error:
                     return ToolResult(id_, error.message, is_error=True)
             case _:
                 what = type(given).__name__
                 raise ConfigurationError(f"a ToolCalling, a ToolCall or the text of a reply is used, not: {what}")
-        return self._reminding(await self._used(call))
+        return self._add_reminder(await self._use_call(call))
 
-    async def _used(self, call: ToolCall) -> ToolResult:
+    async def _use_call(self, call: ToolCall) -> ToolResult:
         scope = scope_of(self.registry)
         [prepared] = await prepare_all([call], scope, self._policy)
         for repair in prepared.repairs:
-            self._emit(repair)
+            self._emit_event(repair)
         if isinstance(prepared, Refused):
-            return self._refused(prepared.result)
-        if self.refuses_repeated_calls and _key(prepared) == self._last:
-            return self._refused(
+            return self._refuse_call(prepared.result)
+        if self.refuses_repeated_calls and _describe_call(prepared) == self._last:
+            return self._refuse_call(
                 error_result(
                     prepared.call,
                     f"You have just called {prepared.call.name} with the same arguments, and it was not run again. "
@@ -306,23 +306,23 @@ class ToolUsage(Generic[Ctx]):
         verdict = await authorize(prepared, self._policy)
         match verdict:
             case Refused():
-                return self._refused(verdict.result)
+                return self._refuse_call(verdict.result)
             case Aborted():
-                return self._refused(error_result(verdict.call, verdict.reason))
+                return self._refuse_call(error_result(verdict.call, verdict.reason))
             case Deferred():
                 reason = "The decision on this call was put off, so it was not run."
-                return self._refused(error_result(verdict.ready.call, reason))
+                return self._refuse_call(error_result(verdict.ready.call, reason))
             case Ready():
                 result = await run(verdict, cast("Ctx", self._ctx), self._policy)
         if not result.is_error:
-            self._last = _key(verdict)
+            self._last = _describe_call(verdict)
         return result
 
-    def _refused(self, result: ToolResult) -> ToolResult:
-        self._emit(ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result))
+    def _refuse_call(self, result: ToolResult) -> ToolResult:
+        self._emit_event(ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result))
         return result
 
-    def _reminding(self, result: ToolResult) -> ToolResult:
+    def _add_reminder(self, result: ToolResult) -> ToolResult:
         """Count a usage, and add how to write calls to its result where that is due."""
         self.usages += 1
         definitions = self.registry.definitions()
@@ -333,19 +333,19 @@ class ToolUsage(Generic[Ctx]):
             return replace(result, content=f"{result.content}\n\n{reminder}")
         return replace(result, content=(*result.content, TextBlock(reminder)))
 
-    def _emit(self, event: ToolEvent) -> None:
+    def _emit_event(self, event: ToolEvent) -> None:
         if self.verbose:
-            self._print(event)
+            self._print_event(event)
         if self._on_event is None:
             return
         try:
             self._on_event(
-                ToolUsageEvent(event=event, agent_role=self.agent_role, fingerprint_context=self.fingerprint_context)
+                ToolUserEvent(event=event, agent_role=self.agent_role, fingerprint_context=self.fingerprint_context)
             )
         except Exception:
             _logger.exception("on_event raised; the call goes on")
 
-    def _print(self, event: ToolEvent) -> None:
+    def _print_event(self, event: ToolEvent) -> None:
         match event:
             case ToolExecutionStart(tool_name=name, arguments=arguments):
                 line = f"{name} {self.registry.registrations[name].arguments.dump_json(arguments)}"
@@ -359,11 +359,11 @@ class ToolUsage(Generic[Ctx]):
         print(f"[{self.agent_role or 'agent'}] {line}")  # noqa: T201 - what `verbose` asks for
 
 
-def _key(ready: Ready[Any]) -> tuple[str, str]:
+def _describe_call(ready: Ready[Any]) -> tuple[str, str]:
     return ready.call.name, ready.registration.arguments.dump_json(ready.arguments)
 
 
-class _Emitter:
+class _EventRelay:
     """Hands on the events of a running tool."""
 
     def __init__(self, tell: Callable[[ToolEvent], None]) -> None:
@@ -378,10 +378,10 @@ class _Emitter:
 
 def to_structured_tools(tools: Iterable[Registrable[Ctx]]) -> list[FunctionTool[Ctx, ..., Any]]:
     """Return each as a tool with `invoke`, `ainvoke` and `parse_args`: functions, tools, and tools written by hand."""
-    return [_structured(as_tool(tool)) for tool in tools]
+    return [_make_structured(as_tool(tool)) for tool in tools]
 
 
-def _structured(tool: Tool[Any]) -> FunctionTool[Any, ..., Any]:
+def _make_structured(tool: Tool[Any]) -> FunctionTool[Any, ..., Any]:
     if isinstance(tool, FunctionTool):
         return cast("FunctionTool[Any, ..., Any]", tool)
 
