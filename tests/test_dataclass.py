@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from collections.abc import Hashable
 from dataclasses import KW_ONLY, FrozenInstanceError, field, replace
@@ -46,6 +47,35 @@ def test_it_compares_hashes_and_shows_itself_as_usual(frozen: bool) -> None:
         assert hash(ours(1, "a")) == hash(theirs(1, "a"))
         with pytest.raises(FrozenInstanceError):
             ours(1).x = 2
+
+
+@pytest.mark.parametrize("make", [dataclass, dataclasses.dataclass], ids=["ours", "theirs"])
+def test_a_frozen_class_with_slots_takes_its_fields_as_usual(make: Any) -> None:
+    @make(frozen=True, slots=True)
+    class Base:
+        x: int
+        made: list[int] = field(default_factory=list[int])
+
+    @make(frozen=True, slots=True)
+    class Made(Base):
+        y: int = 0
+        _: KW_ONLY
+        z: str = "z"
+        note: list[str] = field(default_factory=list[str], init=False)
+        mark: str = field(default="m", init=False)
+        late: str = field(init=False)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "late", f"{self.x} {self.mark}")
+
+    made: Any = Made(1, y=2)
+    assert (made.x, made.made, made.y, made.z, made.note, made.mark, made.late) == (1, [], 2, "z", [], "m", "1 m")
+    assert Made(1).made is not Made(1).made
+    assert str(inspect.signature(Base)) == "(x: int, made: list[int] = <factory>) -> None"
+    with pytest.raises(TypeError, match=r"Made\.__init__\(\) missing 1 required positional argument: 'x'"):
+        Made()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'mark'"):
+        Made(1, mark="n")
 
 
 def test_one_that_holds_itself_can_be_shown() -> None:
