@@ -127,6 +127,16 @@ def test_a_frozen_class_with_slots_says_that_it_is_frozen() -> None:
             delattr(box, name)
 
 
+def test_a_dataclass_over_a_frozen_one_is_frozen_too() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Labelled(Box[int]):
+        label: str = ""
+
+    assert Labelled(1, "a") == Labelled(1, "a")
+    with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+        dataclasses.dataclass(type("Thawed", (Box,), {}))
+
+
 def test_a_class_over_a_frozen_one_can_have_what_it_adds() -> None:
     class Marked(Box[int]):
         mark = 0

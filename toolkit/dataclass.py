@@ -91,11 +91,12 @@ else:
         init.__annotations__["return"] = None
         return init
 
-    def _refuse_changes(made: type[Any]) -> None:
-        """Raise `FrozenInstanceError` where a class with slots would raise `TypeError` before Python 3.12.
+    def _freeze(made: type[Any]) -> None:
+        """Have a class with slots refuse changes of its objects, and let them be copied and pickled all the same.
 
-        The standard library's methods know the class as it was before it got slots. `ToolLoopConfig[int]()` meets that:
-        it tries to keep its type argument, and takes an `AttributeError` for an answer.
+        Before Python 3.12 the standard library's methods know the class as it was before it got slots, and raise
+        `TypeError` where `FrozenInstanceError` is due. `ToolLoopConfig[int]()` meets that: it tries to keep its type
+        argument, and takes an `AttributeError` for an answer.
         """
         names = frozenset(field.name for field in dataclasses.fields(made))
 
@@ -110,6 +111,15 @@ else:
             super(made, self).__delattr__(name)
 
         made.__setattr__, made.__delattr__ = refuse_change, refuse_removal
+        made.__getstate__, made.__setstate__ = _get_state, _set_state
+        made.__dataclass_params__.frozen = True  # which classes over this one must be, too
+
+    def _get_state(self: Any) -> list[Any]:
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+    def _set_state(self: Any, state: list[Any]) -> None:
+        for field, value in zip(dataclasses.fields(self), state, strict=True):
+            object.__setattr__(self, field.name, value)
 
     def dataclass(cls: Any = None, /, *, frozen: bool = False, slots: bool = False, kw_only: bool = False) -> Any:
         """Do what `dataclasses.dataclass` does with these options; `InitVar` is not for frozen classes with slots."""
@@ -117,14 +127,19 @@ else:
             return lambda cls: dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only)
         own = vars(cls)
         has_own_init = "__init__" in own
-        is_sealed = frozen and slots
-        made = dataclasses.dataclass(
-            cls, frozen=frozen, slots=slots, kw_only=kw_only, init=not is_sealed, repr=False, eq=False
-        )
-        if is_sealed:
-            _refuse_changes(made)
+        if frozen and slots:
+            # Told that it is frozen, the standard library would compile what `_freeze` does for all alike.
+            is_over_frozen = any(
+                base.__dataclass_params__.frozen for base in filter(dataclasses.is_dataclass, cls.__mro__)
+            )
+            made = dataclasses.dataclass(
+                cls, frozen=is_over_frozen, slots=True, kw_only=kw_only, init=False, repr=False, eq=False
+            )
+            _freeze(made)
             if not has_own_init:
                 made.__init__ = _compile_init(made)
+        else:
+            made = dataclasses.dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only, repr=False, eq=False)
         if "__repr__" not in own:
             made.__repr__ = _repr
         if "__eq__" not in own:

@@ -20,11 +20,12 @@ from pydantic_core import to_json, to_jsonable_python
 
 from toolkit.dataclass import dataclass
 from toolkit.secrets import MASK, is_secret_name
+from toolkit.text_encodings import replace_surrogates
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["PlainValue", "encodable", "read_plain", "serializer_of"]
+__all__ = ["PlainValue", "read_plain", "serializer_of"]
 
 _MOST_ITEMS = 100_000
 _MOST_CELLS = 20_000
@@ -60,11 +61,6 @@ def read_plain(value: object) -> PlainValue:
     return PlainValue(value=plain, notes=tuple(reader.notes), unsaid=tuple(reader.unsaid))
 
 
-def encodable(text: str) -> str:
-    """Return `text` with each lone surrogate, which no wire can carry, as a question mark."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
 @cache
 def serializer_of(kind: type) -> TypeAdapter[Any]:
     """Return what writes values of a class by Pydantic's rules; made once."""
@@ -86,7 +82,7 @@ class _PlainReader:
         if value is None or kind is bool or kind is int:
             return value
         if kind is str:
-            return encodable(value)
+            return replace_surrogates(value)
         if kind is float:
             return self._read_float(value)
         if id(value) in self._open or len(self._open) > _DEEPEST_VALUE:
@@ -104,7 +100,9 @@ class _PlainReader:
         if read is not None:
             return read(self, value, path)
         if isinstance(value, str):
-            return encodable(str.__str__(value)) if type(value).__str__ is str.__str__ else self._read_leaf(value)
+            return (
+                replace_surrogates(str.__str__(value)) if type(value).__str__ is str.__str__ else self._read_leaf(value)
+            )
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return self._read_leaf(value)
         if isinstance(value, (bytes, bytearray, memoryview)):
@@ -180,7 +178,7 @@ def _write_text(value: Any) -> str:
     if isinstance(value, types.ModuleType):
         return f"<module {value.__name__}>"
     try:
-        text = _ADDRESS.sub("", encodable(str(value)))
+        text = _ADDRESS.sub("", replace_surrogates(str(value)))
         text = f"{type(value).__name__}: {text}" if isinstance(value, BaseException) else text
     except Exception:  # noqa: BLE001 - its own __str__ raised
         text = f"<{type(value).__qualname__} object>"
@@ -189,7 +187,7 @@ def _write_text(value: Any) -> str:
 
 def _write_key(key: Any) -> str:
     if type(key) is str:
-        return encodable(key)
+        return replace_surrogates(key)
     try:
         return str(next(iter(to_jsonable_python({key: None}))))
     except Exception:  # noqa: BLE001 - Pydantic knows no rule for it

@@ -1,10 +1,13 @@
-"""The encodings in which text of others is read: a name that somebody else gives may lead to a codec that is none."""
+"""Text that can be read and written: the encodings that text of others is read in, and characters that have none.
+
+The name of an encoding that somebody else gives may lead to a codec that is none.
+"""
 
 from __future__ import annotations
 
 import codecs
 
-__all__ = ["is_text_encoding"]
+__all__ = ["is_text_encoding", "replace_surrogates"]
 
 # Those in which texts are, and whose codecs take time in proportion to the text: some others (punycode, idna) don't.
 _ENCODINGS = frozenset({
@@ -24,3 +27,8 @@ def is_text_encoding(name: str) -> bool:
         return len(name) <= _LONGEST_ENCODING and codecs.lookup(name).name in _ENCODINGS
     except (LookupError, ValueError):
         return False
+
+
+def replace_surrogates(text: str) -> str:
+    """Return `text` with each lone surrogate, which no wire can carry, as a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

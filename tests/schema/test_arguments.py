@@ -14,7 +14,8 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from toolkit.errors import InvalidArgumentsError
-from toolkit.schema import ArgumentsParser, MalformedJsonError, decode_strings, function_schema
+from toolkit.schema import ArgumentsParser, MalformedJsonError, function_schema
+from toolkit.schema.decoding import decode_strings
 
 
 class Unit(enum.Enum):

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
 from toolkit.chat import ToolDefinition
 from toolkit.tools.handler import Registration
 from toolkit.tools.options import ToolOptions
@@ -60,6 +58,8 @@ def _read_context(cache_key: Callable[[Any], object] | None, state: object, name
     """Return what an output depends on of a context, or "" where that is not known."""
     if cache_key is None:
         return ""
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - slow to import, and few tools have this
+
     try:
         key = cache_key(state)
         return "" if key is None else json.dumps(to_jsonable_python(key), sort_keys=True)

@@ -14,11 +14,10 @@ from anyio import to_thread
 from toolkit.calls.events import ToolCallRepaired
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.chat import ToolCall, ToolResult
-from toolkit.chat.output import encodable
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
-from toolkit.secrets import MASK
+from toolkit.text_encodings import replace_surrogates
 from toolkit.tools.handler import Ctx, Registration
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def copy_values(registration: Registration[Any], arguments: dict[str, Any]) -> d
 
 def error_result(call: ToolCall, message: str) -> ToolResult:
     """Return the error result of `call`."""
-    return ToolResult(call.id, encodable(message), tool_name=call.name, is_error=True, time=time.time())
+    return ToolResult(call.id, replace_surrogates(message), tool_name=call.name, is_error=True, time=time.time())
 
 
 def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
@@ -297,6 +296,7 @@ def _tell_repairs(
 ) -> tuple[ToolCallRepaired, ...]:
     """Return what observers are told; where a parameter is a secret, no text of the model's that may hold it."""
     from toolkit.schema.nodes import Nodes  # noqa: PLC0415 - as in `_mend`
+    from toolkit.secrets import MASK  # noqa: PLC0415
 
     parser = registration.arguments
     nodes = Nodes(parser.schema)

@@ -9,12 +9,10 @@ from gc import get_referents
 from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin
 
-from pydantic_core import to_json
-
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolResult, text_of
 from toolkit.dataclass import dataclass
 from toolkit.errors import ToolError, ToolkitError
-from toolkit.plain_values import encodable, read_plain, serializer_of
+from toolkit.text_encodings import replace_surrogates
 
 __all__ = [
     "ToolOutput",
@@ -22,7 +20,6 @@ __all__ = [
     "copy_result",
     "describe_error",
     "dump_output",
-    "encodable",
     "is_content",
     "load_output",
     "plain_text",
@@ -91,7 +88,7 @@ def to_output(value: object) -> ToolOutput:
     if text is not None:
         return ToolOutput(text)
     if isinstance(value, str):
-        return ToolOutput(encodable(value))
+        return ToolOutput(replace_surrogates(value))
     if isinstance(value, ToolOutput):
         return _checked(value)
     if value is None:
@@ -111,7 +108,7 @@ def plain_text(value: object) -> str | None:
     """Return the text of what is text, or data made of nothing but JSON's own types; None of all else."""
     kind = type(value)
     if kind is str:
-        return encodable(cast("str", value))
+        return replace_surrogates(cast("str", value))
     if kind is not dict and kind is not list:
         return None
     is_plain = False
@@ -128,13 +125,21 @@ def plain_text(value: object) -> str | None:
     if not is_plain and not _is_plain(value):
         return None
     try:
-        text = to_json(value, inf_nan_mode="constants").decode()
+        text = _exact_dump()(value).decode()
     except (ValueError, TypeError, RecursionError):
         return None
     # The single letters are looked for first because they are found, or not, fifteen times as fast.
     if ("N" in text and "NaN" in text) or ("I" in text and "Infinity" in text):
         return None
     return text
+
+
+@cache
+def _exact_dump() -> Callable[[Any], bytes]:
+    """Return what says each number as it is, in JSON's words or not."""
+    from pydantic_core import to_json  # noqa: PLC0415 - slow to import where no tool is called
+
+    return partial(to_json, inf_nan_mode="constants")
 
 
 @cache
@@ -150,12 +155,16 @@ def _fast_dump() -> Callable[[Any], bytes] | None:
 
 def dump_output(output: ToolOutput) -> str:
     """Return the output as JSON text, for a cache; `details` are left out."""
+    from toolkit.plain_values import serializer_of  # noqa: PLC0415 - as in `_read_value`
+
     plain: bytes = serializer_of(ToolOutput).dump_json(output, exclude={"details"})
     return plain.decode()
 
 
 def load_output(text: str) -> ToolOutput:
     """Return the output that `dump_output` wrote."""
+    from toolkit.plain_values import serializer_of  # noqa: PLC0415 - as in `_read_value`
+
     output: ToolOutput = serializer_of(ToolOutput).validate_json(text)
     return output
 
@@ -180,19 +189,19 @@ def copy_result(result: ToolResult) -> ToolResult:
 def describe_error(error: BaseException) -> str:
     """Return what a model reads of an error: a `ToolError` as written, another as ``Type: message``; never empty."""
     if isinstance(error, ToolError):
-        return encodable(error.message)
+        return replace_surrogates(error.message)
     name = type(error).__name__
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return f"{name}: " + "; ".join(describe_error(inner) for inner in group.exceptions)
-    text = encodable(error.model_text) if isinstance(error, ToolkitError) else words_of(error)
+    text = replace_surrogates(error.model_text) if isinstance(error, ToolkitError) else words_of(error)
     return f"{name}: {text}" if text and text != name else f"{name} (it gave no message)"
 
 
 def words_of(error: BaseException) -> str:
     """Return the message of an error, also of one that can't tell it: then its type."""
     try:
-        return encodable(str(error)).strip()
+        return replace_surrogates(str(error)).strip()
     except Exception:  # noqa: BLE001 - its own __str__ raised
         return type(error).__name__
 
@@ -212,9 +221,9 @@ def _checked(output: ToolOutput) -> ToolOutput:
 
 def _as_block(item: object) -> ContentBlock:
     if isinstance(item, str):
-        return TextBlock(encodable(item))
+        return TextBlock(replace_surrogates(item))
     if isinstance(item, TextBlock) and not item.text.isascii():
-        return replace(item, text=encodable(item.text))
+        return replace(item, text=replace_surrogates(item.text))
     return cast("ContentBlock", item)
 
 
@@ -237,9 +246,11 @@ def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
 
 def _read_value(value: object) -> ToolOutput:
     """Return any value as JSON text; what JSON can't carry stands as its text, and `unsaid` says where."""
+    from toolkit.plain_values import read_plain  # noqa: PLC0415 - few tools give what is not plain already
+
     plain = read_plain(value)
     is_text = isinstance(plain.value, str) and len(plain.unsaid) > 0  # the value itself
-    text = plain.value if is_text else to_json(plain.value, inf_nan_mode="constants").decode()
+    text = plain.value if is_text else _exact_dump()(plain.value).decode()
     notes = f"\n({' '.join(plain.notes)})" if plain.notes else ""
     return ToolOutput(text + notes, unsaid=plain.unsaid)
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, TypeAlias, cast
 
-from pydantic_core import from_json
-
 from toolkit.chat.content import ReasoningBlock, ToolCall
 from toolkit.chat.definition import ToolDefinition
 from toolkit.chat.messages import AssistantMessage, Message
@@ -176,6 +174,8 @@ def _is_whole(arguments: str, *, is_last: bool) -> bool:
     """Whether arguments were said whole; what comes before something else was ended by the model itself."""
     if not is_last:
         return arguments.strip() not in ("", "null")
+    from pydantic_core import from_json  # noqa: PLC0415 - slow to import, and few replies are cut off
+
     try:
         found: object = from_json(arguments)
     except ValueError:

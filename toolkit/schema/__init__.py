@@ -1,7 +1,6 @@
 """Functions to JSON Schema, and JSON back to what functions take; knows nothing of tools or models."""
 
 from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError
-from toolkit.schema.decoding import decode_strings, find_dropped_nulls
 from toolkit.schema.function_schema import FunctionSchema, function_schema
 from toolkit.schema.projections import anthropic, anthropic_strict, gemini, openai_strict
 from toolkit.schema.raw import raw_arguments
@@ -12,8 +11,6 @@ __all__ = [
     "anthropic",
     "anthropic_strict",
     "ArgumentsParser",
-    "decode_strings",
-    "find_dropped_nulls",
     "find_local_names",
     "function_schema",
     "FunctionSchema",

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from pydantic_core import from_json
-
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import example_line, value_at
@@ -27,7 +25,6 @@ __all__ = [
     "drop_nulls",
     "malformed",
     "may_be_deep",
-    "may_repeat_a_name",
 ]
 
 
@@ -210,15 +207,6 @@ def decode_clearly(text: str) -> Any:
         raise
     except ValueError as error:
         raise MalformedJsonError(f"The arguments are not valid JSON: {error}. Send one JSON object.") from None
-
-
-def may_repeat_a_name(text: str) -> bool:
-    """Whether the text of a JSON object may have a name twice in one object; where it says no, it has none.
-
-    It says no where there are as many names as colons, which most arguments have, in a third of the time of decoding.
-    """
-    colons = text.count(":")
-    return colons > 1 and len(from_json(text)) != colons
 
 
 def malformed(text: str, reason: str, nodes: Nodes, accepts: Callable[[Any], bool]) -> MalformedJsonError:

@@ -26,7 +26,6 @@ from toolkit.schema.arguments import (
     drop_nulls,
     malformed,
     may_be_deep,
-    may_repeat_a_name,
 )
 from toolkit.schema.canonical import canonical_json, without_addresses
 from toolkit.schema.fields import Fields
@@ -89,7 +88,7 @@ class TypedArguments:
         except _CRASHES as error:
             arguments = self._read_refused(text, error)
         # Pydantic takes the last of two values, and in what may be anything what is no number.
-        if (self._takes_anything and text and not text.isspace()) or may_repeat_a_name(text):
+        if (self._takes_anything and text and not text.isspace()) or _may_repeat_a_name(text):
             value = decode_clearly(text)
             if may_be_deep(text):
                 check_depth(value)
@@ -272,6 +271,15 @@ class TypedArguments:
         except _CRASHES:
             return False
         return True
+
+
+def _may_repeat_a_name(text: str) -> bool:
+    """Return whether the text of a JSON object may have a name twice in one object; if False, it has none.
+
+    It has none where there are as many names as colons, as in most arguments, in a third of the time of decoding.
+    """
+    colons = text.count(":")
+    return colons > 1 and len(from_json(text)) != colons
 
 
 def _decode_text(text: str) -> Any:

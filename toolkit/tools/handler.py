@@ -6,9 +6,9 @@ import copy
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, runtime_checkable
 
-from pydantic_core import from_json
 from typing_extensions import TypeVar
 
 from toolkit.chat import ToolDefinition
@@ -54,7 +54,7 @@ class Registration(Generic[Ctx_contra]):
     """A tool in a registry under a name, with everything about it that does not depend on the call."""
 
     __slots__ = (
-        "_schemas",
+        "_copy_schemas",
         "_source",
         "arguments",
         "cache_identity",
@@ -100,7 +100,7 @@ class Registration(Generic[Ctx_contra]):
         self.cache_identity: str | None = None
         # Whether a loop offers it by itself, for its answer say: nobody has to allow that, but may deny it.
         self.is_offered_by_loop: bool = False
-        self._schemas: str | None = None
+        self._copy_schemas: Callable[[], list[Any]] | None = None
         self._set(self.options)
 
     @property
@@ -113,11 +113,9 @@ class Registration(Generic[Ctx_contra]):
     def copy_definition(self) -> ToolDefinition:
         """Return the definition for somebody who may change what it holds."""
         definition = self.definition
-        if self._schemas is None:
-            self._schemas = _dump_exactly([definition.parameters, definition.output_schema])
-        if not self._schemas:  # a schema written by hand may hold what is no JSON
-            return copy.deepcopy(definition)
-        parameters, output_schema = from_json(self._schemas)
+        if self._copy_schemas is None:
+            self._copy_schemas = _compose_copy([definition.parameters, definition.output_schema])
+        parameters, output_schema = self._copy_schemas()
         return ToolDefinition(
             name=definition.name,
             description=definition.description,
@@ -131,7 +129,7 @@ class Registration(Generic[Ctx_contra]):
         source = self.tool.definition
         if source is not self._source:
             fresh = Registration(self.tool, replace(source, name=self.name))
-            self._source, self.definition, self._schemas = source, fresh.definition, fresh._schemas
+            self._source, self.definition, self._copy_schemas = source, fresh.definition, None
             self.arguments, self.parse_json = fresh.arguments, fresh.parse_json
 
     def under(self, definition: ToolDefinition, rules: object = None) -> Registration[Ctx_contra]:
@@ -179,13 +177,15 @@ def _function_of(tool: object) -> object:
     return id(tool) if function is None or receiver is None else (id(function), id(receiver))
 
 
-def _dump_exactly(value: object) -> str:
-    """Return JSON from which the same value comes back, or "" where there is none."""
+def _compose_copy(value: list[Any]) -> Callable[[], list[Any]]:
+    """Return what makes copies of a value: by its JSON where that says all, as of most schemas."""
+    from pydantic_core import from_json  # noqa: PLC0415 - slow to import where no tool is called
+
     try:
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):
-        return ""
-    return text if from_json(text) == value else ""
+        return partial(copy.deepcopy, value)
+    return partial(from_json, text) if from_json(text) == value else partial(copy.deepcopy, value)
 
 
 def _is_guarded(options: ToolOptions) -> bool:

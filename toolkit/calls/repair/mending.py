@@ -10,7 +10,8 @@ from toolkit.calls.repair.broken_json import Reading, UnclearError, read_surely
 from toolkit.calls.repair.readings import DOUBTFUL, find_readings
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError
-from toolkit.schema import ArgumentsParser, MalformedJsonError, decode_strings, find_dropped_nulls
+from toolkit.schema import ArgumentsParser, MalformedJsonError
+from toolkit.schema.decoding import decode_strings, find_dropped_nulls
 from toolkit.schema.nodes import Nodes, is_array, is_object
 
 __all__ = ["Mended", "explain_nulls", "mend_arguments"]
