@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_
 from typing_extensions import TypedDict
 
 from toolkit.chat import Message
-from toolkit.chat.output import ToolOutput, encodable
+from toolkit.chat.output import ToolOutput
 from toolkit.chat.serialization import plain_to_json, provider_error_from_plain, provider_error_to_plain
 from toolkit.errors import ProviderError, RecordedError
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.outcome import TerminationReason, ToolLoopResult
 from toolkit.plain_values import read_plain
 from toolkit.secrets import without_keys
+from toolkit.text_encodings import replace_surrogates
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -203,7 +204,7 @@ def _write_error(error: BaseException | None) -> _Plain | None:
         return {**plain, "message": without_keys(plain["message"])}
     if isinstance(error, RecordedError):
         return {"type": error.kind, "message": error.message}
-    return {"type": type(error).__name__, "message": without_keys(encodable(str(error)))}
+    return {"type": type(error).__name__, "message": without_keys(replace_surrogates(str(error)))}
 
 
 def _read_error(plain: Any) -> Exception | None:
