@@ -11,6 +11,7 @@ Prints:
 """
 
 from toolkit import (
+    Approval,
     ApprovalRequest,
     Approve,
     AssistantMessage,
@@ -23,7 +24,6 @@ from toolkit import (
     tool,
     tool_loop_sync,
 )
-from toolkit.policies import Approval
 from toolkit.testing import ScriptedProvider
 
 

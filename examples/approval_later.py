@@ -16,6 +16,7 @@ import anyio
 from toolkit import (
     ApprovalRequest,
     Approve,
+    AwaitingApproval,
     Defer,
     ToolCall,
     ToolLoopConfig,
@@ -25,7 +26,6 @@ from toolkit import (
     tool,
     tool_loop,
 )
-from toolkit.endings import AwaitingApproval
 from toolkit.testing import ScriptedProvider
 
 

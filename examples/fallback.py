@@ -11,8 +11,7 @@ Prints:
 import logging
 import sys
 
-from toolkit import ToolRegistry, tool_loop_sync
-from toolkit.errors import RateLimitedError
+from toolkit import RateLimitedError, ToolRegistry, tool_loop_sync
 from toolkit.providers import CachedProvider, FallbackProvider, RateLimitedProvider
 from toolkit.testing import ScriptedProvider
 

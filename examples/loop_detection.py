@@ -11,8 +11,17 @@ Prints:
 
 import textwrap
 
-from toolkit import LoopDetectionConfig, ToolCall, ToolLoopConfig, ToolRegistry, UserMessage, tool, tool_loop_sync
-from toolkit.events import LoopDetected, LoopEvent
+from toolkit import (
+    LoopDetected,
+    LoopDetectionConfig,
+    LoopEvent,
+    ToolCall,
+    ToolLoopConfig,
+    ToolRegistry,
+    UserMessage,
+    tool,
+    tool_loop_sync,
+)
 from toolkit.testing import ScriptedProvider
 
 

@@ -12,8 +12,7 @@ Prints:
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from toolkit import ConfigurationError, Provider, ToolCall, ToolRegistry, tool, tool_loop_sync
-from toolkit.chat import dump_messages
+from toolkit import ConfigurationError, Provider, ToolCall, ToolRegistry, dump_messages, tool, tool_loop_sync
 from toolkit.testing import RecordingProvider, ReplayProvider, ScriptedProvider
 
 

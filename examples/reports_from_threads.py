@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 
-from toolkit import Done, ToolCall, ToolContext, ToolRegistry, tool_loop_stream, tool_with_ctx
-from toolkit.events import ToolProgress
+from toolkit import Done, ToolCall, ToolContext, ToolProgress, ToolRegistry, tool_loop_stream, tool_with_ctx
 from toolkit.testing import ScriptedProvider
 
 

@@ -10,8 +10,7 @@ Prints:
     assistant: Done.
 """
 
-from toolkit import AssistantMessage, Steering, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
-from toolkit.policies import Sequential
+from toolkit import AssistantMessage, Sequential, Steering, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
 from toolkit.testing import ScriptedProvider
 
 steering = Steering()

@@ -12,8 +12,16 @@ Prints:
 
 import logging
 
-from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool, tool_loop, tool_loop_sync
-from toolkit.errors import MaxDepthExceededError
+from toolkit import (
+    MaxDepthExceededError,
+    ToolCall,
+    ToolLoopConfig,
+    ToolRegistry,
+    ToolResult,
+    tool,
+    tool_loop,
+    tool_loop_sync,
+)
 from toolkit.testing import ScriptedProvider
 
 

@@ -7,8 +7,17 @@ Prints:
     paid 250 to ada
 """
 
-from toolkit import ApprovalRequest, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
-from toolkit.events import ApprovalRequested, LoopEvent, ToolExecutionStart
+from toolkit import (
+    ApprovalRequest,
+    ApprovalRequested,
+    LoopEvent,
+    ToolCall,
+    ToolExecutionStart,
+    ToolLoopConfig,
+    ToolRegistry,
+    tool,
+    tool_loop_sync,
+)
 from toolkit.testing import ScriptedProvider
 
 

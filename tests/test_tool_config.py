@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import ConfigurationError, ToolCall
-from toolkit.errors import PluginError
+from toolkit import ConfigurationError, PluginError, ToolCall
 from toolkit.tool_config import load_tools
 
 PLUGIN = """

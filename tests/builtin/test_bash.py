@@ -19,18 +19,18 @@ from toolkit import (
     ConfigurationError,
     FunctionTool,
     OutputLimits,
+    ResultStore,
     ToolCall,
+    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
     tool,
     tool_loop,
+    validate_transcript,
 )
 from toolkit.builtin import BashOptions, RootFolder, bash_tool, coding_tools, read_result_tool
 from toolkit.builtin.processes import Tail
-from toolkit.chat import validate_transcript
-from toolkit.events import ToolExecutionUpdate
-from toolkit.policies import ResultStore
 from toolkit.testing import ScriptedProvider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
@@ -362,14 +362,14 @@ async def test_a_person_confirms_commands(is_async: bool, tmp_path: Path) -> Non
     [
         ({"timeout": 0}, "timeout must be more than 0"),
         ({"max_output_bytes": 0}, "max_output_bytes must be 1 or more"),
-        ({"env_allowlist": "HOME"}, "must be several"),
+        ({"env_allowlist": "HOME"}, "several names"),
         ({"confirm": True}, "confirm must be a function or None, not True"),
         ({"sandbox": "bwrap"}, "sandbox must be a Bubblewrap or None, not 'bwrap'"),
         ({"working_folder": "nope"}, "the working folder can't be used: 'nope' can't be used: there is nothing"),
         ({"working_folder": ".."}, "is outside of the folder"),
-        ({"deny": [3]}, "each of deny must be text or a function, not 3"),
-        ({"allow": 3}, "allow must be a list or the like or None, not 3"),
-        ({"deny": "rm"}, "deny must be several, such as"),
+        ({"deny": [3]}, "a pattern in deny must be text or a function, not 3"),
+        ({"allow": 3}, "allow must be a list or the like, not 3"),
+        ({"deny": "rm"}, "deny must be several patterns"),
         ({"allow": ["  "]}, "a pattern in allow is empty"),
     ],
     ids=str,

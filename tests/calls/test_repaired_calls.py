@@ -11,9 +11,12 @@ import pytest
 from toolkit import (
     Approve,
     AssistantMessage,
+    LoopEvent,
     Permissions,
     Tool,
     ToolCall,
+    ToolCallRefused,
+    ToolCallRepaired,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
@@ -24,7 +27,6 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.calls.approval import ApprovalRequest
-from toolkit.events import LoopEvent, ToolCallRefused, ToolCallRepaired
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

@@ -1,8 +1,7 @@
 """What is left of a tool's output without its secrets."""
 
-from toolkit import ToolOutput
+from toolkit import ImageBlock, TextBlock, ToolOutput
 from toolkit.calls.secrecy import redacted
-from toolkit.chat import ImageBlock, TextBlock
 
 
 def test_an_output_is_redacted_all_through() -> None:

@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from toolkit import tool
-from toolkit.chat import openai_strict
-from toolkit.errors import SchemaError
+from toolkit import SchemaError, openai_strict, tool
 
 
 @tool

@@ -7,8 +7,21 @@ from typing import Any
 
 import pytest
 
-from toolkit import AssistantMessage, ChatRequest, SystemMessage, ToolCall, ToolResult, Usage, UserMessage
-from toolkit.chat import ChatResponse, ImageBlock, Message, ReasoningBlock, TextBlock, ToolDefinition
+from toolkit import (
+    AssistantMessage,
+    ChatRequest,
+    ChatResponse,
+    ImageBlock,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from toolkit.chat import Message
 
 CALL = ToolCall("a", "look", "{}", extra={"kept": 1})
 SAID: list[object] = [
@@ -47,6 +60,13 @@ def test_the_list_that_a_message_was_made_of_is_not_the_messages(make: Callable[
 
 
 def test_adding_usages_changes_neither() -> None:
-    one, other = Usage(input_tokens=1, cost=0.5), Usage(output_tokens=2)
-    assert one + other == Usage(input_tokens=1, output_tokens=2, cost=0.5)
-    assert (one, other) == (Usage(input_tokens=1, cost=0.5), Usage(output_tokens=2))
+    one, other = Usage(input_tokens=1, cost=0.5), Usage(output_tokens=2, cost=1.5, details={"web_searches": 1})
+    assert one + other == Usage(input_tokens=1, output_tokens=2, cost=2.0, details={"web_searches": 1})
+    assert one == Usage(input_tokens=1, cost=0.5)
+    assert other == Usage(output_tokens=2, cost=1.5, details={"web_searches": 1})
+
+
+def test_a_sum_has_no_cost_where_a_part_of_it_is_not_known() -> None:
+    known, unknown = Usage(input_tokens=1, cost=0.5), Usage(output_tokens=2)
+    assert (known + unknown).cost is None
+    assert (known + Usage()).cost == 0.5

@@ -6,16 +6,23 @@ from dataclasses import replace
 import pytest
 
 from toolkit import (
+    ArgumentsDelta,
     AssistantMessage,
     ChatRequest,
+    ChatResponse,
     ConfigurationError,
+    ImageBlock,
+    ReasoningBlock,
+    ReasoningDelta,
+    ResponseDone,
+    StreamEvent,
+    TextBlock,
     TextDelta,
     ToolCall,
     ToolResult,
     Usage,
     UserMessage,
 )
-from toolkit.chat import ChatResponse, ImageBlock, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
 from toolkit.chat.serialization import (
     event_from_plain,
     event_to_plain,
@@ -24,7 +31,6 @@ from toolkit.chat.serialization import (
     response_from_plain,
     response_to_plain,
 )
-from toolkit.events import ArgumentsDelta, ReasoningDelta
 
 RESPONSE = ChatResponse(
     message=AssistantMessage(

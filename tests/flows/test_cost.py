@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from toolkit import (
+    ChatResponse,
     ConfigurationError,
     LoopLimits,
     Provider,
@@ -12,13 +13,13 @@ from toolkit import (
     ToolLoopConfig,
     ToolRegistry,
     Usage,
+    UsageLimit,
     UsageLimits,
     tool,
     tool_loop,
 )
 from toolkit.agents import sub_agent_tool
-from toolkit.chat import AssistantMessage, ChatResponse
-from toolkit.endings import UsageLimit
+from toolkit.chat import AssistantMessage
 from toolkit.providers import FallbackProvider, RateLimitedProvider
 from toolkit.testing import ScriptedProvider
 

@@ -10,6 +10,9 @@ import pytest
 from toolkit import (
     ApprovalRequest,
     ConfigurationError,
+    FileBlock,
+    ImageBlock,
+    TextBlock,
     ToolCall,
     ToolContext,
     ToolOutput,
@@ -19,7 +22,6 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
-from toolkit.chat import FileBlock, ImageBlock, TextBlock
 from toolkit.testing import ScriptedProvider
 
 os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")

@@ -9,6 +9,8 @@ import pytest
 
 from toolkit import (
     ConfigurationError,
+    ImageBlock,
+    TextBlock,
     ToolCall,
     ToolContext,
     ToolOutput,
@@ -18,7 +20,6 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
-from toolkit.chat import ImageBlock, TextBlock
 from toolkit.testing import ScriptedProvider
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai-slim is not installed: uv pip install pydantic-ai-slim")

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from toolkit import ConfigurationError
-from toolkit.errors import ProviderAuthError
+from toolkit import ConfigurationError, ProviderAuthError
 from toolkit.providers import provider_for
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from toolkit import ProviderError
-from toolkit.errors import (
+from toolkit import (
     BadResponseError,
     ContentFilteredError,
     ContextTooLongError,
     ProviderAuthError,
+    ProviderError,
     ProviderTimeoutError,
     RateLimitedError,
 )

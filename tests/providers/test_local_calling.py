@@ -4,8 +4,18 @@ from typing import Any
 
 import pytest
 
-from toolkit import AssistantMessage, ChatRequest, ConfigurationError, Message, ToolCall, ToolResult, UserMessage
-from toolkit.chat import ChatResponse, ResponseFormat, ToolDefinition
+from toolkit import (
+    AssistantMessage,
+    ChatRequest,
+    ChatResponse,
+    ConfigurationError,
+    Message,
+    ResponseFormat,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    UserMessage,
+)
 from toolkit.providers.local.calling import (
     answer_request,
     arguments_request,

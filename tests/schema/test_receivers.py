@@ -10,8 +10,16 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict, Unpack
 
-from toolkit import FunctionTool, ToolRegistry, tool, tool_from_function, tool_with_ctx, tools_of
-from toolkit.errors import DuplicateToolError, SchemaError
+from toolkit import (
+    DuplicateToolError,
+    FunctionTool,
+    SchemaError,
+    ToolRegistry,
+    tool,
+    tool_from_function,
+    tool_with_ctx,
+    tools_of,
+)
 
 if TYPE_CHECKING:
     from collections import Counter as App

@@ -15,6 +15,7 @@ from toolkit import (
     ApprovalRequest,
     Modify,
     Permissions,
+    Rule,
     ToolCall,
     ToolLoopConfig,
     ToolRegistry,
@@ -27,7 +28,6 @@ from toolkit import (
     tool_loop,
     tools_of,
 )
-from toolkit.policies import Rule
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

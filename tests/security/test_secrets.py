@@ -23,8 +23,10 @@ from pydantic import BaseModel, SecretStr
 from toolkit import (
     ChatRequest,
     Defer,
+    LoopUsageError,
     MemoryCache,
     ProviderError,
+    SqliteCache,
     Tool,
     ToolCall,
     ToolkitError,
@@ -37,8 +39,6 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.chat.serialization import plain_to_json, request_to_plain
-from toolkit.errors import LoopUsageError
-from toolkit.policies import SqliteCache
 from toolkit.providers import CachedProvider
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider

@@ -16,32 +16,31 @@ import pytest
 
 from toolkit import (
     AssistantMessage,
+    BadResponseError,
     ChatRequest,
+    ChatResponse,
     ConfigurationError,
+    ImageBlock,
     Message,
     Provider,
     ProviderError,
-    TextDelta,
-    ToolCall,
-    ToolRegistry,
-    ToolResult,
-    UserMessage,
-    tool,
-    tool_loop,
-    tool_loop_stream,
-)
-from toolkit.chat import (
-    ChatResponse,
-    ImageBlock,
+    RateLimitedError,
     ReasoningBlock,
     ResponseDone,
     StreamEvent,
     TextBlock,
+    TextDelta,
+    ToolCall,
     ToolDefinition,
+    ToolRegistry,
+    ToolResult,
+    UserMessage,
     dump_messages,
+    tool,
+    tool_loop,
+    tool_loop_stream,
 )
 from toolkit.chat.provider import closing
-from toolkit.errors import BadResponseError, RateLimitedError
 from toolkit.testing import (
     EventCollector,
     FunctionProvider,

@@ -8,10 +8,17 @@ import anyio
 import pytest
 
 from toolkit import (
+    ArgumentsDelta,
     AssistantMessage,
     ChatRequest,
+    ChatResponse,
     ConfigurationError,
     ProviderError,
+    ReasoningBlock,
+    ReasoningDelta,
+    ResponseDone,
+    StreamEvent,
+    TextBlock,
     TextDelta,
     ToolCall,
     ToolRegistry,
@@ -20,8 +27,6 @@ from toolkit import (
     tool,
     tool_loop,
 )
-from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
-from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.testing import FunctionProvider
 
 pytestmark = pytest.mark.anyio

@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
-from toolkit import ToolContext, ToolRegistry, tool, tool_from_function, tool_with_ctx
-from toolkit.policies import Finding
+from toolkit import Finding, ToolContext, ToolRegistry, tool, tool_from_function, tool_with_ctx
 
 
 @tool

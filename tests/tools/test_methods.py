@@ -8,8 +8,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 import pytest
 
-from toolkit import ConfigurationError, ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx, tools_of
-from toolkit.errors import SchemaError
+from toolkit import ConfigurationError, SchemaError, ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx, tools_of
 
 pytestmark = pytest.mark.anyio
 

@@ -4,9 +4,16 @@ from typing import Any
 
 import pytest
 
-from toolkit import ToolCall, ToolContext, ToolOutput, ToolRegistry, tool_from_schema, tool_from_schema_with_ctx
-from toolkit.chat import ToolDefinition
-from toolkit.errors import SchemaError
+from toolkit import (
+    SchemaError,
+    ToolCall,
+    ToolContext,
+    ToolDefinition,
+    ToolOutput,
+    ToolRegistry,
+    tool_from_schema,
+    tool_from_schema_with_ctx,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
-from toolkit import ConfigurationError, ToolCall, ToolRegistry, tool
-from toolkit.errors import UnknownToolNameError
+from toolkit import ConfigurationError, ToolCall, ToolRegistry, UnknownToolNameError, tool
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from toolkit import tool_from_function
-from toolkit.errors import SchemaError
+from toolkit import SchemaError, tool_from_function
 
 PACKAGES = [
     "annotated_types", "anthropic", "anyio", "attr", "cffi", "click", "cryptography", "docstring_parser", "fastapi",

@@ -13,8 +13,7 @@ from tests.weak_models.conversation import SHOWN, conversation
 from tests.weak_models.tasks import TASKS, Task
 from tests.weak_models.trial import TOOLS, run_trial
 from tests.weak_models.ways import PlainReader, Untaught
-from toolkit import AssistantMessage, ChatRequest, Message, ToolCall, ToolResult, UserMessage
-from toolkit.chat import validate_transcript
+from toolkit import AssistantMessage, ChatRequest, Message, ToolCall, ToolResult, UserMessage, validate_transcript
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio

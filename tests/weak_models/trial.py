@@ -8,8 +8,20 @@ from pydantic_core import to_jsonable_python
 
 from tests.weak_models.household import registry
 from tests.weak_models.tasks import Expected, Task
-from toolkit import ChatRequest, FunctionTool, Message, Provider, ProviderError, ToolLoopConfig, UserMessage, tool_loop
-from toolkit.events import LoopEvent, ToolCallRefused, ToolCallRepaired, ToolExecutionStart
+from toolkit import (
+    ChatRequest,
+    FunctionTool,
+    LoopEvent,
+    Message,
+    Provider,
+    ProviderError,
+    ToolCallRefused,
+    ToolCallRepaired,
+    ToolExecutionStart,
+    ToolLoopConfig,
+    UserMessage,
+    tool_loop,
+)
 from toolkit.schema.nodes import is_array, is_object
 
 __all__ = ["Trial", "run_trial"]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
+from datetime import timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from toolkit.calls.approval import ApprovalHook
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import Observer
 from toolkit.calls.results import ResultStore
 from toolkit.dataclass import dataclass
-from toolkit.settings import PositiveInt, Seconds, check_fields
+from toolkit.errors import ConfigurationError
+from toolkit.settings import FUNCTION, check_setting, check_settings, shown, to_seconds
 
 if TYPE_CHECKING:
     from toolkit.calls.prepare import Scope
@@ -31,7 +33,7 @@ __all__ = [
 BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool | None] | None]
 """Given tool name, call id and a copy of the arguments; False skips the call. Raising skips it too."""
 
-NameRepair: TypeAlias = bool | Literal["similar"]
+NameRepair: TypeAlias = Literal["similar"] | bool
 """Which names that are not there are taken for one that is; see `ToolLoopConfig`."""
 
 AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
@@ -50,13 +52,16 @@ class Timeouts:
         hook: For an async hook, `on_tool_call` apart; a guard that takes longer denies.
     """
 
-    tool: Seconds | None = None
-    wait: Seconds | None = 300.0
-    approval: Seconds | None = None
-    hook: Seconds = 60.0
+    tool: float | None = None
+    wait: float | None = 300.0
+    approval: float | None = None
+    hook: float = 60.0
 
     def __post_init__(self) -> None:
-        check_fields(self, "timeouts.{}")
+        check_setting("timeouts.hook", self.hook, float, timedelta)
+        for name in ("tool", "wait", "approval", "hook"):
+            # A timedelta is taken too; seconds are kept.
+            object.__setattr__(self, name, to_seconds(getattr(self, name), f"timeouts.{name}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +75,16 @@ class OutputLimits:
             ``read_result``, which is offered from the first cut on; None keeps it for the run, False keeps nothing.
     """
 
-    max_chars: PositiveInt | None = 32_000
+    max_chars: int | None = 32_000
     keep: Literal["head", "tail", "both"] = "both"
     store: ResultStore | Literal[False] | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, "output.{}")
+        check_setting("output.max_chars", self.max_chars, int, None, least=1)
+        check_setting("output.keep", self.keep, "head", "tail", "both")
+        check_setting("output.store", self.store, ResultStore, bool, None)
+        if cast("object", self.store) is True:
+            raise ConfigurationError("output.store must be a ResultStore, None, or False to keep nothing, not True")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +125,30 @@ class CallConfig:
     name_repair: NameRepair = True
     argument_repair: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    sync_workers: PositiveInt = 40
+    sync_workers: int = 40
     is_approver_async: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_settings(
+            self,
+            {
+                "on_tool_call": (FUNCTION, None),
+                "before_tool_execution": (FUNCTION, None),
+                "after_tool_execution": (FUNCTION, None),
+                "on_tool_exception": ("tell", "raise"),
+                "timeouts": (Timeouts,),
+                "output": (OutputLimits,),
+                "name_repair": (bool, "similar"),
+                "argument_repair": (bool,),
+                "metadata": (Mapping,),
+                "sync_workers": (int,),
+            },
+            {"sync_workers": 1},
+        )
+        if self.cache is not None and not (hasattr(self.cache, "get") and hasattr(self.cache, "set")):
+            raise ConfigurationError(
+                f"cache must have 'get' and 'set', such as a MemoryCache(), not {shown(self.cache)}"
+            )
         approve = self.on_tool_call
         if approve is not None:
             is_async = iscoroutinefunction(approve) or iscoroutinefunction(type(approve).__call__)

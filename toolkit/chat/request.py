@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from toolkit.chat.content import ReasoningBlock, ToolCall
 from toolkit.chat.definition import ToolDefinition
@@ -72,7 +72,17 @@ class Usage:
     """What requests cost, in tokens; adding two gives the sum.
 
     `input_tokens` includes what was read from a cache, `output_tokens` includes reasoning. None means that the
-    provider did not say.
+    provider did not say. A sum has no cost where a part with tokens has none: a part of the cost is no cost.
+
+    Args:
+        input_tokens: All tokens that the model read.
+        output_tokens: All tokens that the model wrote.
+        reasoning_tokens: Of the output, those that it thought.
+        cache_read_tokens: Of the input, those that came from a cache.
+        cache_write_tokens: Of the input, those that were written to a cache.
+        cost: In dollars, as the provider names it, or as `toolkit.providers.PricedProvider` fills it in.
+        details: How much there was of what vendors price apart, by names such as ``input_audio_tokens``,
+            ``output_image_tokens``, ``cache_write_1h_tokens`` (parts of the sums above) and ``web_searches``.
     """
 
     input_tokens: int = 0
@@ -81,11 +91,17 @@ class Usage:
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     cost: float | None = None
+    details: Mapping[str, int] | None = None
 
     @property
     def total_tokens(self) -> int:
         """Input and output together."""
         return self.input_tokens + self.output_tokens
+
+    @property
+    def has_unknown_cost(self) -> bool:
+        """True where tokens were used, and nobody said what they cost."""
+        return self.cost is None and self.input_tokens + self.output_tokens > 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage.total((self, other))
@@ -93,17 +109,22 @@ class Usage:
     @staticmethod
     def total(usages: Iterable[Usage]) -> Usage:
         """Return the sum."""
-        sums: dict[str, float] = {"input_tokens": 0, "output_tokens": 0}
+        sums: dict[str, Any] = {"input_tokens": 0, "output_tokens": 0}
+        details: dict[str, int] = {}
+        has_unknown_cost = False
         for usage in usages:
             sums["input_tokens"] += usage.input_tokens
             sums["output_tokens"] += usage.output_tokens
-            if usage.reasoning_tokens is usage.cache_read_tokens is usage.cache_write_tokens is usage.cost is None:
-                continue
+            has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
             for name in _OPTIONAL:
                 more = getattr(usage, name)
                 if more is not None:
                     sums[name] = sums.get(name, 0) + more
-        return Usage(**cast("dict[str, Any]", sums))
+            for name, more in (usage.details or {}).items():
+                details[name] = details.get(name, 0) + more
+        if has_unknown_cost:
+            sums["cost"] = None
+        return Usage(**sums, details=details or None)
 
 
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")

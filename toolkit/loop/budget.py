@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from toolkit.chat import Usage
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import UsageLimit
-from toolkit.settings import NonNegativeFloat, NonNegativeInt, check_fields
+from toolkit.settings import check_setting
 
 __all__ = ["Budget", "UsageLimits"]
 
@@ -25,18 +27,21 @@ class UsageLimits:
         total_tokens: Both.
         tool_calls: Calls that run.
         cost: In the currency in which the provider reports it; one that never does (`tells_cost` is False) is refused,
-            and an answer that does not tell its cost is the last one.
+            and an answer that does not tell its cost is the last one. `toolkit.providers.PricedProvider` tells it for
+            the models whose prices are known.
     """
 
-    requests: NonNegativeInt | None = None
-    input_tokens: NonNegativeInt | None = None
-    output_tokens: NonNegativeInt | None = None
-    total_tokens: NonNegativeInt | None = None
-    tool_calls: NonNegativeInt | None = None
-    cost: NonNegativeFloat | None = None
+    requests: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    tool_calls: int | None = None
+    cost: float | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, "usage limit {}")
+        for field in fields(self):
+            kind = float if field.name == "cost" else int
+            check_setting(f"usage limit {field.name}", getattr(self, field.name), kind, None, least=0)
 
 
 class Budget:
@@ -67,7 +72,8 @@ class Budget:
     @property
     def usage(self) -> Usage:
         """The sum of all that was booked so far."""
-        return Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens, cost=self._cost or None)
+        cost = None if self._has_unknown_cost else self._cost or None
+        return Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens, cost=cost)
 
     def reserve_request(self, max_tokens: int | None) -> UsageLimit | None:
         """Take one request out of the budget, or return the limit that forbids it and take nothing."""
@@ -89,7 +95,7 @@ class Budget:
                 budget._input_tokens += usage.input_tokens
                 budget._output_tokens += usage.output_tokens
                 budget._cost += usage.cost or 0
-                budget._has_unknown_cost |= usage.cost is None and (usage.input_tokens + usage.output_tokens) > 0
+                budget._has_unknown_cost |= usage.has_unknown_cost
 
     def reserve_tool_call(self) -> UsageLimit | None:
         """Take one tool call out of the budget, or return the limit that forbids it and take nothing."""
@@ -105,6 +111,7 @@ class Budget:
         """Take up what a saved loop had spent."""
         self.requests, self.tool_calls = requests, tool_calls
         self._input_tokens, self._output_tokens, self._cost = usage.input_tokens, usage.output_tokens, usage.cost or 0
+        self._has_unknown_cost = usage.has_unknown_cost
 
     def nest_in(self, parent: Budget | None) -> None:
         """Spend from the budget of the loop round this one as well, from now on."""

@@ -4,19 +4,24 @@
 `toolkit.providers.anthropic` to Anthropic (``anthropic``), `toolkit.providers.google` to Gemini (``google``);
 `toolkit.providers.local` runs a model on this machine (``local``).
 
-`FallbackProvider`, `RateLimitedProvider` and `CachedProvider` wrap any provider, one another too.
+`FallbackProvider`, `RateLimitedProvider` and `CachedProvider` wrap any provider, one another too; `PricedProvider`
+wraps an adapter, and says what its answers cost (``prices``).
 """
 
 from toolkit.providers.caching import CachedProvider
 from toolkit.providers.catalogue import ClosableProvider, provider_for
 from toolkit.providers.fallback import FallbackProvider
+from toolkit.providers.prices import PricedProvider, PriceFunction, TokenPrices
 from toolkit.providers.rate_limit import RateLimitedProvider, estimated_tokens
 
 __all__ = [
     "CachedProvider",
     "ClosableProvider",
     "FallbackProvider",
+    "PriceFunction",
+    "PricedProvider",
     "RateLimitedProvider",
+    "TokenPrices",
     "estimated_tokens",
     "provider_for",
 ]

@@ -108,7 +108,7 @@ class Adapter(ABC):
         self._clients = clients
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model!r}, base_url={without_credentials(self._base_url)!r})"
+        return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -163,6 +163,11 @@ class Adapter(ABC):
     def _timeout_of(self, request: ChatRequest) -> float | None:
         """Return the seconds for a request; None leaves it to the client."""
         return self._timeout if request.timeout is None else request.timeout
+
+    @property
+    def base_url(self) -> str:
+        """The address that requests go to, without what is secret in it."""
+        return without_credentials(self._base_url)
 
     @property
     def tells_cost(self) -> bool:

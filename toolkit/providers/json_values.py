@@ -7,7 +7,7 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-__all__ = ["as_amount", "as_bytes", "as_count", "as_items", "as_key", "as_mapping", "as_text"]
+__all__ = ["as_amount", "as_bytes", "as_count", "as_items", "as_key", "as_mapping", "as_text", "usage_details"]
 
 _MOST = 2**53  # more are not counted, and not said in JSON by others
 
@@ -56,3 +56,8 @@ def as_bytes(value: object) -> bytes:
         return b64decode(as_text(value))
     except ValueError:
         return b""
+
+
+def usage_details(**counts: int | None) -> Mapping[str, int] | None:
+    """Return the counts that are not 0, as `Usage.details` has them; None where none is left."""
+    return {name: count for name, count in counts.items() if count} or None

@@ -14,9 +14,7 @@ import pytest
 
 from tests.sources.openapi.application import Application
 from tests.sources.openapi.pets import document, operation
-from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop
-from toolkit.chat import dump_messages
-from toolkit.events import LoopEvent
+from toolkit import LoopEvent, ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, dump_messages, tool_loop
 from toolkit.sources.openapi import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, openapi_tools
 from toolkit.testing import ScriptedProvider
 

@@ -8,17 +8,24 @@ from typing import Any
 from google.genai.types import GenerateContentResponse
 
 from tests.testing.wires.openai_chat import words
-from toolkit import AssistantMessage, ChatRequest, Message, Provider, SystemMessage, ToolCall, ToolResult, UserMessage
-from toolkit.chat import (
+from toolkit import (
     AssistantContent,
+    AssistantMessage,
+    ChatRequest,
     ChatResponse,
     ContentBlock,
     ImageBlock,
+    Message,
+    Provider,
     ReasoningBlock,
     ResponseFormat,
+    SystemMessage,
     TextBlock,
+    ToolCall,
     ToolDefinition,
+    ToolResult,
     UnansweredItem,
+    UserMessage,
 )
 from toolkit.providers.google import GoogleProvider
 from toolkit.testing.conformance import KEY, Features

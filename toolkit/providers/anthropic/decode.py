@@ -32,7 +32,7 @@ from toolkit.providers.anthropic.encode import PROVIDER
 from toolkit.providers.anthropic.pauses import PAUSED
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
-from toolkit.providers.json_values import as_count, as_items, as_key, as_mapping, as_text
+from toolkit.providers.json_values import as_count, as_items, as_key, as_mapping, as_text, usage_details
 
 __all__ = ["StreamDecoder", "decode_message", "decode_usage"]
 
@@ -45,6 +45,7 @@ _OF_SERVER = frozenset({"server_tool_use", "mcp_tool_use"})
 _SAID = frozenset({"text", "thinking", "tool_use"})
 _CALL_FIELDS = frozenset({"type", "id", "name", "input"})
 _TOLD = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
+_TOLD_OF_USAGE = ("service_tier", "server_tool_use", "speed", "inference_geo")
 
 
 def decode_message(
@@ -141,7 +142,7 @@ class StreamDecoder:
 
 
 def decode_usage(usage: object) -> Usage:
-    """Return what a request cost; zeros where the server did not say."""
+    """Return the usage that an answer tells; zeros where the server did not say."""
     told = as_mapping(usage)
     read = as_count(told.get("cache_read_input_tokens"))
     wrote = as_count(told.get("cache_creation_input_tokens"))
@@ -151,6 +152,10 @@ def decode_usage(usage: object) -> Usage:
         reasoning_tokens=as_count(as_mapping(told.get("output_tokens_details")).get("thinking_tokens")),
         cache_read_tokens=read,
         cache_write_tokens=wrote,
+        details=usage_details(
+            cache_write_1h_tokens=as_count(as_mapping(told.get("cache_creation")).get("ephemeral_1h_input_tokens")),
+            web_searches=as_count(as_mapping(told.get("server_tool_use")).get("web_search_requests")),
+        ),
     )
 
 
@@ -246,7 +251,7 @@ class _Reply:
         blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_half_said]
         content = self._content_of(blocks)
         told = {name: self._told[name] for name in _TOLD if self._told.get(name)}
-        told |= {name: self.usage[name] for name in ("service_tier", "server_tool_use") if self.usage.get(name)}
+        told |= {name: self.usage[name] for name in _TOLD_OF_USAGE if self.usage.get(name)}
         if citations := [citation for block in self._blocks.values() for citation in block.citations]:
             told["citations"] = citations
         if reason in ("model_context_window_exceeded", *PAUSED):

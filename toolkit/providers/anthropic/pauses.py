@@ -34,6 +34,7 @@ def joined(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
         metadata["citations"] = citations
     if used := _sums(earlier.metadata.get("server_tool_use"), later.metadata.get("server_tool_use")):
         metadata["server_tool_use"] = used
+    metadata["requests"] = earlier.metadata.get("requests", 1) + 1
     message = AssistantMessage([*earlier.message.content, *later.message.content])
     unanswered = (*earlier.unanswered, *later.unanswered)
     return replace(later, message=message, usage=earlier.usage + later.usage, metadata=metadata, unanswered=unanswered)

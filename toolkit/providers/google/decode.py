@@ -35,7 +35,7 @@ from toolkit.errors import BadResponseError, ContentFilteredError
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.encode import PROVIDER
-from toolkit.providers.json_values import as_bytes, as_count, as_items, as_mapping, as_text
+from toolkit.providers.json_values import as_bytes, as_count, as_items, as_mapping, as_text, usage_details
 
 __all__ = ["StreamDecoder", "decode_answer", "decode_usage"]
 
@@ -129,17 +129,38 @@ class StreamDecoder:
         return ResponseDone(self._reply.finish())
 
 
-def decode_usage(usage: object) -> Usage:
-    """Return what a request cost; zeros where the server did not say."""
+def decode_usage(usage: object, grounding: object = None) -> Usage:
+    """Return the usage that an answer tells; zeros where the server did not say.
+
+    Args:
+        usage: The ``usageMetadata``.
+        grounding: The ``groundingMetadata`` of the candidate, which names the searches.
+    """
     told = as_mapping(usage)
     thought = as_count(told.get("thoughtsTokenCount"))
+    heard = _count_modality("AUDIO", told.get("promptTokensDetails"), told.get("toolUsePromptTokensDetails"))
+    details = usage_details(
+        input_audio_tokens=heard,
+        output_audio_tokens=_count_modality("AUDIO", told.get("candidatesTokensDetails")),
+        output_image_tokens=_count_modality("IMAGE", told.get("candidatesTokensDetails")),
+        grounding_searches=1 if as_mapping(grounding).get("webSearchQueries") else 0,
+    )
+    if details and heard and "cacheTokensDetails" in told:
+        details = {**details, "cache_audio_read_tokens": _count_modality("AUDIO", told["cacheTokensDetails"])}
     return Usage(
         input_tokens=(as_count(told.get("promptTokenCount")) or 0)
         + (as_count(told.get("toolUsePromptTokenCount")) or 0),
         output_tokens=(as_count(told.get("candidatesTokenCount")) or 0) + (thought or 0),
         reasoning_tokens=thought,
         cache_read_tokens=as_count(told.get("cachedContentTokenCount")),
+        details=details,
     )
+
+
+def _count_modality(modality: str, *lists: object) -> int:
+    """Return the tokens of one modality in lists such as ``promptTokensDetails``."""
+    counts = [each for told in lists for each in as_items(told) if each.get("modality") == modality]
+    return sum([as_count(each.get("tokenCount")) or 0 for each in counts])
 
 
 class _Reply:
@@ -173,6 +194,8 @@ class _Reply:
         self._end_speech()
         reason = as_text(self.candidate.get("finishReason"))
         told = {name: self.candidate[name] for name in _TOLD if self.candidate.get(name)}
+        if tier := as_text(as_mapping(self.answer.get("usageMetadata")).get("trafficType")):
+            told["service_tier"] = tier.lower().removeprefix("on_demand_")
         if reason in _UNUSABLE and not self._calls:
             said = as_text(told.get("finishMessage"))
             advice = "try again" if reason in _UNUSABLE_NOW else "the same request will end so again"
@@ -188,7 +211,7 @@ class _Reply:
             told["finishReason"], stop_reason = reason, "max_tokens" if self._calls else "end_turn"
         return ChatResponse(
             message=AssistantMessage(self._content),
-            usage=decode_usage(self.answer.get("usageMetadata")),
+            usage=decode_usage(self.answer.get("usageMetadata"), self.candidate.get("groundingMetadata")),
             stop_reason="tool_use" if self._calls and stop_reason == "end_turn" else stop_reason,
             model=as_text(self.answer.get("modelVersion")),
             request_id=self._request_id or as_text(self.answer.get("responseId")) or None,

@@ -31,7 +31,16 @@ from toolkit.chat import (
 )
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
-from toolkit.providers.json_values import as_amount, as_bytes, as_count, as_items, as_key, as_mapping, as_text
+from toolkit.providers.json_values import (
+    as_amount,
+    as_bytes,
+    as_count,
+    as_items,
+    as_key,
+    as_mapping,
+    as_text,
+    usage_details,
+)
 from toolkit.providers.openai.chat.encode import PROVIDER, Reading
 
 __all__ = ["StreamDecoder", "decode_completion", "decode_usage"]
@@ -139,19 +148,26 @@ class StreamDecoder:
 
 
 def decode_usage(usage: object) -> Usage:
-    """Return what a request cost; zeros where the server did not say."""
+    """Return the usage that an answer tells; zeros where the server did not say."""
     told = as_mapping(usage)
     prompt = as_mapping(told.get("prompt_tokens_details"))
     completion = as_mapping(told.get("completion_tokens_details"))
     cached = as_count(prompt.get("cached_tokens"))
-    cost = told.get("cost")
+    thought = as_count(completion.get("reasoning_tokens"))
+    read, wrote = as_count(told.get("prompt_tokens")) or 0, as_count(told.get("completion_tokens")) or 0
+    if thought and as_count(told.get("total_tokens")) == read + wrote + thought:
+        wrote += thought  # xAI counts them apart
     return Usage(
-        input_tokens=as_count(told.get("prompt_tokens")) or 0,
-        output_tokens=as_count(told.get("completion_tokens")) or 0,
-        reasoning_tokens=as_count(completion.get("reasoning_tokens")),
+        input_tokens=read,
+        output_tokens=wrote,
+        reasoning_tokens=thought,
         cache_read_tokens=as_count(told.get("prompt_cache_hit_tokens")) if cached is None else cached,
         cache_write_tokens=as_count(prompt.get("cache_write_tokens")),
-        cost=as_amount(cost),
+        cost=as_amount(told.get("cost")),
+        details=usage_details(
+            input_audio_tokens=as_count(prompt.get("audio_tokens")),
+            output_audio_tokens=as_count(completion.get("audio_tokens")),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ What has no word of ours is kept sealed in a `ReasoningBlock`, for the encoder t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -30,7 +31,7 @@ from toolkit.chat import (
 )
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
-from toolkit.providers.json_values import as_bytes, as_count, as_items, as_key, as_mapping, as_text
+from toolkit.providers.json_values import as_bytes, as_count, as_items, as_key, as_mapping, as_text, usage_details
 from toolkit.providers.openai.responses.encode import PROVIDER
 from toolkit.providers.openai.responses.items import find_unanswered
 
@@ -43,6 +44,13 @@ _TOLD = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
 _UNFINISHED = ("queued", "in_progress", "cancelled")
 _CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
 _BETWEEN_SUMMARIES = "\n\n"
+_PAID_CALLS = {
+    "web_search_call": "web_searches",
+    "file_search_call": "storage_searches",
+    "code_interpreter_call": "code_executions",
+    "image_generation_call": "generated_images",
+}
+"""What OpenAI's own tools are priced by, beside the tokens."""
 
 
 def decode_response(
@@ -95,7 +103,7 @@ def decode_response(
     message = AssistantMessage(content)
     return ChatResponse(
         message=message,
-        usage=decode_usage(answer.get("usage")),
+        usage=decode_usage(answer),
         stop_reason=_stop_reason(answer, items, is_refusal=is_refusal),
         model=as_text(answer.get("model")),
         request_id=request_id or as_text(answer.get("id")) or None,
@@ -127,7 +135,7 @@ class StreamDecoder:
     @property
     def usage(self) -> Usage:
         """The usage that the answer tells, as far as it does."""
-        return decode_usage(self._ended.get("usage"))
+        return decode_usage(self._ended)
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what an event tells.
@@ -213,9 +221,9 @@ class _Call:
         return ArgumentsDelta(self.number, self.id, self.name, text)
 
 
-def decode_usage(usage: object) -> Usage:
-    """Return what a request cost; zeros where the server did not say."""
-    told = as_mapping(usage)
+def decode_usage(answer: Mapping[str, Any]) -> Usage:
+    """Return the usage that an answer tells; zeros where the server did not say."""
+    told = as_mapping(answer.get("usage"))
     read = as_mapping(told.get("input_tokens_details"))
     wrote = as_mapping(told.get("output_tokens_details"))
     return Usage(
@@ -224,7 +232,19 @@ def decode_usage(usage: object) -> Usage:
         reasoning_tokens=as_count(wrote.get("reasoning_tokens")),
         cache_read_tokens=as_count(read.get("cached_tokens")),
         cache_write_tokens=as_count(read.get("cache_write_tokens")),
+        details=usage_details(**_count_paid_calls(as_items(answer.get("output")))),
     )
+
+
+def _count_paid_calls(items: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    """Count the calls of OpenAI's own tools that cost something beside their tokens."""
+    kinds = [_PAID_CALLS.get(as_text(item.get("type"))) for item in items if not _only_looks_at_a_page(item)]
+    return Counter([kind for kind in kinds if kind is not None])
+
+
+def _only_looks_at_a_page(item: Mapping[str, Any]) -> bool:
+    """Return whether a call of the search opens a page of an earlier search, which is free."""
+    return as_text(as_mapping(item.get("action")).get("type")) in ("open_page", "find_in_page")
 
 
 def _stop_reason(answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, is_refusal: bool) -> StopReason:

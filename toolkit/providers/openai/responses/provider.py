@@ -78,7 +78,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         return decode_response(answer.json, self._failures, names, request_id=answer.request_id)
 
     def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_usage(answer.get("usage"))
+        return decode_usage(answer)
 
     def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
