@@ -21,7 +21,8 @@ from toolkit.errors import (
     ToolTimeoutError,
     ToolUsageLimitExceededError,
 )
-from toolkit.runtime.backend import has_busy_threads, loop_time
+from toolkit.runtime.backend import cancellation_mark, has_busy_threads
+from toolkit.runtime.call_clock import CallClock
 from toolkit.runtime.work import Work
 from toolkit.runtime.workers import abandoned_count
 from toolkit.tools.context import ToolContext
@@ -57,11 +58,28 @@ async def run_in_time(
     context.waits_for = None  # what waits first says so itself
     if timeout is None:
         return await registration.execute(arguments, context)
-    output: ToolOutput | None = None
-    with anyio.CancelScope(deadline=loop_time() + timeout) as clock:
-        context.run_by(clock, timeout)
+    if context.clock is not None:
+        return await _run_by_clock(registration, arguments, context, context.clock, timeout)
+    with CallClock() as clock:
+        context.clock = clock
+        return await _run_by_clock(registration, arguments, context, clock, timeout)
+
+
+async def _run_by_clock(
+    registration: Registration[Ctx],
+    arguments: dict[str, Any],
+    context: ToolContext[Ctx],
+    clock: CallClock,
+    timeout: float,
+) -> ToolOutput:
+    clock.start(timeout, cancellation_mark())
+    try:
         output = await registration.execute(arguments, context)
-    if output is not None:
+    except BaseException as error:
+        if not clock.has_caused(error):
+            raise
+    else:
+        clock.stop()
         return output
     context.abandon()
     if context.waits_for is not None:

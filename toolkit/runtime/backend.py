@@ -13,7 +13,7 @@ import types
 from asyncio import CancelledError as AsyncioCancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -32,6 +32,7 @@ except ModuleNotFoundError:  # it comes with trio
     _event_loop_name = None
 
 __all__ = [
+    "Alarm",
     "AsyncioCancelledError",
     "at_loop_end",
     "cancellation_mark",
@@ -44,12 +45,13 @@ __all__ = [
     "is_in_event_loop",
     "is_own_cancellation",
     "keep_cancelling",
-    "loop_time",
+    "find_timers",
     "loop_waker",
     "LoopWaker",
     "run_in_own_context",
     "start_carried",
     "start_detached",
+    "Timers",
 ]
 
 CancellationMark: TypeAlias = int | None
@@ -151,9 +153,29 @@ def is_in_event_loop() -> bool:
     return True
 
 
-def loop_time() -> float:
-    """Return what `anyio.current_time` gives, on asyncio in a fraction of its time."""
-    return asyncio.get_running_loop().time() if _is_on_asyncio() else anyio.current_time()
+class Alarm(Protocol):
+    """A call that is to be made later."""
+
+    def cancel(self) -> None:
+        """Have it not be made."""
+        ...
+
+
+class Timers(Protocol):
+    """The timers of an event loop, whose time is that of `anyio.current_time`."""
+
+    def time(self) -> float:
+        """Return the time."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> Alarm:
+        """Call a function at a time."""
+        ...
+
+
+def find_timers() -> Timers | None:
+    """Return the timers of the running event loop; None on trio, which has none beside its scopes."""
+    return asyncio.get_running_loop() if _is_on_asyncio() else None
 
 
 def loop_waker() -> LoopWaker:

@@ -15,6 +15,7 @@ from typing_extensions import TypeVar
 from toolkit.chat.output import ToolOutput, copy_details, to_output
 from toolkit.errors import ToolTimeoutError
 from toolkit.runtime.backend import CancellationMark, is_being_cancelled, is_in_event_loop
+from toolkit.runtime.call_clock import CallClock
 
 if TYPE_CHECKING:
     from toolkit.calls.policy import ExecutionPolicy
@@ -45,12 +46,12 @@ class ToolContext(Generic[Ctx_co]):
         scope: The tools and rules among which the call was found; None likewise.
         waits_for: What the call waits for before its body begins; None once that has begun.
         memory: What the run keeps between its calls; None outside of a run.
+        clock: The time limit of the run that is under way; None before it has one.
         is_left_running: Whether the call was given up while a worker thread was at work on it.
         left_by_child: The id of a loop that ran inside, and what it left; for a result that no output is there for.
     """
 
     __slots__ = (
-        "_clock",
         "_home",
         "_is_cancelled",
         "_is_over",
@@ -58,10 +59,10 @@ class ToolContext(Generic[Ctx_co]):
         "_next",
         "_reporter",
         "_state",
-        "_timeout",
         "_wait_timeout",
         "attempt",
         "call_id",
+        "clock",
         "depth",
         "is_left_running",
         "left_by_child",
@@ -89,6 +90,7 @@ class ToolContext(Generic[Ctx_co]):
         policy: ExecutionPolicy | None = None,
         scope: Scope[Any] | None = None,
         mark: CancellationMark = None,
+        clock: CallClock | None = None,
     ) -> None:
         self._state = state
         self._mark = mark
@@ -110,8 +112,7 @@ class ToolContext(Generic[Ctx_co]):
         self._is_cancelled = False
         self._is_over = False
         self._wait_timeout = wait_timeout
-        self._clock: anyio.CancelScope | None = None
-        self._timeout = math.inf
+        self.clock: CallClock | None = clock
 
     @property
     def state(self) -> Ctx_co:
@@ -130,9 +131,10 @@ class ToolContext(Generic[Ctx_co]):
         return get_ident() == self._home and is_in_event_loop() and self._is_being_cancelled()
 
     def _is_being_cancelled(self) -> bool:
+        if self.clock is not None and self.clock.is_over:
+            return True
         run = None if self.memory is None else self.memory.run_scope
-        scopes = [scope for scope in (self._clock, run) if scope is not None]
-        return any(scope.cancel_called for scope in scopes) or is_being_cancelled(self._mark)
+        return (run is not None and run.cancel_called) or is_being_cancelled(self._mark)
 
     @property
     def is_observed(self) -> bool:
@@ -187,9 +189,9 @@ class ToolContext(Generic[Ctx_co]):
             ToolTimeoutError: It waited too long; says that it was not started.
         """
         before, self.waits_for = self.waits_for, what
-        clock, seconds = self._clock, self._wait_timeout
+        clock, seconds = self.clock, self._wait_timeout
         if clock is not None:
-            clock.deadline = math.inf
+            clock.pause()
         limit = anyio.CancelScope(deadline=math.inf if seconds is None else anyio.current_time() + seconds)
         with limit:
             yield
@@ -197,11 +199,7 @@ class ToolContext(Generic[Ctx_co]):
             raise ToolTimeoutError(self.tool_name, seconds or 0.0, waited_for=what)
         self.waits_for = before
         if clock is not None:
-            clock.deadline = anyio.current_time() + self._timeout
-
-    def run_by(self, clock: anyio.CancelScope, timeout: float) -> None:
-        """Have the clock of this run stopped while it waits, and set to `timeout` seconds after that."""
-        self._clock, self._timeout = clock, timeout
+            clock.restart()
 
     def begin(self) -> None:
         """Note that the body has begun; also called in a worker thread."""

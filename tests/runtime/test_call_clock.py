@@ -1,0 +1,138 @@
+"""One clock for runs that are awaited one after the other."""
+
+import asyncio  # what is tested is how it meets anyio
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+from toolkit.runtime.backend import cancellation_mark
+from toolkit.runtime.call_clock import CallClock
+
+pytestmark = pytest.mark.anyio
+
+SOON = 0.01
+
+
+async def is_late(clock: CallClock, seconds: float, run: Callable[[], Awaitable[object]]) -> bool:
+    clock.start(seconds, cancellation_mark())
+    try:
+        await run()
+    except BaseException as error:
+        if not clock.has_caused(error):
+            raise
+        return True
+    clock.stop()
+    return False
+
+
+async def test_a_late_run_is_cancelled_and_those_after_it_have_their_own_time() -> None:
+    with anyio.fail_after(5), CallClock() as clock:
+        for _ in range(3):
+            assert not await is_late(clock, 60, anyio.lowlevel.checkpoint)
+            assert await is_late(clock, SOON, anyio.sleep_forever)
+            assert not await is_late(clock, 60, lambda: anyio.sleep(SOON * 2))
+
+
+async def test_time_that_one_run_has_left_is_not_the_next_ones() -> None:
+    async def run() -> None:
+        await anyio.sleep(SOON)
+
+    with anyio.fail_after(5), CallClock() as clock:
+        assert not [late for late in [await is_late(clock, SOON * 10, run) for _ in range(15)] if late]
+
+
+async def test_a_shield_in_a_late_run_holds_to_its_end() -> None:
+    log: list[str] = []
+
+    async def run() -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(SOON * 3)
+            log.append("tidied up")
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(5), CallClock() as clock:
+        assert await is_late(clock, SOON, run)
+    assert log == ["tidied up"]
+
+
+async def test_what_a_late_run_raises_is_raised() -> None:
+    async def run() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise ValueError("tidying up failed")
+
+    with anyio.fail_after(5), CallClock() as clock:
+        with pytest.raises(ValueError, match="tidying up failed"):
+            await is_late(clock, SOON, run)
+        assert not await is_late(clock, 60, anyio.lowlevel.checkpoint)
+
+
+async def test_a_run_that_ends_although_its_time_is_up_is_not_late() -> None:
+    async def run() -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(SOON * 3)
+
+    with anyio.fail_after(5), CallClock() as clock:
+        assert not await is_late(clock, SOON, run)
+        await anyio.lowlevel.checkpoint()
+        assert not await is_late(clock, 60, anyio.lowlevel.checkpoint)
+
+
+async def test_a_cancellation_from_outside_passes_through() -> None:
+    with anyio.fail_after(5), anyio.CancelScope() as scope:
+        with CallClock() as clock:
+
+            async def run() -> None:
+                scope.cancel()
+                await anyio.sleep_forever()
+
+            await is_late(clock, 60, run)
+        raise AssertionError
+    assert scope.cancelled_caught
+
+
+async def test_one_that_comes_when_the_time_is_up_passes_through() -> None:
+    with anyio.fail_after(5), anyio.CancelScope() as scope:
+        with CallClock() as clock:
+
+            async def run() -> None:
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    scope.cancel()
+
+            await is_late(clock, SOON, run)
+            await anyio.sleep_forever()
+        raise AssertionError
+    assert scope.cancelled_caught
+
+
+async def test_no_time_passes_in_a_pause() -> None:
+    with anyio.fail_after(5), CallClock() as clock:
+
+        async def run() -> None:
+            clock.pause()
+            await anyio.sleep(SOON * 3)
+            clock.restart()
+            await anyio.sleep(SOON / 2)
+
+        assert not await is_late(clock, SOON, run)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_run_that_leaves_a_cancellation_of_its_task_behind_takes_no_time_from_the_next() -> None:
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await anyio.sleep_forever()
+
+    with anyio.fail_after(5), CallClock() as clock:
+        assert not await is_late(clock, 60, run)
+        assert await is_late(clock, SOON, anyio.sleep_forever)
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
