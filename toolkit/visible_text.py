@@ -10,9 +10,15 @@ import json
 import re
 import unicodedata
 
-__all__ = ["escape_in_json", "escape_in_name", "escape_in_text", "is_hidden"]
+__all__ = ["escape_in_json", "escape_in_name", "escape_in_text", "is_hidden", "strip_hidden"]
 
 _HIDDEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Lines, columns, and the joiners that Persian, Hindi and emoji are written with.
+_OF_PROSE = frozenset("\n\t\u200c\u200d")
+# Escape codes of terminals: colours and movements; titles, links and the clipboard, which are closed by BEL or ESC \\.
+_TERMINAL_CODES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
+)
 # Of other kinds, and drawn as nothing. Not U+FE0F and U+FE0E, which choose how an emoji looks.
 _DRAWN_AS_NOTHING = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
@@ -43,6 +49,17 @@ def escape_in_text(text: str) -> str:
 def is_hidden(character: str) -> bool:
     """Return whether a character is not seen, or changes how others are seen."""
     return unicodedata.category(character) in _HIDDEN_KINDS or _DRAWN_AS_NOTHING.fullmatch(character) is not None
+
+
+def strip_hidden(text: str) -> str:
+    """Return prose that somebody else wrote, for a screen: of what is hidden, line breaks, tabs and joiners stay.
+
+    Codes that a terminal would obey go as a whole.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    plain = _TERMINAL_CODES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return "".join(character for character in plain if character in _OF_PROSE or not is_hidden(character))
 
 
 def _escape_character(character: str) -> str:

@@ -82,7 +82,19 @@ def test_a_wrong_answer_ends_with_an_exit_code() -> None:
 def test_an_unknown_command_says_which_there_is() -> None:
     done = run("-m", "toolkit", "dmeo")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "usage: python -m toolkit demo\n"
+    told = "there is no command 'dmeo'; did you mean 'demo'? See `python -m toolkit --help`."
+    assert done.stderr == f"python -m toolkit: {told}\n"
+
+
+def test_the_command_line_says_how_to_install_what_it_needs() -> None:
+    program = (
+        "import runpy, sys; sys.modules['click'] = sys.modules['xllamacpp'] = None; sys.argv[1:] = {}; "
+        "runpy.run_module('toolkit', run_name='__main__')"
+    )
+    done = run("-c", program.format(["tools", "x.py"]))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "toolkit: the command line needs Click and Rich: `pip install 'toolkit-sdk[cli]'`\n"
+    assert run("-c", program.format(["demo"])).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from toolkit.secrets import secrets_of_headers, without_credentials
 from toolkit.settings import Duration, to_seconds
 from toolkit.sources.openapi.auth import Auth, Secrets, signers
 from toolkit.sources.openapi.client import Caller
-from toolkit.sources.openapi.document import Document, read_document
+from toolkit.sources.openapi.document import Document, Part, read_document
 from toolkit.sources.openapi.operation import Endpoint, Operation, endpoint_of, operations_of
 from toolkit.sources.openapi.response import Limits
 from toolkit.sources.openapi.schema import Schemas
@@ -39,6 +39,9 @@ _MAX_NAME = 64
 _MAX_OPERATIONS = 10_000
 _SAFE_TO_REPEAT = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE")
 _SHOWN = 5
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Takes how much is done of how much."""
 
 OpenApiTool: TypeAlias = FunctionTool[object, [dict[str, Any]], Any]
 """A tool that calls one operation."""
@@ -60,6 +63,7 @@ async def openapi_tools(
     max_file_bytes: int = 10_485_760,
     skip_broken: bool = False,
     transport: httpx2.AsyncBaseTransport | None = None,
+    on_progress: Progress | None = None,
 ) -> AsyncGenerator[list[OpenApiTool]]:
     """Give the operations of an OpenAPI 3.0 or 3.1 document as tools that call them, for the length of the block.
 
@@ -102,6 +106,7 @@ async def openapi_tools(
             than refused together with all others.
         transport: What sends requests, such as an ``httpx2.AsyncHTTPTransport`` with a proxy or certificates of its
             own; None is the network, with the proxies that the environment names. Closed with the block.
+        on_progress: Told how much is done of how much, while the document becomes tools, on another thread.
 
     Raises:
         OpenApiError: The document can't be had or can't be used; names the place and what would be right.
@@ -119,7 +124,10 @@ async def openapi_tools(
 
     def prepare() -> tuple[Document, list[Endpoint]]:
         document = read_document(source, timeout=seconds)
-        return document, _endpoints(document, filter, base_url, server_variables or {}, skip_broken=skip_broken)
+        tell = on_progress or _tell_nobody
+        chosen = _choose_operations(document, filter)
+        endpoints = _endpoints(document, chosen, base_url, server_variables or {}, tell, skip_broken=skip_broken)
+        return document, endpoints
 
     document, endpoints = await anyio.to_thread.run_sync(prepare, abandon_on_cancel=True)
     named = [url for url in (base_url, source) if isinstance(url, str) and is_url(url)]
@@ -136,21 +144,19 @@ async def openapi_tools(
         limits=Limits(text=max_response_bytes, file=max_file_bytes),
         transport=transport,
     )
-    make = partial(_tools, document, endpoints, caller, prefix, skip_broken=skip_broken)
+    tell = on_progress or _tell_nobody
+    make = partial(_tools, document, endpoints, caller, prefix, tell, skip_broken=skip_broken)
     tools = await anyio.to_thread.run_sync(make, abandon_on_cancel=True)
     async with caller.connected():
         yield tools
 
 
-def _endpoints(
-    document: Document,
-    wanted: Filter | None,
-    base_url: str | None,
-    server_variables: Mapping[str, str],
-    *,
-    skip_broken: bool,
-) -> list[Endpoint]:
-    schemas = Schemas(is_3_0=document.is_3_0)
+def _tell_nobody(done: int, total: int) -> None:
+    """Take what nobody wants to know."""
+
+
+def _choose_operations(document: Document, wanted: Filter | None) -> list[tuple[Operation, Part]]:
+    """Return the operations that are wanted, each with its path item."""
     found = list(operations_of(document))
     check_filter(wanted, [operation for operation, _ in found], document.name)
     chosen = [(operation, item) for operation, item in found if wanted is None or wanted(operation)]
@@ -159,9 +165,23 @@ def _endpoints(
             f"{document.name}: it has {len(chosen):,} operations, and at most {_MAX_OPERATIONS:,} become tools at once "
             "(a model can oversee some dozens): choose with filter="
         )
+    return chosen
+
+
+def _endpoints(
+    document: Document,
+    chosen: list[tuple[Operation, Part]],
+    base_url: str | None,
+    server_variables: Mapping[str, str],
+    tell: Progress,
+    *,
+    skip_broken: bool,
+) -> list[Endpoint]:
+    schemas = Schemas(is_3_0=document.is_3_0)
     broken = _Broken(skip=skip_broken)
     endpoints: list[Endpoint] = []
-    for operation, item in chosen:
+    for place, (operation, item) in enumerate(chosen):
+        tell(place, 2 * len(chosen))  # tools are made of them next, which takes as long
         try:
             endpoints.append(
                 endpoint_of(
@@ -184,13 +204,15 @@ def _tools(
     endpoints: list[Endpoint],
     caller: Caller,
     prefix: str | None,
+    tell: Progress,
     *,
     skip_broken: bool,
 ) -> list[OpenApiTool]:
     broken = _Broken(skip=skip_broken)
     names: set[str] = set()
     tools: list[OpenApiTool] = []
-    for endpoint in endpoints:
+    for place, endpoint in enumerate(endpoints):
+        tell(len(endpoints) + place, 2 * len(endpoints))
         operation = endpoint.operation
         name = _name(f"{prefix}__{operation.id}" if prefix else operation.id, operation, names)
         try:

@@ -1,0 +1,89 @@
+"""The command line as a whole: it is read, run, and what goes wrong is told in one line with an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from io import TextIOWrapper
+
+import click
+
+from toolkit.cli.commands import command_line
+from toolkit.cli.endings import CommandError, ExitCode
+
+__all__ = ["run_command_line"]
+
+
+def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments ask for, and return its exit code.
+
+    Args:
+        program: The name that help and errors show.
+        arguments: Those of this process where None.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # for a terminal that knows few letters
+    try:
+        code = command_line.main(args=given, prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read has enough
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    except (KeyboardInterrupt, click.Abort):
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        return _tell_misuse(error, program, given)
+    except Exception as error:  # noqa: BLE001 - the last place where one can be told in a line
+        return _tell_error(error, given)
+    return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _tell_misuse(error: click.ClickException, program: str, given: Sequence[str]) -> int:
+    """Tell that the command line itself is wrong."""
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    path = program if ctx is None else ctx.command_path
+    message = " ".join(error.format_message().split())
+    if isinstance(error, click.UsageError):
+        message = f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{path} --help`."
+    _tell(message, path, ExitCode.MISUSED, given)
+    return ExitCode.MISUSED
+
+
+def _tell_error(error: Exception, given: Sequence[str]) -> int:
+    """Tell what ended the command; a traceback only where it is asked for, or where the mistake is this program's."""
+    from toolkit import ConfigurationError, ToolkitError  # noqa: PLC0415 - nothing else here needs it
+
+    is_expected = isinstance(error, CommandError | ToolkitError | ModuleNotFoundError | OSError)
+    code = ExitCode.MISUSED if isinstance(error, ConfigurationError) else ExitCode.FAILED
+    if isinstance(error, CommandError):
+        code = error.code
+    if "--traceback" in given or not is_expected:
+        traceback.print_exception(error)
+    message = str(error) or type(error).__name__
+    _tell(message if is_expected else f"{type(error).__name__}: {message}", "toolkit", code, given)
+    return code
+
+
+def _tell(message: str, program: str, code: ExitCode, given: Sequence[str]) -> None:
+    """Write an error as one line: with JSON output as a document on standard output, else on standard error."""
+    from toolkit.secrets import without_keys  # noqa: PLC0415 - nothing else here needs it
+    from toolkit.visible_text import escape_in_text  # noqa: PLC0415
+
+    lines = [line.strip() for line in without_keys(message).splitlines() if line.strip()]
+    line = escape_in_text(" ".join(lines))
+    if _wants_json(given):
+        click.echo(json.dumps({"error": {"message": line, "exit_code": int(code)}}, ensure_ascii=False))
+    else:
+        click.echo(f"{program}: {line}", err=True)
+
+
+def _wants_json(given: Sequence[str]) -> bool:
+    pairs = zip(given, [*given[1:], ""], strict=True)
+    return any(one == "--output=json" or (one in ("--output", "-o") and other == "json") for one, other in pairs)

@@ -1,0 +1,156 @@
+"""The command ``call``: one call of one tool, by the rules that hold in a loop."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+from toolkit import (
+    Approval,
+    ApprovalRequest,
+    Approve,
+    Deny,
+    ToolCall,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolProgress,
+    ToolRegistry,
+    ToolResult,
+)
+from toolkit.calls.events import ToolEvent
+from toolkit.cli.argument_pairs import read_pairs
+from toolkit.cli.endings import CommandError, ExitCode
+from toolkit.cli.listing import find_registration
+from toolkit.cli.progress import Steps
+from toolkit.cli.questions import read_answer
+from toolkit.cli.screen import OutputFormat, Screen
+from toolkit.cli.sources import SourceSettings, open_sources, read_source
+from toolkit.cli.terminal import Terminal, WasInterruptedError
+
+__all__ = ["call_tool_once"]
+
+
+def call_tool_once(
+    word: str,
+    name: str,
+    pairs: tuple[str, ...],
+    text: str | None,
+    *,
+    is_approved: bool,
+    output: OutputFormat,
+    settings: dict[str, Any],
+) -> int:
+    """Call a tool of a source, write its result, and return 0, 1 where it failed, 2 where the call was wrong."""
+    if text is not None and pairs:
+        raise CommandError("give the arguments as key=value or by --json, not both", ExitCode.MISUSED)
+    screen, terminal = Screen(output), Terminal()
+    source = read_source(word, SourceSettings(**settings))
+    given = sys.stdin.read() if text == "-" else text
+
+    async def main() -> int:
+        with Steps() as steps:
+            async with open_sources([source], steps) as registry:
+                registration = find_registration(registry, name)
+                _check_context(registry, name)
+                if given is None:
+                    arguments = json.dumps(read_pairs(pairs, registration.definition.parameters))
+                else:
+                    arguments = given
+                witness = _Witness(screen, terminal, is_approved=is_approved)
+                call = ToolCall("call_1", name, arguments)
+                result = await registry.execute(call, None, approve=witness.decide, observer=witness, name_repair=False)
+                return _write_result(screen, name, result, witness)
+
+    with redirect_stdout(sys.stderr):  # a tool that prints is not the tool's result
+        return terminal.run(main)
+
+
+def _check_context(registry: ToolRegistry[Any], name: str) -> None:
+    need = registry.only([name]).find_context_need()
+    if need is not None:
+        raise CommandError(f"{need}, which a command line has not: call it from Python", ExitCode.MISUSED)
+
+
+class _Witness:
+    """Shows a call while it runs, and asks about it where it needs approval."""
+
+    def __init__(self, screen: Screen, terminal: Terminal, *, is_approved: bool) -> None:
+        self._screen, self._terminal, self._is_approved = screen, terminal, is_approved
+        self.arguments: Any = None
+        self.has_begun = self.was_asked = False
+        self.duration: float | None = None
+
+    async def decide(self, request: ApprovalRequest) -> Approval:
+        """Approve what needs nobody's approval, else ask."""
+        if not request.reason or self._is_approved:
+            return Approve()
+        self.was_asked = True
+        if not self._terminal.is_interactive:
+            return Deny(f"{request.reason} Nobody can be asked here: run it with --yes to approve it.")
+        self._screen.note(request.reason, "strong")
+        self._screen.note(f"  {request.tool_name} {request.preview}", "call")
+        try:
+            answer = await self._terminal.ask(lambda: read_answer("Run it? [y]es, [n]o: "))
+        except (WasInterruptedError, EOFError):
+            answer = ""
+        return Approve() if answer.lower().startswith("y") else Deny("Not approved, so it was not run.")
+
+    async def emit(self, event: ToolEvent) -> None:
+        """Take an event of the call."""
+        match event:
+            case ToolExecutionStart():
+                self.has_begun = True
+                self.arguments = json.loads(event.arguments_json)
+            case ToolExecutionEnd():
+                self.duration = event.duration
+            case _:
+                self.offer(event)
+
+    def offer(self, event: ToolEvent) -> None:
+        """Show how far it is."""
+        match event:
+            case ToolProgress():
+                self._screen.note(f"  {event.text}")
+            case ToolExecutionUpdate() if sys.stderr.isatty():
+                lines = event.output.text.strip().splitlines()
+                self._screen.note(f"  {lines[-1] if lines else ''}")
+            case _:
+                pass
+
+
+def _write_result(screen: Screen, name: str, result: ToolResult, witness: _Witness) -> int:
+    code = ExitCode.FAILED if result.is_error else ExitCode.DONE
+    if not witness.has_begun:
+        code = ExitCode.NOT_APPROVED if witness.was_asked else ExitCode.MISUSED
+    if screen.is_json:
+        screen.document(
+            {
+                "tool": name,
+                "arguments": witness.arguments,
+                "has_run": witness.has_begun,
+                "is_error": result.is_error,
+                "text": result.text,
+                "content": write_content(result),
+                "seconds": witness.duration,
+                "exit_code": int(code),
+            }
+        )
+    elif result.is_error:
+        screen.note(result.text, "bad")
+    else:
+        screen.paragraph(result.text)
+        for block in write_content(result):
+            if block["type"] != "text":
+                screen.note(f"[{block['type']}: see --output json]")
+    return code
+
+
+def write_content(result: ToolResult) -> list[dict[str, Any]]:
+    """Return the blocks of a result as JSON."""
+    from toolkit import dump_messages  # noqa: PLC0415 - few results are written so
+
+    content: Any = json.loads(dump_messages([result]))[0]["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content

@@ -1,0 +1,113 @@
+"""The interface: each command with its arguments and options. What they do is imported when they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from toolkit.cli.options import output_option, source_argument, source_options, tool_argument
+from toolkit.cli.screen import OutputFormat
+
+__all__ = ["command_line"]
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_EPILOG = """\b
+SOURCE is one word that says where tools come from:
+  file.py[:NAME]         Python: all tools in a file, or one, or a registry
+  package.module[:NAME]  the same, by the name of a module
+  tools.yaml             a file of tools: presets and plugins
+  openapi:FILE|URL       the operations of an OpenAPI document
+  mcp:COMMAND|URL        an MCP server: a program, in quotes, or a URL
+  plugin:COMMAND         a program that speaks the plugin protocol
+  coding[:FOLDER]        bash and five tools for files, over a folder
+
+\b
+Exit codes: 0 done, 1 failed, 2 wrong command, source or arguments,
+3 not approved, 130 ended by Ctrl-C, 143 by a signal."""
+
+
+class _CommandGroup(click.Group):
+    """Asks whether another command was meant where there is none of a name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            from toolkit.suggestions import ask_whether_meant, find_similar  # noqa: PLC0415 - it brings difflib
+
+            commands = self.list_commands(ctx)
+            question = ask_whether_meant(find_similar(name, commands, most=1))
+            ctx.fail(f"there is no command '{name}'; {question or 'there are ' + ', '.join(commands)}")
+        return super().resolve_command(ctx, args)
+
+
+def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001 - as Click calls it
+    if value:
+        from importlib.metadata import version  # noqa: PLC0415 - slow to import
+
+        click.echo(f"toolkit {version('toolkit-sdk')}")
+        ctx.exit()
+
+
+@click.group(cls=_CommandGroup, context_settings=_CONTEXT, epilog=_EPILOG)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
+def command_line() -> None:
+    """Tools for language models, from anywhere: list, check, call, talk with and serve them."""
+
+
+@command_line.command("demo")
+def demo_command() -> int:
+    """Have a model on this machine call functions: offline, without a key."""
+    from toolkit.demo import main  # noqa: PLC0415 - see the docstring of this module
+
+    return main()
+
+
+@command_line.command("tools")
+@source_argument
+@click.argument("name", required=False)
+@source_options
+@output_option
+def list_command(source: str, name: str | None, output: OutputFormat, **settings: Any) -> int:
+    """List the tools of SOURCE, or show the schema of one."""
+    from toolkit.cli.listing import list_tools  # noqa: PLC0415 - see the docstring of this module
+
+    return list_tools(source, name, output, settings)
+
+
+@command_line.command("lint")
+@source_argument
+@source_options
+@output_option
+def lint_command(source: str, output: OutputFormat, **settings: Any) -> int:
+    """Tell what is legal about the tools of SOURCE and still makes models fail.
+
+    Of a package, all of its modules are looked at. The exit code is 1 where there is anything to tell.
+    """
+    from toolkit.cli.checking import lint_tools  # noqa: PLC0415 - see the docstring of this module
+
+    return lint_tools(source, output, settings)
+
+
+@command_line.command("call")
+@source_argument
+@tool_argument
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--json", "text", metavar="OBJECT", help="All arguments as a JSON object; '-' reads standard input.")
+@click.option("--yes", "-y", is_flag=True, help="Run it without a question where it needs approval.")
+@source_options
+@output_option
+def call_command(
+    source: str, name: str, pairs: tuple[str, ...], text: str | None, yes: bool, output: OutputFormat, **settings: Any
+) -> int:
+    """Call the tool NAME of SOURCE.
+
+    A VALUE is text where the tool takes text, else JSON; a KEY that is repeated makes a list.
+    """
+    from toolkit.cli.calling import call_tool_once  # noqa: PLC0415 - see the docstring of this module
+
+    return call_tool_once(source, name, pairs, text, is_approved=yes, output=output, settings=settings)

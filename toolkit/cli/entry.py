@@ -1,0 +1,26 @@
+"""Where the command line begins, however it is started: before Click is imported, which may not be there."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["start"]
+
+
+def start(program: str) -> int:
+    """Run the command line of this process; return the exit code. Only the demonstration runs without the extra."""
+    if sys.argv[1:] == ["demo"]:
+        from toolkit.demo import main as demonstrate  # noqa: PLC0415 - it brings the edges with it
+
+        try:
+            return demonstrate()
+        except KeyboardInterrupt:
+            return 130
+    try:
+        from toolkit.cli.application import run_command_line  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        print("toolkit: the command line needs Click and Rich: `pip install 'toolkit-sdk[cli]'`", file=sys.stderr)  # noqa: T201 - this is a command
+        return 2
+    return run_command_line(program)
