@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import sys
 import types
 from base64 import b64encode
@@ -16,9 +15,10 @@ from functools import cache
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from toolkit.dataclass import dataclass
+from toolkit.json_text import canonical_json, without_addresses
 from toolkit.secrets import MASK, is_secret_name
 from toolkit.text_encodings import replace_surrogates
 
@@ -31,7 +31,6 @@ _MOST_ITEMS = 100_000
 _MOST_CELLS = 20_000
 _DEEPEST_VALUE = 100
 _LONGEST_SHOWN_TEXT = 500
-_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 _NOT_DATA = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, BaseException)
 
 _NO_NUMBERS = "NaN and infinite numbers are shown as null."
@@ -178,7 +177,7 @@ def _write_text(value: Any) -> str:
     if isinstance(value, types.ModuleType):
         return f"<module {value.__name__}>"
     try:
-        text = _ADDRESS.sub("", replace_surrogates(str(value)))
+        text = without_addresses(replace_surrogates(str(value)))
         text = f"{type(value).__name__}: {text}" if isinstance(value, BaseException) else text
     except Exception:  # noqa: BLE001 - its own __str__ raised
         text = f"<{type(value).__qualname__} object>"
@@ -195,11 +194,11 @@ def _write_key(key: Any) -> str:
         return _write_text(plain)
 
 
-def _make_sort_key(item: object) -> tuple[bool, Any, bytes]:
+def _make_sort_key(item: object) -> tuple[bool, Any, str]:
     # Numbers by size, before everything else by its JSON text.
     if isinstance(item, (int, float)):
-        return (False, item, b"")
-    return (True, 0, to_json(item))
+        return (False, item, "")
+    return (True, 0, canonical_json(item))
 
 
 def _read_each_field(value: Any) -> dict[str, Any]:

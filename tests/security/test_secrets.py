@@ -38,7 +38,8 @@ from toolkit import (
     tool_from_schema,
     tool_loop,
 )
-from toolkit.chat.serialization import plain_to_json, request_to_plain
+from toolkit.chat.serialization import request_to_plain
+from toolkit.json_text import canonical_json
 from toolkit.providers import CachedProvider
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
@@ -240,7 +241,7 @@ async def test_no_shared_cache_of_answers_tells_a_secret_option() -> None:
     provider = CachedProvider(ScriptedProvider(["Hello."]), Noting(), name="one")
     await provider.generate(request)
     assert (await provider.generate(request)).text == "Hello."
-    told = plain_to_json({"provider": "one", **request_to_plain(request)})
+    told = canonical_json({"provider": "one", **request_to_plain(request)})
     assert kept != [f"answer:{hashlib.sha256(told.encode()).hexdigest()}"]
 
 

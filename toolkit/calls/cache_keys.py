@@ -7,7 +7,6 @@ was another's is worse than none.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import uuid
@@ -17,6 +16,7 @@ from functools import reduce
 from typing import Any
 
 from toolkit.chat import ToolDefinition
+from toolkit.json_text import canonical_json, digest_json
 from toolkit.tools.handler import Registration
 from toolkit.tools.options import ToolOptions
 
@@ -58,11 +58,10 @@ def _read_context(cache_key: Callable[[Any], object] | None, state: object, name
     """Return what an output depends on of a context, or "" where that is not known."""
     if cache_key is None:
         return ""
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - slow to import, and few tools have this
 
     try:
         key = cache_key(state)
-        return "" if key is None else json.dumps(to_jsonable_python(key), sort_keys=True)
+        return "" if key is None else canonical_json(key)
     except Exception:
         _logger.exception("the cache_key of %s failed; its output is not kept", name)
         return ""
@@ -117,7 +116,5 @@ def _token_of(thing: Any) -> str:
 
 
 def _hash(definition: ToolDefinition) -> str:
-    from hashlib import sha256  # noqa: PLC0415 - slow to import, and few tools are cached
-
     told = [definition.name, definition.description, definition.parameters, definition.output_schema]
-    return sha256(json.dumps(told, sort_keys=True, default=repr).encode()).hexdigest()[:32]
+    return digest_json(told)[:32]

@@ -16,6 +16,7 @@ from toolkit.calls.policy import ExecutionPolicy
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
+from toolkit.json_text import canonical_json
 from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
 from toolkit.text_encodings import replace_surrogates
 from toolkit.tools.handler import Ctx, Registration
@@ -130,7 +131,7 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
 def canonical_arguments(text: str) -> str:
     """Return JSON text that is equal for equal values; what is no JSON stays as it is."""
     try:
-        return json.dumps(json.loads(text or "{}"), sort_keys=True, separators=(",", ":"))
+        return canonical_json(json.loads(text or "{}"))
     except (ValueError, RecursionError):
         return text
 

@@ -6,7 +6,6 @@ of one, such as ``messages[0] = replace(messages[0], content="...")``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, field
 from functools import cache
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_
 from toolkit.chat.content import AssistantContent, ContentBlock, TextBlock, ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.errors import TranscriptError
+from toolkit.json_text import write_json
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -169,8 +169,7 @@ def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> 
     plain: list[dict[str, Any]] = _adapter().dump_python(
         list(messages), mode="json", exclude={"__all__": {"details", "time"}}, exclude_defaults=False, warnings="none"
     )
-    text = json.dumps(plain, ensure_ascii=False, indent=indent, separators=None if indent else (",", ":"))
-    return text.encode("utf-8", "replace").decode()
+    return write_json(plain, indent=indent)
 
 
 def load_messages(text: str | bytes) -> list[Message]:

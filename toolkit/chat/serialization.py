@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 __all__ = [
-    "plain_to_json",
     "event_from_plain",
     "event_to_plain",
     "provider_error_from_plain",
@@ -110,15 +108,6 @@ def provider_error_from_plain(plain: dict[str, Any]) -> ProviderError:
     if not (isinstance(kind, type) and issubclass(kind, ProviderError)):
         raise TypeError(f"{plain['type']} is no error of a provider")
     return kind(plain["provider"], plain["message"], **{name: plain.get(name) for name in _FACTS})
-
-
-def plain_to_json(plain: Mapping[str, Any]) -> str:
-    """Return JSON text that is equal for equal values, in whatever order their keys stand.
-
-    A lone surrogate, which no encoding of JSON can carry, becomes a question mark.
-    """
-    text = json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    return text.encode("utf-8", "replace").decode()
 
 
 def _plain(adapter: TypeAdapter[Any], value: object, what: str, **options: Any) -> dict[str, Any]:

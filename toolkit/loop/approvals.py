@@ -14,6 +14,7 @@ from toolkit.calls.prepare import Ready, Refused, canonical_call, error_result, 
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, LoopUsageError
+from toolkit.json_text import sign_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import AskApproval, EndRun, Postpone, Refuse, RunCall
@@ -71,9 +72,6 @@ class CallBinder:
 
     def bind(self, ready: Ready[Any]) -> str:
         """Return the digest that a decision on this call names."""
-        import hashlib  # noqa: PLC0415 - slow to import, and few calls wait
-        import hmac  # noqa: PLC0415
-
         key = self._signing_key.encode() if isinstance(self._signing_key, str) else self._signing_key
         definition = ready.registration.definition
         bound = [
@@ -85,8 +83,7 @@ class CallBinder:
             definition.output_schema,
             ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True),
         ]
-        text = json.dumps(bound, sort_keys=True, separators=(",", ":"), default=str)
-        return hmac.new(key + self.salt.encode(), text.encode(), hashlib.sha256).hexdigest()
+        return sign_json(bound, key + self.salt.encode())
 
 
 def identify_tool(tool: object) -> list[str]:

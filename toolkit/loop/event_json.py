@@ -18,8 +18,9 @@ from typing_extensions import TypedDict
 
 from toolkit.chat import Message
 from toolkit.chat.output import ToolOutput
-from toolkit.chat.serialization import plain_to_json, provider_error_from_plain, provider_error_to_plain
+from toolkit.chat.serialization import provider_error_from_plain, provider_error_to_plain
 from toolkit.errors import ProviderError, RecordedError
+from toolkit.json_text import canonical_json, write_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.outcome import TerminationReason, ToolLoopResult
 from toolkit.plain_values import read_plain
@@ -76,8 +77,6 @@ def load_event(plain: Mapping[str, Any]) -> LoopEvent:
         raise ValueError(f"{name!r} is no event: there are {', '.join(_kinds_by_name())}")
     read = _load_fields(kind, fields)
     if "arguments" in read:
-        from toolkit.schema.canonical import canonical_json  # noqa: PLC0415 - it loads Pydantic
-
         read["arguments_json"] = canonical_json(read["arguments"])
     event: LoopEvent = _build(kind, read)
     return event
@@ -134,7 +133,7 @@ def _dump_fields(kind: type, fields: _Plain) -> _Plain:
 
 def _load_fields(kind: type, fields: _Plain) -> _Plain:
     try:
-        read: _Plain = _adapter_of(kind).validate_json(plain_to_json(fields))
+        read: _Plain = _adapter_of(kind).validate_json(write_json(fields))
     except (TypeError, RecursionError) as error:
         raise ValueError(f"this is not made of JSON's values: {error}") from error
     return read

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pydantic_core import PydanticSerializationError
 from toolkit.chat import AssistantMessage, ChatRequest, ResponseFormat, ToolDefinition, validate_transcript
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
+from toolkit.json_text import digest_json, sign_json
 from toolkit.loop.approvals import Approvals
 from toolkit.loop.budget import Budget
 from toolkit.loop.outcome import Snapshot
@@ -248,11 +248,10 @@ def _check_seal(snapshot: Snapshot, signing_key: str | bytes | None) -> None:
 
 def make_seal(content: Snapshot, signing_key: str | bytes | None) -> str:
     """Return what proves that a snapshot is as it was made; without a key, that it was not changed by mistake."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
     if signing_key is None:
-        return _PLAIN + hashlib.sha256(text).hexdigest()
+        return _PLAIN + digest_json(content)
     key = signing_key.encode() if isinstance(signing_key, str) else signing_key
-    return _KEYED + hmac.new(key, b"toolkit snapshot\n" + text, hashlib.sha256).hexdigest()
+    return _KEYED + sign_json(["toolkit snapshot", content], key)
 
 
 def _check_state(state: FrozenState) -> None:

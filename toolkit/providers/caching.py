@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from hashlib import sha256
 
 import anyio.lowlevel
 
 from toolkit.calls.caching import Cache, MemoryCache
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
 from toolkit.chat.provider import closing
-from toolkit.chat.serialization import plain_to_json, request_to_plain, response_from_plain, response_to_plain
+from toolkit.chat.serialization import request_to_plain, response_from_plain, response_to_plain
 from toolkit.chat.stream import events_of
+from toolkit.json_text import digest_json, write_json
 from toolkit.secrets import digest_of, replace_fields
 
 __all__ = ["CachedProvider"]
@@ -91,8 +91,7 @@ class CachedProvider:
         if plain.get("options"):
             # From the digest of the whole, a short secret would be found by trying all.
             plain["options"] = replace_fields(plain["options"], digest_of)
-        asked = plain_to_json({"provider": self._name, **plain})
-        return f"answer:{sha256(asked.encode()).hexdigest()}"
+        return f"answer:{digest_json({'provider': self._name, **plain})}"
 
     async def _kept(self, key: str) -> ChatResponse | None:
         await anyio.lowlevel.checkpoint()
@@ -104,4 +103,4 @@ class CachedProvider:
 
     async def _keep(self, key: str, response: ChatResponse) -> None:
         if response.stop_reason in _WHOLE:
-            await self._cache.set(key, plain_to_json(response_to_plain(response)))
+            await self._cache.set(key, write_json(response_to_plain(response)))

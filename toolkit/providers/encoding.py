@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from toolkit.errors import ConfigurationError
+from toolkit.json_text import write_json
 
 __all__ = ["EncodedOnce", "assembled", "joined", "to_bytes"]
 
@@ -75,10 +75,9 @@ def to_bytes(value: object, subject: str) -> bytes:
         ConfigurationError: JSON can't say it.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+        return write_json(value, allow_nan=False, default=_plain).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{subject} can't be said in JSON: {error}") from error
-    return text.encode("utf-8", "replace")
 
 
 def joined(encodings: Iterable[bytes]) -> bytes:

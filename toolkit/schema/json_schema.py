@@ -23,6 +23,7 @@ from pydantic.json_schema import (
 )
 from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
+from toolkit.json_text import canonical_json
 from toolkit.schema.key_names import describe_keys
 from toolkit.schema.nodes import is_array, is_marked_secret, is_object, map_subschemas, subschemas
 
@@ -246,7 +247,7 @@ def _is_secret(schema: Mapping[str, Any]) -> bool:
 def _sort_sets(value: Any) -> Any:
     """Return a set as a list that is the same in each process."""
     if isinstance(value, (set, frozenset)):
-        return sorted(cast("set[Any]", value), key=lambda item: json.dumps(to_jsonable_python(item)))
+        return sorted(cast("set[Any]", value), key=canonical_json)
     if is_object(value):
         return {key: _sort_sets(item) for key, item in value.items()}
     if is_array(value):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
+from toolkit.json_text import canonical_json
 from toolkit.schema.arguments import (
     ArgumentsParser,
     check_depth,
@@ -21,7 +22,7 @@ from toolkit.schema.arguments import (
     malformed,
     may_be_deep,
 )
-from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object
+from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_marked_secret, is_object
 from toolkit.schema.problems import Problem, explain
 from toolkit.schema.work import TooMuchWorkError, WorkBudget, is_trial, open_budget
 
@@ -111,10 +112,8 @@ class RawArguments:
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
         if not reveal_secrets and self._nodes.is_secret(self._nodes.root):
-            from toolkit.schema.canonical import with_digests  # noqa: PLC0415 - few schemas have secrets
-
-            arguments = with_digests(arguments, self._nodes.root, self._nodes)
-        return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+            arguments = _digest_secrets(arguments, self._nodes.root, self._nodes)
+        return canonical_json(arguments)
 
     def is_strict_at(self, path: JsonPath) -> bool:
         """See `ArgumentsParser.is_strict_at`."""
@@ -194,6 +193,19 @@ class _DefaultsFiller:
                     self._left -= 1
                     new[name] = self.fill(copy.deepcopy(resolved["default"]), member, depth + 1)
         return {**value, **new} if new else value
+
+
+def _digest_secrets(value: Any, node: Node, nodes: Nodes) -> Any:
+    """Return a JSON value with digests in place of what its schema says is secret."""
+    from toolkit.secrets import digest_of  # noqa: PLC0415 - slow to import, and few schemas have secrets
+
+    if value is None or not nodes.is_secret(node):
+        return value
+    if is_marked_secret(node) or not (is_object(value) or is_array(value)):
+        return digest_of(canonical_json(value))
+    if is_object(value):
+        return {key: _digest_secrets(item, nodes.at_key(node, key), nodes) for key, item in value.items()}
+    return [_digest_secrets(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
 
 
 def _check_bounds(schema: object, subject: str) -> None:

@@ -19,6 +19,7 @@ from pydantic_core import (
 )
 
 from toolkit.errors import InvalidArgumentsError
+from toolkit.json_text import canonical_json, without_addresses
 from toolkit.schema.arguments import (
     check_depth,
     check_text,
@@ -27,7 +28,6 @@ from toolkit.schema.arguments import (
     malformed,
     may_be_deep,
 )
-from toolkit.schema.canonical import canonical_json, without_addresses
 from toolkit.schema.fields import Fields
 from toolkit.schema.nodes import JsonPath, Nodes, is_array, is_object
 from toolkit.schema.problems import Problem, explain, value_at

@@ -20,12 +20,12 @@ from typing import Any, Literal, TypeAlias, cast
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
 from toolkit.chat.serialization import (
     event_from_plain,
-    plain_to_json,
     provider_error_from_plain,
     response_from_plain,
 )
 from toolkit.chat.stream import events_of
 from toolkit.errors import ConfigurationError
+from toolkit.json_text import write_json
 from toolkit.private_files import make_private
 
 if sys.platform != "win32":  # there only the threads of one process take turns
@@ -90,12 +90,12 @@ def append_exchange(path: Path, exchange: _Plain) -> None:
     Raises:
         ConfigurationError: It can't be written; what was there is as it was.
     """
-    line = plain_to_json(exchange).encode() + b"\n"
+    line = write_json(exchange, sort_keys=True).encode() + b"\n"
     try:
         with path.open("r+b", buffering=0) as file, _locked(file):
             end = file.seek(0, os.SEEK_END)
             if end == 0:
-                line = plain_to_json({"cassette": _VERSION}).encode() + b"\n" + line
+                line = write_json({"cassette": _VERSION}).encode() + b"\n" + line
             try:
                 while line:
                     line = line[file.write(line) :]

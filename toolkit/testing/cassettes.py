@@ -16,13 +16,13 @@ from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, Stre
 from toolkit.chat.provider import closing
 from toolkit.chat.serialization import (
     event_to_plain,
-    plain_to_json,
     provider_error_from_plain,
     provider_error_to_plain,
     request_to_plain,
     response_to_plain,
 )
 from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.json_text import write_json
 from toolkit.settings import check_setting
 from toolkit.testing.cassette_file import (
     Exchange,
@@ -161,7 +161,7 @@ class ReplayProvider:
         self._unplayed = dict.fromkeys(range(len(self._exchanges)))
         self._places: dict[str, list[int]] = {}
         for place, exchange in enumerate(self._exchanges):
-            key = plain_to_json(self._compared(exchange.request, exchange.method))
+            key = write_json(self._compared(exchange.request, exchange.method), sort_keys=True)
             self._places.setdefault(key, []).append(place)
 
     def __repr__(self) -> str:
@@ -208,7 +208,7 @@ class ReplayProvider:
 
     def _next(self, request: ChatRequest, method: Method) -> Exchange:
         compared = self._compared(self._scrub(request_to_plain(request)), method)
-        places = self._places.get(plain_to_json(compared), ())
+        places = self._places.get(write_json(compared, sort_keys=True), ())
         place = next((place for place in places if place in self._unplayed), None)
         if place is None and places and self._matching == "lenient":
             place = places[-1]
@@ -266,4 +266,4 @@ def _value_of(arguments: str) -> Any:
 
 
 def _lines(plain: _Plain) -> list[str]:
-    return json.dumps(plain, ensure_ascii=False, indent=1, sort_keys=True).splitlines()
+    return write_json(plain, indent=1, sort_keys=True).splitlines()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import mimetypes
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from toolkit.errors import InvalidArgumentsError
+from toolkit.json_text import write_json
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.sources.openapi.operation import Body, Encoding, Endpoint
 
@@ -102,7 +102,7 @@ def _text(value: Any) -> str:
         case float() if value.is_integer():
             return str(int(value))
         case _:
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            return write_json(value)
 
 
 def _in_path(name: str, value: Any, encoding: Encoding) -> str:
@@ -197,7 +197,7 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 def _as_document(value: Any, media_type: str) -> str:
     if isinstance(value, str) and "json" not in media_type:
         return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return write_json(value)
 
 
 def _content(body: Body, value: Any) -> Content:
@@ -272,7 +272,7 @@ def _file(value: Any, where: str) -> tuple[str | None, bytes]:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return write_json(value).encode()
 
 
 def _with_charset(media_type: str) -> str:

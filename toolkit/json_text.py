@@ -1,0 +1,142 @@
+"""Values as JSON text: as it is sent, as equal values are told from others, and a digest of that."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from toolkit.text_encodings import replace_surrogates
+
+__all__ = ["canonical_json", "digest_json", "sign_json", "without_addresses", "write_json"]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without addresses in memory, which Python shows of objects that have no text of their own."""
+    return _ADDRESS.sub("", text)
+
+
+def write_json(
+    value: object,
+    *,
+    indent: int | None = None,
+    sort_keys: bool = False,
+    allow_nan: bool = True,
+    default: Callable[[Any], Any] | None = None,
+) -> str:
+    """Return JSON as it is sent or kept: letters as they are, and lone surrogates as question marks.
+
+    Args:
+        value: Made of JSON's own types.
+        indent: How many spaces each level stands further in, on lines of its own; None writes no space at all.
+        sort_keys: Write the members of objects in the order of their names.
+        allow_nan: Write numbers that are none or infinite, which JSON has not, as ``NaN`` and ``Infinity``.
+        default: Makes a value of JSON's types of one that is not.
+
+    Raises:
+        TypeError: A part is of no type of JSON.
+        ValueError: The value contains itself, or has a number that is not allowed.
+    """
+    text = json.dumps(
+        value,
+        ensure_ascii=False,
+        allow_nan=allow_nan,
+        indent=indent,
+        sort_keys=sort_keys,
+        separators=None if indent else (",", ":"),
+        default=default,
+    )
+    return replace_surrogates(text)
+
+
+def canonical_json(value: object, *, reveal_secrets: bool = False) -> str:
+    """Return the one JSON text of a value, the same in each process: compact ASCII with sorted keys and sorted sets.
+
+    Any value has one, which shows no addresses in memory. Secrets stand in it as digests that only this process can
+    make, unless they are revealed.
+
+        >>> canonical_json({"b": {2, 1}, "a": None})
+        '{"a":null,"b":[1,2]}'
+    """
+    encode = _REVEALING if reveal_secrets else _HIDING
+    try:
+        return encode(value)
+    except TypeError:  # of keys that are no text, or can't be put in order
+        return encode(_make_plain(value, reveal_secrets))
+
+
+def digest_json(value: object) -> str:
+    """Return the SHA-256 digest of the canonical JSON of a value, in hexadecimal."""
+    from hashlib import sha256  # noqa: PLC0415 - slow to import, and many programs need none
+
+    return sha256(canonical_json(value).encode()).hexdigest()
+
+
+def sign_json(value: object, key: bytes) -> str:
+    """Return the HMAC-SHA-256 of the canonical JSON of a value, in hexadecimal; nobody makes it without the key."""
+    import hmac  # noqa: PLC0415 - slow to import, and many programs need none
+
+    return hmac.digest(key, canonical_json(value).encode(), "sha256").hex()
+
+
+def _make_plain(value: Any, reveal: bool) -> Any:
+    """Return a value made of JSON's own types, the names in its objects as text."""
+    while not isinstance(value, (str, int, float, dict, list, tuple)) and value is not None:
+        value = _simplify(value, reveal)
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value)
+        return {_write_key(key, reveal): _make_plain(item, reveal) for key, item in members.items()}
+    if isinstance(value, (list, tuple)):
+        return [_make_plain(item, reveal) for item in cast("Sequence[Any]", value)]
+    return value
+
+
+def _write_key(key: Any, reveal: bool) -> str:
+    plain = _make_plain(key, reveal)
+    return plain if isinstance(plain, str) else canonical_json(plain)
+
+
+def _simplify(value: Any, reveal: bool) -> Any:
+    """Return a value that is of no type of JSON as one that is, or is nearer to it; what is inside it stays."""
+    # Slow to import, and most values are JSON already.
+    from pydantic import BaseModel, Secret, SecretBytes, SecretStr  # noqa: PLC0415
+    from pydantic_core import PydanticSerializationError, to_jsonable_python  # noqa: PLC0415
+
+    from toolkit.secrets import digest_of  # noqa: PLC0415
+
+    match value:
+        case enum.Enum():
+            return value.value if isinstance(value.value, (str, int, float, bool)) else value.name
+        case Mapping():
+            return dict(cast("Mapping[Any, Any]", cast("object", value)))
+        case set() | frozenset():
+            return sorted(cast("set[Any]", value), key=partial(canonical_json, reveal_secrets=reveal))
+        case SecretStr() | SecretBytes() | Secret():
+            secret = cast("Any", value).get_secret_value()
+            return secret if reveal else digest_of(canonical_json(secret))
+        case bytes() | bytearray():
+            return bytes(value).decode("utf-8", "surrogateescape")
+        case BaseModel():
+            return value.model_dump(warnings=False, round_trip=True)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+        case _:
+            try:
+                return to_jsonable_python(value)
+            except (PydanticSerializationError, ValueError, RecursionError):
+                return without_addresses(repr(value))
+
+
+def _make_encoder(*, reveal: bool) -> Callable[[object], str]:
+    # What is JSON already, as most values are, is written in one go, and `default` is asked about the rest.
+    simplify: Callable[[Any], Any] = partial(_simplify, reveal=reveal)
+    return json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=simplify).encode
+
+
+_HIDING, _REVEALING = _make_encoder(reveal=False), _make_encoder(reveal=True)
