@@ -1,10 +1,21 @@
-"""How long to wait before something that failed is tried again: the one formula, for whoever tries again."""
+"""Trying again what failed: how long to wait before it, by one formula, and the one place that does it.
+
+Repeated is what was asked of somebody, a finite number of times. Starting an ended process or a lost connection with
+the next call, going on with a paused turn, and waiting for a lock are other things.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["backoff_pause"]
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+__all__ = ["backoff_pause", "run_again"]
+
+T = TypeVar("T")
 
 
 def backoff_pause(retry: int, *, initial: float, longest: float, multiplier: float = 2.0, factor: float = 1.0) -> float:
@@ -25,3 +36,60 @@ def backoff_pause(retry: int, *, initial: float, longest: float, multiplier: flo
     except OverflowError:
         pause = longest
     return pause * factor
+
+
+async def run_again(
+    run: Callable[[int], Awaitable[T]],
+    failure: BaseException,
+    *,
+    retries: int,
+    is_worth_it: Callable[[BaseException], bool],
+    pause: Callable[[int, BaseException], float],
+    before_pause: Callable[[int, BaseException, float], Awaitable[None]] | None = None,
+) -> T:
+    """Run again what has failed once, as often as it is worth it; return what it gives, or raise its last failure.
+
+    The first run is the caller's: where nothing fails, nothing here is paid for.
+
+    Args:
+        run: Does it once more; it is told the number of the attempt, 2 for the first one here.
+        failure: What the first run raised.
+        retries: The most runs after the first.
+        is_worth_it: Returns whether a run that raised this is repeated; asked of each failure, the first one too.
+        pause: Returns the seconds to wait, told the retry (from 0) and what was raised.
+        before_pause: Called with the number of the attempt that failed (from 1), what it raised, and the seconds.
+    """
+    import anyio  # noqa: PLC0415 - slow to import, and only needed where something has failed
+    import tenacity  # noqa: PLC0415
+
+    attempts = 0
+
+    async def attempt() -> T:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise failure  # tenacity is told of the first run as if it had seen it
+        return await run(attempts)
+
+    def find_pause(state: RetryCallState) -> float:
+        return pause(state.attempt_number - 1, _failure_of(state))
+
+    async def tell_pause(state: RetryCallState) -> None:
+        if before_pause is not None:
+            await before_pause(state.attempt_number, _failure_of(state), state.upcoming_sleep)
+
+    again = tenacity.AsyncRetrying(
+        sleep=anyio.sleep,
+        stop=tenacity.stop_after_attempt(retries + 1),
+        wait=find_pause,
+        retry=tenacity.retry_if_exception(is_worth_it),
+        before_sleep=tell_pause,
+        reraise=True,
+    )
+    return await again(attempt)
+
+
+def _failure_of(state: RetryCallState) -> BaseException:
+    failure = None if state.outcome is None else state.outcome.exception()
+    assert failure is not None  # a run that gave something is not repeated
+    return failure

@@ -7,8 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
+from toolkit.backoff import run_again
 from toolkit.calls.prepare import copy_values
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import (
@@ -142,45 +141,39 @@ async def _run_again(
     context: ToolContext[Ctx],
     timeout: float | None,
     retry: ToolRetryConfig,
-    failure: Exception | SystemExit | None,
+    failure: Exception | SystemExit,
     work: Work,
 ) -> ToolOutput:
-    """Go on from a first run that failed: tenacity is told of it as if it had seen it."""
-    import random  # noqa: PLC0415 - slow to import, as what follows
+    """Go on from a first run that failed and is worth another."""
+    import random  # noqa: PLC0415 - slow to import
 
-    import tenacity  # noqa: PLC0415 - it takes 30 us to begin, so it is only asked about what has failed
+    output: ToolOutput | None = None
+
+    async def run(attempt: int) -> ToolOutput:
+        nonlocal output
+        output = None
+        with _another_attempt(context, attempt) as again, work.watched():
+            output = await run_in_time(registration, copy_values(registration, arguments), again, timeout)
+        if output.is_error:
+            raise ToolFailedError(output.text)
+        return output
 
     def is_repeated(error: BaseException) -> bool:
         # Of the first run that is known already.
-        return error is first or (not work.is_left_running and _is_worth_it(retry, registration.name, error))
+        return error is failure or (not work.is_left_running and _is_worth_it(retry, registration.name, error))
 
-    def pause(state: tenacity.RetryCallState) -> float:
-        return retry.pause(state.attempt_number - 1, random.random())  # noqa: S311 - jitter is no secret
-
-    first = failure
-    output: ToolOutput | None = None
     try:
-        async for attempt in tenacity.AsyncRetrying(
-            sleep=anyio.sleep,
-            stop=tenacity.stop_after_attempt(retry.max_retries + 1),
-            wait=pause,
-            retry=tenacity.retry_if_exception(is_repeated),
-            reraise=True,
-        ):
-            with attempt:
-                if failure is not None:
-                    raised, failure = failure, None
-                    raise raised
-                output = None
-                with _another_attempt(context, attempt.retry_state.attempt_number) as again, work.watched():
-                    output = await run_in_time(registration, copy_values(registration, arguments), again, timeout)
-                if output.is_error:
-                    raise ToolFailedError(output.text)  # noqa: TRY301 - how tenacity learns of a failure
+        return await run_again(
+            run,
+            failure,
+            retries=retry.max_retries,
+            is_worth_it=is_repeated,
+            pause=lambda number, _: retry.pause(number, random.random()),  # noqa: S311 - jitter is no secret
+        )
     except ToolFailedError:
         if output is None or not output.is_error:
             raise
-    assert output is not None
-    return output
+        return output
 
 
 @contextmanager

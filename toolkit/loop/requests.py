@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
 
+from toolkit.backoff import run_again
 from toolkit.chat import (
     ArgumentsDelta,
     ChatRequest,
@@ -91,8 +92,16 @@ class ModelRequests:
         listener, state = self._resources.listener, self._resources.state
         if listener is not None:
             await listener.emit(IterationStart(iteration=step.iteration, message_count=len(state.messages)))
+        request = self._request_for(step)
+        response: ChatResponse | None = None
+        failure: ProviderError | None = None
         try:
-            response = await self._try_until_answered(self._request_for(step), listener)
+            try:
+                response = await self._try_request(request, listener)
+            except ProviderError as error:
+                failure = error
+            if failure is not None:
+                response = await self._try_again(request, listener, failure)
         finally:
             if self._partial:
                 self._keep_partial()
@@ -105,32 +114,53 @@ class ModelRequests:
             if detected is not None:
                 await listener.emit(detected)
 
-    async def _try_until_answered(self, request: ChatRequest, listener: Listener | None) -> ChatResponse | None:
-        """Make a request as often as it may be; return None where a limit has ended the loop."""
-        attempt, budget = 0, self._resources.budget
-        while budget is None or self._reserve(budget, request):
-            spent: Usage | None = None
-            try:
-                streams = listener is not None if self._streams is None else self._streams
-                asked = self._stream_answer(request, listener) if streams else self._provider.generate(request)
-                response = await asked
-                spent = response.usage
-                self._partial.clear()
-                return response
-            except ProviderError as error:
-                spent = error.usage
-                failure, delay = error, self._retry_delay(error, attempt)
-                if spent is not None:
-                    self._resources.state.spent(spent)
-            finally:
-                if budget is not None:
-                    budget.settle_request(request.max_tokens, spent)
-            attempt += 1
+    async def _try_request(self, request: ChatRequest, listener: Listener | None) -> ChatResponse | None:
+        """Make a request once; return None where a limit forbids it, and has ended the loop."""
+        budget = self._resources.budget
+        if budget is not None and not self._reserve(budget, request):
+            return None
+        spent: Usage | None = None
+        try:
+            streams = listener is not None if self._streams is None else self._streams
+            asked = self._stream_answer(request, listener) if streams else self._provider.generate(request)
+            response = await asked
+            spent = response.usage
+        except ProviderError as error:
+            spent = error.usage
+            raise
+        finally:
+            if budget is not None:
+                budget.settle_request(request.max_tokens, spent)
+        self._partial.clear()
+        return response
+
+    async def _try_again(
+        self, request: ChatRequest, listener: Listener | None, failure: ProviderError
+    ) -> ChatResponse | None:
+        """Make a request that has failed once as often as it may be; return None where a limit has ended the loop."""
+        import random  # noqa: PLC0415 - with its hash functions it takes a thirtieth of the import
+
+        retry = self._resources.config.provider_retry
+
+        def is_worth_it(error: BaseException) -> bool:
+            return isinstance(error, ProviderError) and error.is_retryable and _asked_pause(error) <= retry.max_backoff
+
+        async def tell_retry(attempt: int, error: BaseException, delay: float) -> None:
+            assert isinstance(error, ProviderError)
+            if error.usage is not None:
+                self._resources.state.spent(error.usage)
             self._partial.clear()  # the next one says it again
             if listener is not None:
-                await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=failure))
-            await anyio.sleep(delay)
-        return None
+                await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=error))
+
+        return await run_again(
+            lambda _: self._try_request(request, listener),
+            failure,
+            retries=retry.max_retries,
+            is_worth_it=is_worth_it,
+            pause=lambda number, error: max(retry.pause(number, random.random()), _asked_pause(error)),  # noqa: S311
+            before_pause=tell_retry,
+        )
 
     def _keep_partial(self) -> None:
         text = "".join(self._partial)
@@ -231,15 +261,10 @@ class ModelRequests:
             self._resources.state.limit_reached(limit)
         return limit is None
 
-    def _retry_delay(self, error: ProviderError, attempt: int) -> float:
-        """Return the seconds to wait before the request is made again, or raise `error` where it is not."""
-        import random  # noqa: PLC0415 - with its hash functions it takes a thirtieth of the import
 
-        retry = self._resources.config.provider_retry
-        asked = error.retry_after or 0.0
-        if not error.is_retryable or attempt >= retry.max_retries or asked > retry.max_backoff:
-            raise error
-        return max(retry.pause(attempt, random.random()), asked)  # noqa: S311 - jitter is no secret
+def _asked_pause(error: BaseException) -> float:
+    """Return the seconds for which a server asked to be left alone."""
+    return (error.retry_after or 0.0) if isinstance(error, ProviderError) else 0.0
 
 
 def _copy_delta(

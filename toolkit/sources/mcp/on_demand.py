@@ -7,7 +7,7 @@ from typing import Any, Self
 import anyio
 import mcp.types as wire
 
-from toolkit.backoff import backoff_pause
+from toolkit.backoff import backoff_pause, run_again
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import McpError, ToolFailedError
@@ -24,6 +24,10 @@ __all__ = ["MCPToolWrapper"]
 
 _TRIES = 3
 _LONGEST_PAUSE = 60.0
+
+
+class _PassingError(Exception):
+    """A try failed in a way that another one may not."""
 
 
 class MCPToolWrapper:
@@ -81,31 +85,49 @@ class MCPToolWrapper:
 
     async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
         """Connect, call and close, as often as it takes."""
-        failure = ""
-        for attempt in range(1, _TRIES + 1):
-            is_under_way = False
-            try:
-                async with McpSession(self._server, self._settings()) as session:
-                    is_under_way = True
-                    with anyio.fail_after(self._timeout):
-                        return await call_tool(
-                            session, self.original_name, arguments, context, is_repeatable=self.options.idempotent
-                        )
-            except TimeoutError:
-                failure = f"MCP tool '{self.definition.name}' timed out after {self._timeout:g} seconds."
-                may_repeat = self.options.idempotent
-            except ToolFailedError as error:
-                failure = error.message
-                may_repeat = self.options.idempotent and isinstance(error.__cause__, McpConnectionError)
-            except McpError as error:
-                failure = str(error)
-                may_repeat = isinstance(error, McpConnectionError)
-            if not may_repeat:
-                after = " It may have taken effect." if is_under_way and "taken effect" not in failure else ""
-                raise ToolFailedError(f"{failure}{after}")
-            if attempt < _TRIES:
-                await anyio.sleep(backoff_pause(attempt - 1, initial=self._first_pause, longest=_LONGEST_PAUSE))
-        raise ToolFailedError(f"MCP tool execution failed after {_TRIES} attempts: {failure}")
+        try:
+            return await self._try_call(arguments, context)
+        except _PassingError as error:
+            failure = error
+        try:
+            return await run_again(
+                lambda _: self._try_call(arguments, context),
+                failure,
+                retries=_TRIES - 1,
+                is_worth_it=lambda error: isinstance(error, _PassingError),
+                pause=lambda retry, _: backoff_pause(retry, initial=self._first_pause, longest=_LONGEST_PAUSE),
+            )
+        except _PassingError as error:
+            raise ToolFailedError(f"MCP tool execution failed after {_TRIES} attempts: {error}") from None
+
+    async def _try_call(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
+        """Connect, call and close.
+
+        Raises:
+            ToolFailedError: It failed for good.
+            _PassingError: Another try may help, and does no harm.
+        """
+        is_under_way = False
+        try:
+            async with McpSession(self._server, self._settings()) as session:
+                is_under_way = True
+                with anyio.fail_after(self._timeout):
+                    return await call_tool(
+                        session, self.original_name, arguments, context, is_repeatable=self.options.idempotent
+                    )
+        except TimeoutError:
+            failure = f"MCP tool '{self.definition.name}' timed out after {self._timeout:g} seconds."
+            may_repeat = self.options.idempotent
+        except ToolFailedError as error:
+            failure = error.message
+            may_repeat = self.options.idempotent and isinstance(error.__cause__, McpConnectionError)
+        except McpError as error:
+            failure = str(error)
+            may_repeat = isinstance(error, McpConnectionError)
+        if may_repeat:
+            raise _PassingError(failure)
+        after = " It may have taken effect." if is_under_way and "taken effect" not in failure else ""
+        raise ToolFailedError(f"{failure}{after}")
 
     def _settings(self) -> SessionSettings:
         return SessionSettings(connect_timeout=self._connect_timeout, on_listed=lambda _: None)
