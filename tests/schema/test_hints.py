@@ -23,7 +23,7 @@ from toolkit.schema.hints import compiled_hint
 
 
 class Node(BaseModel):
-    """Holds itself, and so can't be compiled alone."""
+    """Holds itself."""
 
     inner: Node | None = None
 
@@ -60,6 +60,14 @@ class Options(TypedDict, total=False):
     quick: bool
 
 
+class Trip(BaseModel):
+    """Has two of one type, which is then a definition."""
+
+    start: Point
+    end: Point
+    other: Kind | None = None
+
+
 class Cat(BaseModel):
     kind: Literal["cat"]
     lives: int
@@ -78,7 +86,7 @@ HINTS: list[Any] = [
     Annotated[float, Field(gt=0, description="How much.")],
     Annotated[int, annotated_types.Ge(3)], Annotated[list[int], Field(max_length=2)],
     Annotated[Address, Field(description="Its own.")], Annotated[Cat | Dog, Field(discriminator="kind")],
-    list[Annotated[int, Field(ge=0)]], Annotated[int, Field(strict=True)],
+    list[Annotated[int, Field(ge=0)]], Annotated[int, Field(strict=True)], Node, list[Node], Trip, dict[str, Trip],
 ]  # fmt: skip
 
 VALUES: list[Any] = [
@@ -87,6 +95,7 @@ VALUES: list[Any] = [
     [{"street": "a", "number": 1}], {"name": "x", "home": {"street": "s", "number": 2}}, {"x": 1},
     {"x": 1, "y": "2"}, {"a": {"x": 1}}, {"depth": 1}, {"depth": 1, "deep": 2}, {"kind": "cat", "lives": 9},
     {"kind": "dog", "name": "Rex"}, {"kind": "cow"}, "2026-01-02", "2026-01-02T03:04:05", "P1D",
+    {"inner": {"inner": {}}}, [{"inner": None}], {"start": {"x": 1}, "end": {"x": "b"}},
     "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "1.10",
 ]  # fmt: skip
 
@@ -109,7 +118,7 @@ def schemas(hint: Any, *, strict: bool) -> tuple[FunctionSchema, FunctionSchema]
         """
 
     parts.__annotations__ = {"value": hint, "other": int}
-    whole.__annotations__ = {"value": hint, "other": int, "node": Node | None}
+    whole.__annotations__ = {"value": hint, "other": int, "node": Annotated[int, Field(default=3)]}
     return function_schema(parts, strict=strict), function_schema(whole, strict=strict)
 
 
@@ -130,6 +139,7 @@ def test_a_hint_compiles_alone_to_what_it_is_among_others(hint: Any, strict: boo
     expected = dict(whole.parameters["properties"])
     del expected["node"]
     assert json.dumps(parts.parameters["properties"]) == json.dumps(expected)
+    assert parts.parameters.get("$defs") == whole.parameters.get("$defs")
     for value in VALUES:
         assert received(parts, value) == received(whole, value)
 
@@ -140,6 +150,24 @@ def test_a_type_that_two_parameters_share_is_said_once() -> None:
     schema = function_schema(travel, localns=locals())
     assert list(schema.parameters["$defs"]) == ["Point"]
     assert schema.parameters["properties"]["start"] == {"$ref": "#/$defs/Point"}
+
+
+def test_two_types_of_one_name_are_told_apart() -> None:
+    def there() -> type[BaseModel]:
+        class Address(BaseModel):
+            planet: str
+
+        return Address
+
+    def travel(start: Any, end: Any) -> None: ...
+
+    travel.__annotations__ = {"start": Address, "end": there()}
+    schema = function_schema(travel)
+    properties = schema.parameters["properties"]
+    assert [list(properties[name]["properties"]) for name in ("start", "end")] == [["street", "number"], ["planet"]]
+    arguments = schema.arguments.parse_json('{"start": {"street": "a", "number": 1}, "end": {"planet": "Mars"}}')
+    assert isinstance(arguments["start"], Address)
+    assert not isinstance(arguments["end"], Address)
 
 
 def test_equal_hints_of_different_order_keep_their_order() -> None:
@@ -176,6 +204,15 @@ def test_one_tools_schema_can_be_changed_without_changing_anothers() -> None:
     assert list(function_schema(other).parameters["properties"]["value"]["properties"]) == ["street", "number"]
 
 
-@pytest.mark.parametrize("hint", [Node, "Missing", Annotated[int, Field(default=3)], object()], ids=str)
+def test_nor_is_another_tools_definition_changed() -> None:
+    def one(value: Trip) -> None: ...
+
+    def other(value: Trip) -> None: ...
+
+    function_schema(one).parameters["$defs"]["Point"]["properties"].clear()
+    assert list(function_schema(other).parameters["$defs"]["Point"]["properties"]) == ["x", "y"]
+
+
+@pytest.mark.parametrize("hint", ["Missing", Annotated[int, Field(default=3)], object()], ids=str)
 def test_what_can_not_be_compiled_alone_is_left_to_the_whole(hint: Any) -> None:
     assert compiled_hint(hint, strict=False) is None

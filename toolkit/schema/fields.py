@@ -34,7 +34,7 @@ from toolkit.schema.descriptions import find_description, has_field_description,
 from toolkit.schema.docstring import Documentation, read_attributes
 from toolkit.schema.generics import UNIONS, rebuild_hint
 from toolkit.schema.hints import CompiledHint, compiled_hint
-from toolkit.schema.json_schema import describe_members, generate_schema
+from toolkit.schema.json_schema import finish_schema, generate_schema
 from toolkit.schema.rewriting import rewrite_hint
 from toolkit.schema.signature import NOTHING, Parameter, Signature
 
@@ -200,18 +200,23 @@ class Fields:
         Raises:
             SchemaError: Two parameters under one alias, a type that JSON can't carry, a default against its own hint.
         """
-        if self._is_of_parts and self._extra is NOTHING and not self._has_shared_definitions():
-            self._compile_parts()
-        else:
+        definitions = self._join_definitions() if self._is_of_parts and self._extra is NOTHING else None
+        if definitions is None:
             self._compile_whole()
+        else:
+            self._compile_parts(definitions)
         self._check_defaults()
 
-    def _has_shared_definitions(self) -> bool:
-        """Whether two parameters use one type, which is then said once, in a definition."""
-        names = [name for part, _, _ in self._parts.values() for name in part.definitions]
-        return len(names) > len(set(names))
+    def _join_definitions(self) -> dict[str, Any] | None:
+        """Return the definitions of all parts; None where two give one name to different things."""
+        joined: dict[str, Any] = {}
+        for part, _, _ in self._parts.values():
+            for name, definition in part.definitions.items():
+                if joined.setdefault(name, definition) != definition:
+                    return None
+        return joined
 
-    def _compile_parts(self) -> None:
+    def _compile_parts(self, definitions: dict[str, Any]) -> None:
         fields: dict[str, core_schema.TypedDictField] = {}
         properties: dict[str, Any] = {}
         required: list[str] = []
@@ -225,7 +230,7 @@ class Fields:
             if text:
                 member["description"] = text
             fields[name] = core_schema.typed_dict_field(core, required=default is NOTHING)
-            properties[name] = describe_members(member) if part.has_members else member
+            properties[name] = member
         config = core_schema.CoreConfig(
             title="arguments",
             extra_fields_behavior="forbid",
@@ -233,11 +238,18 @@ class Fields:
             strict=self._strict,
         )
         self.core_schema = core_schema.typed_dict_schema(fields, config=config)
+        parts = [part for part, _, _ in self._parts.values()]
+        core_definitions = {core["ref"]: core for part in parts for core in part.core_definitions if "ref" in core}
+        if core_definitions:
+            self.core_schema = core_schema.definitions_schema(self.core_schema, list(core_definitions.values()))
         self.validator = SchemaValidator(self.core_schema)
-        self.schema = {"type": "object", "properties": properties}
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
         if required:
-            self.schema["required"] = required
-        self.schema["additionalProperties"] = False
+            schema["required"] = required
+        schema["additionalProperties"] = False
+        if definitions:
+            schema["$defs"] = copy.deepcopy(definitions)
+        self.schema = finish_schema(schema, has_members=any(part.has_members for part in parts))
 
     def _compile_whole(self) -> None:
         config = ConfigDict(allow_inf_nan=False, strict=self._strict)
@@ -259,7 +271,7 @@ class Fields:
         self.warnings += [
             f"a choice inside a type is left out, for JSON can't carry it: {s}" for s in generated.skipped
         ]
-        self.schema = describe_members(generated.schema) if generated.has_members else generated.schema
+        self.schema = finish_schema(generated.schema, has_members=generated.has_members)
         self.core_schema, self.validator, self._serializer = adapter.core_schema, adapter.validator, adapter.serializer
 
     @property

@@ -7,6 +7,7 @@ twice the time of what a model class by hand would; to put them together of part
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, cast, get_args, get_origin
 
@@ -31,22 +32,23 @@ class CompiledHint(NamedTuple):
     Args:
         core: The validator's half.
         schema: The JSON Schema, for the caller to change.
-        definitions: The names that Pydantic gave to what is inlined in `schema`: where two hints share one, it has to
-            be said once, for both.
-        has_members: Whether `describe_members` has to finish the schema, once the parameter's own words are in it.
+        core_definitions: The definitions that `core` refers to.
+        definitions: The definitions that `schema` refers to, by name: not to be changed.
+        has_members: Whether the schema has names of members that are to be described when it is finished.
     """
 
     core: core_schema.CoreSchema
     schema: dict[str, Any]
-    definitions: frozenset[str] = frozenset()
+    core_definitions: tuple[core_schema.CoreSchema, ...] = ()
+    definitions: Mapping[str, Any] = {}
     has_members: bool = False
 
 
 def compiled_hint(hint: Any, *, strict: bool) -> CompiledHint | None:
     """Return what a hint compiles to; None where it has to be compiled together with the others.
 
-    That is so for recursive types, for names that are not defined yet, for what has a default or an alias in its hint,
-    and for what can't be compiled at all.
+    That is so for names that are not defined yet, for what has a default or an alias in its hint, and for what can't be
+    compiled at all.
     """
     plain = plain_hint(hint)
     if plain is not None:
@@ -111,9 +113,18 @@ def _compile_hint(key: _HintKey) -> CompiledHint | None:
         if not adapter.pydantic_complete:
             return None
         core: Any = adapter.core_schema
-        schema, names, skipped, has_members = generate_schema(core)
+        schema, skipped, has_members = generate_schema(core)
     except (PydanticUserError, PydanticUndefinedAnnotation, PydanticInvalidForJsonSchema, CoreSchemaError, NameError):
         return None
-    if core["type"] != "typed-dict" or "$defs" in schema or schema.get("required") != [_ONLY_KEY] or skipped:
+    core_definitions: tuple[core_schema.CoreSchema, ...] = ()
+    if core["type"] == "definitions":
+        core_definitions, core = tuple(core["definitions"]), core["schema"]
+    if core["type"] != "typed-dict" or schema.get("required") != [_ONLY_KEY] or skipped:
         return None
-    return CompiledHint(core["fields"][_ONLY_KEY]["schema"], schema["properties"][_ONLY_KEY], names, has_members)
+    return CompiledHint(
+        core["fields"][_ONLY_KEY]["schema"],
+        schema["properties"][_ONLY_KEY],
+        core_definitions,
+        schema.get("$defs", {}),
+        has_members,
+    )

@@ -30,7 +30,7 @@ from toolkit.schema.nodes import is_array, is_marked_secret, is_object, map_subs
 __all__ = [
     "GeneratedSchema",
     "MEMBERS",
-    "describe_members",
+    "finish_schema",
     "generate_schema",
     "json_schema_of",
     "members_text",
@@ -45,17 +45,15 @@ _DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 class GeneratedSchema(NamedTuple):
-    """A JSON Schema.
+    """A JSON Schema as Pydantic makes it, with a definition for each class; `finish_schema` makes it one for models.
 
     Args:
         schema: The schema itself.
-        names: All definitions that Pydantic made for it.
-        skipped: What of a union was left out because JSON can't carry it.
+        skipped: The choices of unions that were left out because JSON can't carry them.
         has_members: Whether names of an enum's members are to be described.
     """
 
     schema: dict[str, Any]
-    names: frozenset[str]
     skipped: tuple[str, ...]
     has_members: bool
 
@@ -67,11 +65,17 @@ def json_schema_of(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "va
         pydantic.errors.PydanticInvalidForJsonSchema: JSON can't carry the type.
     """
     generated = generate_schema(schema, mode=mode)
-    return describe_members(generated.schema) if generated.has_members else generated.schema
+    return finish_schema(generated.schema, has_members=generated.has_members)
+
+
+def finish_schema(schema: dict[str, Any], *, has_members: bool) -> dict[str, Any]:
+    """Return a generated schema with as few definitions as it can have, and the names of members said in words."""
+    schema = with_few_definitions(schema)
+    return _describe_members(schema) if has_members else schema
 
 
 def generate_schema(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "validation") -> GeneratedSchema:
-    """Return the JSON Schema of a core schema, and what is to be known of it; `describe_members` finishes it.
+    """Return the JSON Schema of a core schema as Pydantic makes it, and what is to be known of it.
 
     Raises:
         pydantic.errors.PydanticInvalidForJsonSchema: JSON can't carry the type.
@@ -80,12 +84,7 @@ def generate_schema(schema: core_schema.CoreSchema, *, mode: JsonSchemaMode = "v
     generated = generator.generate(schema, mode=mode)
     if generator.enum_names:
         generated = _drop_enum_titles(generated, generator.enum_names)
-    return GeneratedSchema(
-        schema=with_few_definitions(generated),
-        names=frozenset(generated.get("$defs", ())),
-        skipped=tuple(generator.skipped),
-        has_members=generator.has_members,
-    )
+    return GeneratedSchema(generated, skipped=tuple(generator.skipped), has_members=generator.has_members)
 
 
 def members_text(members: Sequence[enum.Enum]) -> str:
@@ -230,13 +229,13 @@ def _drop_enum_titles(schema: Mapping[str, Any], names: set[str]) -> dict[str, A
     return map_subschemas(kept, lambda part: _drop_enum_titles(part, names))
 
 
-def describe_members(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_members(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Put the names of members behind what is said of their place."""
     kept = {key: value for key, value in schema.items() if key != MEMBERS}
     if MEMBERS in schema:
         said = schema.get("description")
         kept["description"] = schema[MEMBERS] if said is None else f"{said}\n{schema[MEMBERS]}"
-    return map_subschemas(kept, describe_members)
+    return map_subschemas(kept, _describe_members)
 
 
 def _is_secret(schema: Mapping[str, Any]) -> bool:
