@@ -15,7 +15,7 @@ import anyio
 from toolkit.calls.approval import Abort, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify, to_approval
 from toolkit.calls.events import ApprovalRequested
 from toolkit.calls.policy import BeforeToolExecution, Caller, ExecutionPolicy
-from toolkit.calls.prepare import Ready, Refused, copy_arguments, error_result, permit
+from toolkit.calls.prepare import Ready, Refused, error_result, permit
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
@@ -91,7 +91,7 @@ async def _goes_on(ready: Ready[Any], before: BeforeToolExecution, timeout: floa
     """Ask the hook before execution; one that gives nothing only looked."""
     call = ready.call
     try:
-        answer = await answer_of(before(call.name, call.id, copy_arguments(ready)), timeout)
+        answer = await answer_of(before(call.name, call.id, ready.copy_arguments()), timeout)
     except Exception:
         _logger.exception("before_tool_execution raised for %s in call %s; the call is skipped", call.name, call.id)
         return False
@@ -113,7 +113,7 @@ async def _ask_approver(
                 tool_name=call.name,
                 label=options.label,
                 tags=options.tags,
-                arguments=copy_arguments(ready),
+                arguments=ready.copy_arguments(),
                 arguments_json=written,
                 reason=reason,
                 agent=policy.agent,
@@ -122,7 +122,7 @@ async def _ask_approver(
     request = ApprovalRequest(
         call.id,
         call.name,
-        copy_arguments(ready),
+        ready.copy_arguments(),
         original=ready.original,
         definition=ready.registration.copy_definition(),
         tags=ready.registration.options.tags,

@@ -32,7 +32,6 @@ __all__ = [
     "Scope",
     "canonical_arguments",
     "canonical_call",
-    "copy_arguments",
     "copy_values",
     "error_result",
     "permit",
@@ -42,6 +41,9 @@ __all__ = [
 
 
 _logger = logging.getLogger("toolkit.tools")
+
+_LONG_TEXT = 30_000
+_UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ class Ready(Generic[Ctx]):
     repairs: tuple[ToolCallRepaired, ...] = ()
     is_modified: bool = False
     _shown: str | None = field(default=None, init=False)
+    _is_flat: bool | None = field(default=None, init=False)
 
     @property
     def arguments_json(self) -> str:
@@ -98,9 +101,28 @@ class Ready(Generic[Ctx]):
             self._shown = self.registration.arguments.dump_json(self.arguments)
         return self._shown
 
+    @property
+    def exact_json(self) -> str:
+        """The arguments as canonical JSON, with secrets as they are."""
+        if self._has_flat_arguments() and not self.registration.takes_secrets:
+            return self.arguments_json
+        return self.registration.arguments.dump_json(self.arguments, reveal_secrets=True)
+
+    def copy_arguments(self) -> dict[str, Any]:
+        """Return the arguments for somebody who only looks: what is done to them changes nothing."""
+        if self._has_flat_arguments():
+            return dict(self.arguments)
+        return copy_values(self.registration, self.arguments)
+
     def modify(self, arguments: dict[str, Any]) -> None:
         """Take the arguments that an approver has given, validated, in the place of the model's."""
-        self.arguments, self.is_modified, self._shown = arguments, True, None
+        self.arguments, self.is_modified, self._shown, self._is_flat = arguments, True, None, None
+
+    def _has_flat_arguments(self) -> bool:
+        """Return whether there are no values but text, numbers and the like."""
+        if self._is_flat is None:
+            self._is_flat = _UNCHANGING.issuperset(map(type, self.arguments.values()))
+        return self._is_flat
 
 
 @dataclass(slots=True)
@@ -121,7 +143,7 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
     arguments = None
     if isinstance(prepared, Ready):
         try:
-            arguments = prepared.registration.arguments.dump_json(prepared.arguments, reveal_secrets=True)
+            arguments = prepared.exact_json
         except (TypeError, ValueError, RecursionError):  # of a type of the author's own
             arguments = None
     text = canonical_arguments(call.arguments) if arguments is None else arguments
@@ -134,20 +156,6 @@ def canonical_arguments(text: str) -> str:
         return canonical_json(json.loads(text or "{}"))
     except (ValueError, RecursionError):
         return text
-
-
-_logger = logging.getLogger("toolkit.tools")
-
-_LONG_TEXT = 30_000
-_UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
-
-
-def copy_arguments(ready: Ready[Any]) -> dict[str, Any]:
-    """Return the arguments of a call for somebody who only looks: what is done to them changes nothing."""
-    arguments = ready.arguments
-    if _UNCHANGING.issuperset(map(type, arguments.values())):  # here, too: each turn asks for it
-        return dict(arguments)
-    return copy_values(ready.registration, arguments)
 
 
 def copy_values(registration: Registration[Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -251,7 +259,7 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
     need: bool | str
     if callable(rule):
         try:
-            need = rule(copy_arguments(ready))
+            need = rule(ready.copy_arguments())
         except Exception:
             _logger.exception("requires_approval of %s raised; the call needs approval", ready.call.name)
             need = True

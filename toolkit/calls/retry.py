@@ -57,20 +57,10 @@ async def run_in_time(
     context.waits_for = None  # what waits first says so itself
     if timeout is None:
         return await registration.execute(arguments, context)
-    if context.clock is not None:
-        return await _run_by_clock(registration, arguments, context, context.clock, timeout)
-    with CallClock() as clock:
-        context.clock = clock
-        return await _run_by_clock(registration, arguments, context, clock, timeout)
-
-
-async def _run_by_clock(
-    registration: Registration[Ctx],
-    arguments: dict[str, Any],
-    context: ToolContext[Ctx],
-    clock: CallClock,
-    timeout: float,
-) -> ToolOutput:
+    clock = context.clock
+    if clock is None:
+        with CallClock() as context.clock:
+            return await run_in_time(registration, arguments, context, timeout)
     clock.start(timeout, cancellation_mark())
     try:
         output = await registration.execute(arguments, context)

@@ -21,7 +21,7 @@ from toolkit.calls.cache_keys import find_cache_key, is_cached
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import Observer, ToolExecutionEnd, ToolExecutionStart
 from toolkit.calls.policy import ExecutionPolicy
-from toolkit.calls.prepare import Ready, copy_arguments, copy_values
+from toolkit.calls.prepare import Ready, copy_values
 from toolkit.calls.reporting import Reporter
 from toolkit.calls.retry import may_run_on, run_in_time, run_with_retry
 from toolkit.calls.run_memory import RunMemory
@@ -35,6 +35,7 @@ from toolkit.runtime.backend import (
     cancellation_mark,
     is_own_cancellation,
 )
+from toolkit.runtime.call_clock import CallClock
 from toolkit.runtime.gates import enter_gate, lock_key
 from toolkit.runtime.work import Work
 from toolkit.settings import shown
@@ -72,6 +73,7 @@ async def run(
     keep: Callable[[str, ToolResult], None] | None = None,
     cut: Callable[[str, CutCall], None] | None = None,
     memory: RunMemory | None = None,
+    clock: CallClock | None = None,
 ) -> ToolResult:
     """Run a call that may run, and give its result; all that a tool raises becomes an error result.
 
@@ -83,6 +85,7 @@ async def run(
         keep: Given the call's id and its result the moment that is there: telling of it waits for others, and a
             cancellation that comes meanwhile must not undo what has been done.
         memory: What the run keeps between its calls; None outside of a run.
+        clock: Counts the time of this run; None makes one.
         cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
     """
     call, registration, observer = ready.call, ready.registration, policy.observer
@@ -100,6 +103,7 @@ async def run(
         policy=policy,
         scope=ready.scope,
         mark=mark,
+        clock=clock,
     )
     began = 0.0
     is_cached = is_over = False
@@ -235,7 +239,7 @@ def _start_of(ready: Ready[Any]) -> ToolExecutionStart:
         tool_name=call.name,
         label=options.label,
         tags=options.tags,
-        arguments=copy_arguments(ready),
+        arguments=ready.copy_arguments(),
         arguments_json=ready.arguments_json,
     )
 
@@ -401,4 +405,4 @@ def _may_keep(ready: Ready[Any], output: ToolOutput) -> bool:
     if output.is_error or not output.content or output.is_nothing:
         return False
     should_cache = ready.registration.options.should_cache
-    return bool(should_cache(copy_arguments(ready), replace(output))) if callable(should_cache) else True
+    return bool(should_cache(ready.copy_arguments(), replace(output))) if callable(should_cache) else True

@@ -14,6 +14,7 @@ from typing_extensions import TypeVar
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.schema import ArgumentsParser, raw_arguments
+from toolkit.schema.nodes import Nodes
 from toolkit.tools.context import ToolContext
 from toolkit.tools.limits import UsageCounter
 from toolkit.tools.options import ToolOptions
@@ -56,6 +57,7 @@ class Registration(Generic[Ctx_contra]):
     __slots__ = (
         "_copy_schemas",
         "_source",
+        "_takes_secrets",
         "arguments",
         "cache_identity",
         "counter",
@@ -101,7 +103,16 @@ class Registration(Generic[Ctx_contra]):
         # Whether a loop offers it by itself, for its answer say: nobody has to allow that, but may deny it.
         self.is_offered_by_loop: bool = False
         self._copy_schemas: Callable[[], list[Any]] | None = None
+        self._takes_secrets: bool | None = None
         self._set(self.options)
+
+    @property
+    def takes_secrets(self) -> bool:
+        """Whether an argument may be a secret, by its schema."""
+        if self._takes_secrets is None:
+            nodes = Nodes(self.arguments.schema)
+            self._takes_secrets = nodes.is_secret(nodes.root)
+        return self._takes_secrets
 
     @property
     def owner(self) -> tuple[int, int]:
@@ -130,6 +141,7 @@ class Registration(Generic[Ctx_contra]):
         if source is not self._source:
             fresh = Registration(self.tool, replace(source, name=self.name))
             self._source, self.definition, self._copy_schemas = source, fresh.definition, None
+            self._takes_secrets = None
             self.arguments, self.parse_json = fresh.arguments, fresh.parse_json
 
     def under(self, definition: ToolDefinition, rules: object = None) -> Registration[Ctx_contra]:
