@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.weak_models.household import registry
+from evals.household import registry
 from toolkit import AssistantMessage, Message, ToolCall, ToolRegistry, UserMessage
 
 __all__ = ["conversation"]

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 import anyio
 import pytest
 
-from tests.weak_models.__main__ import main, some
-from tests.weak_models.conversation import SHOWN, conversation
-from tests.weak_models.tasks import TASKS, Task
-from tests.weak_models.trial import TOOLS, run_trial
-from tests.weak_models.ways import PlainReader, Untaught
+from evals.__main__ import main, some
+from evals.conversation import SHOWN, conversation
+from evals.tasks import TASKS, Task
+from evals.trial import TOOLS, run_trial
+from evals.ways import PlainReader, Untaught
 from toolkit import AssistantMessage, ChatRequest, Message, ToolCall, ToolResult, UserMessage, validate_transcript
 from toolkit.testing import ScriptedProvider, ScriptedReply
 

@@ -1,4 +1,4 @@
-"""One measure, in this process: ``python -m tests.bench.measure ours.turns_50 [--features]`` prints the figure."""
+"""One measure, in this process: ``python -m bench.measure ours.turns_50 [--features]`` prints the figure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from importlib import import_module
 
-from tests.bench import importing
+from bench import importing
 
 _IMPORTS = {
     "floor.importing": importing.floor,
@@ -21,8 +21,8 @@ def main(name: str, *, features: bool) -> float:
         return _IMPORTS[name]()
     side, _, measure = name.partition(".")
     if side == "floor":
-        return float(getattr(import_module("tests.bench.floor"), measure)())
-    ours = import_module("tests.bench.ours")
+        return float(getattr(import_module("bench.floor"), measure)())
+    ours = import_module("bench.ours")
     if side == "price":
         return float(ours.price_of(measure))
     return float(getattr(ours, measure)(ours.FEATURES if features else ()))
@@ -30,6 +30,6 @@ def main(name: str, *, features: bool) -> float:
 
 if __name__ == "__main__":
     if sys.argv[1] == "features":
-        print(json.dumps(import_module("tests.bench.ours").FEATURES))
+        print(json.dumps(import_module("bench.ours").FEATURES))
     else:
         print(main(sys.argv[1], features="--features" in sys.argv))

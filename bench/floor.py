@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import pydantic
 from pydantic_core import to_json
 
-from tests.bench.clock import cpu_of, on_asyncio, sized, wall_of
-from tests.bench.rich import RICH_ARGUMENTS, Address, Kind, Point
-from tests.bench.workload import ANSWER, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
+from bench.clock import cpu_of, on_asyncio, sized, wall_of
+from bench.rich import RICH_ARGUMENTS, Address, Kind, Point
+from bench.workload import ANSWER, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 
 Reply: TypeAlias = dict[str, Any]
 Function: TypeAlias = Callable[..., Awaitable[Any]]
@@ -203,7 +203,7 @@ def loops_1000() -> float:
 
 def deltas() -> float:
     """Iterate the stream of the same provider and join."""
-    from tests.bench.ours import floor_of_deltas
+    from bench.ours import floor_of_deltas
 
     return floor_of_deltas()
 

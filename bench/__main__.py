@@ -1,4 +1,4 @@
-"""Measure and print: ``python -m tests.bench [--quick] [--features] [--rounds 5] [--json FILE] [--only NAME]``.
+"""Measure and print: ``python -m bench [--quick] [--features] [--rounds 5] [--json FILE] [--only NAME]``.
 
 Each measure runs in a process of its own, the floor and toolkit in turn; a ratio is the median over the rounds of what
 one round gave.
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Row:
 def measured(name: str, *, quick: bool, features: bool = False) -> float:
     """Run one measure in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.measure", name, *(["--features"] if features else [])],
+        [sys.executable, "-m", "bench.measure", name, *(["--features"] if features else [])],
         cwd=_ROOT,
         env={**os.environ, "TOOLKIT_BENCH_QUICK": "1" if quick else "0"},
         capture_output=True,
@@ -131,7 +131,7 @@ def measured(name: str, *, quick: bool, features: bool = False) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less work and one round: for a first look")
     parser.add_argument("--features", action="store_true", help="switch every feature on, and price each")
     parser.add_argument("--rounds", type=int, help="how many; 5 if not given, 1 in quick mode")
@@ -172,7 +172,7 @@ def main() -> None:
 def _prices(rounds: int, *, quick: bool) -> dict[str, float]:
     features = json.loads(
         subprocess.run(
-            [sys.executable, "-m", "tests.bench.measure", "features"], cwd=_ROOT, capture_output=True, check=True
+            [sys.executable, "-m", "bench.measure", "features"], cwd=_ROOT, capture_output=True, check=True
         ).stdout
     )
     found: dict[str, list[float]] = {feature: [] for feature in features}

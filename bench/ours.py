@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tests.bench.clock import BATCHES, cpu_of, on_asyncio, sized, wall_of
-from tests.bench.floor import hold, memory_of
-from tests.bench.rich import RICH_ARGUMENTS, Address, Kind, Point
-from tests.bench.workload import ANSWER, DELTAS, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
+from bench.clock import BATCHES, cpu_of, on_asyncio, sized, wall_of
+from bench.floor import hold, memory_of
+from bench.rich import RICH_ARGUMENTS, Address, Kind, Point
+from bench.workload import ANSWER, DELTAS, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 from toolkit import (
     ApprovalRequest,
     Approve,

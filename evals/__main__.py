@@ -1,6 +1,6 @@
 """Run the tasks and print how many are solved, with our help and without.
 
-``python -m tests.weak_models [--model path.gguf] [--tasks N] [--ways text native constrained] [--verbose]``. Without
+``python -m evals [--model path.gguf] [--tasks N] [--ways text native constrained] [--verbose]``. Without
 `--model` it is the file that the variable TOOLKIT_MODEL names, else the built-in model. The same command gives the
 same table on the same machine: temperature 0, a fixed seed.
 """
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import anyio
 
-from tests.weak_models.conversation import conversation
-from tests.weak_models.tasks import TASKS, Task
-from tests.weak_models.trial import Trial, run_trial
-from tests.weak_models.ways import WAYS, Way, opened
+from evals.conversation import conversation
+from evals.tasks import TASKS, Task
+from evals.trial import Trial, run_trial
+from evals.ways import WAYS, Way, opened
 
 
 async def trials(way: Way, tasks: Sequence[Task], model: str | None, *, helps: bool) -> list[Trial]:
@@ -80,7 +80,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 def parsed() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.weak_models", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evals", description=__doc__)
     parser.add_argument("--model", help="a GGUF file; the built-in model without")
     parser.add_argument("--tasks", type=int, default=len(TASKS), help="how many of them")
     parser.add_argument("--ways", nargs="+", choices=[way.name for way in WAYS], default=[way.name for way in WAYS])

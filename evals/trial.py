@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from tests.weak_models.household import registry
-from tests.weak_models.tasks import Expected, Task
+from evals.household import registry
+from evals.tasks import Expected, Task
 from toolkit import (
     ChatRequest,
     FunctionTool,

@@ -28,7 +28,7 @@ def with_a_tool() -> float:
     """Return milliseconds of CPU for toolkit and one tool, which takes Pydantic."""
     began = time.process_time()
     import toolkit
-    from tests.bench.workload import forecast
+    from bench.workload import forecast
 
     toolkit.tool(forecast)
     return (time.process_time() - began) * 1e3

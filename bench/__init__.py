@@ -1,0 +1,1 @@
+"""How fast toolkit is, as multiples of a loop written by hand: ``python -m bench``."""

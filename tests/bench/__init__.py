@@ -1,1 +1,0 @@
-"""How fast toolkit is, as multiples of a loop written by hand: ``python -m tests.bench``."""

@@ -1,1 +1,0 @@
-"""How far small models get: ``python -m tests.weak_models [--model path.gguf] [--tasks N]``."""
