@@ -156,7 +156,7 @@ class _PlainReader:
         """Return an object; two keys with one text are told apart."""
         found: dict[str, Any] = {}
         for key, item in members.items():
-            name = _write_key(key)
+            name = _write_member_name(key)
             if name in found:
                 name = next(new for number in count(2) if (new := f"{name} ({number})") not in found)
             found[name] = self.read(item, f"{path}.{name}" if path else name)
@@ -184,7 +184,7 @@ def _write_text(value: Any) -> str:
     return text if len(text) <= _LONGEST_SHOWN_TEXT else f"{text[:_LONGEST_SHOWN_TEXT]}..."
 
 
-def _write_key(key: Any) -> str:
+def _write_member_name(key: Any) -> str:
     if type(key) is str:
         return replace_surrogates(key)
     try:
@@ -252,7 +252,7 @@ def _find_reader(kind: type) -> _Read | None:
     """Return what reads values of a library's class, where that library is loaded."""
     for cls in kind.__mro__:
         package = cls.__module__.partition(".")[0]
-        found = _READERS.get((package, cls.__name__)) if package in sys.modules else None
+        found = _READERS_OF_CLASSES.get((package, cls.__name__)) if package in sys.modules else None
         if found is not None:
             return found
     if "attr" in sys.modules and isinstance(getattr(kind, "__attrs_attrs__", None), tuple):
@@ -338,7 +338,7 @@ class _Pairs(Mapping[Any, Any]):
 
 
 def _is_counted(index: Any) -> bool:
-    """Whether an index is only the number of each row."""
+    """Return whether an index is only the number of each row."""
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1 and index.name is None
 
 
@@ -373,7 +373,7 @@ def _read_complex(reader: _PlainReader, value: Any, path: str) -> str:  # noqa: 
     return str(value).strip("()")
 
 
-_READERS: dict[tuple[str, str], _Read] = {
+_READERS_OF_CLASSES: dict[tuple[str, str], _Read] = {
     ("builtins", "complex"): _read_complex,
     ("msgspec", "Struct"): _read_struct,
     ("numpy", "ndarray"): _read_array,

@@ -1,4 +1,4 @@
-"""What was written as a call: which of its words are the tool's name and which its arguments.
+"""Calls that were written as JSON: which members are the name of the tool and which its arguments.
 
 JSON is read by `toolkit.calls.repair` alone, which takes what is surely meant and refuses the rest; here its members
 are only told apart, and their text is kept as it is.
@@ -70,20 +70,20 @@ class KnownTools:
         self._plain_names = tuple(map(plain_name, self._definitions))
 
     def __contains__(self, name: object) -> bool:
-        """Whether a name is, or must mean, that of a tool."""
+        """Return whether a name is, or must mean, that of a tool."""
         return isinstance(name, str) and repair_name(name, self._definitions) is not None
 
     def has_beginning(self, text: str) -> bool:
-        """Whether the name of a tool begins like this, whatever its case and separators."""
+        """Return whether the name of a tool begins like this, whatever its case and separators."""
         return any(name.startswith(plain_name(text)) for name in self._plain_names)
 
     def may_take_nothing(self, name: str) -> bool:
-        """Whether this is a tool that names no parameter which it takes, though it may take any."""
+        """Return whether this is a tool that names no parameter which it takes, though it may take any."""
         definition = self._definitions.get(repair_name(name, self._definitions) or "")
         return definition is not None and not any(definition.parameters.get(keyword) for keyword in _NAMING)
 
     def takes_nothing(self, name: str) -> bool:
-        """Whether this is surely a tool without parameters."""
+        """Return whether this is surely a tool without parameters."""
         definition = self._definitions.get(repair_name(name, self._definitions) or "")
         return (
             definition is not None
@@ -92,7 +92,7 @@ class KnownTools:
         )
 
     def is_echo(self, name: str, arguments: str) -> bool:
-        """Whether arguments are what the model was told of a tool's parameters, and not values for them."""
+        """Return whether arguments are what the model was told of a tool's parameters, and not values for them."""
         if '"properties"' not in arguments:
             return False
         definition = self._definitions.get(repair_name(name, self._definitions) or "")

@@ -1,4 +1,4 @@
-"""What each way to write a call has in common, and what tells a call from the mention of one."""
+"""The parts that all ways to write a call share, and the rules that tell a call from the mention of one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Form(Protocol):
 
     @property
     def characters(self) -> str:
-        """What a call may begin with, in lower case."""
+        """The characters that a call may begin with, in lower case."""
         ...
 
     @property

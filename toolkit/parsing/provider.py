@@ -97,7 +97,7 @@ class TextToolProvider:
 
     @property
     def tells_cost(self) -> bool:
-        """Whether answers may say what they cost, as far as is known."""
+        """True where answers may say what they cost, as far as is known."""
         return bool(getattr(self._provider, "tells_cost", True))
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
@@ -169,7 +169,7 @@ class TextToolProvider:
 
 
 class _StreamedReply:
-    """What has come of a reply."""
+    """A reply while it comes."""
 
     def __init__(self, reader: ReplyReader) -> None:
         self.response: ChatResponse | None = None

@@ -37,7 +37,7 @@ ReplyPart: TypeAlias = str | ToolCall | UnreadCall
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a reply says, in its order; no two texts stand side by side.
+    """The parts of a reply, in its order; no two texts stand side by side.
 
     White space round calls is left out, and so is what follows a call as its result: the model has made that up. All
     other text stays as it was written.
@@ -57,7 +57,7 @@ class Reply:
 
     @property
     def unread(self) -> tuple[UnreadCall, ...]:
-        """What was meant as a call and could not be read."""
+        """The calls that were meant and could not be read."""
         return tuple([part for part in self.parts if isinstance(part, UnreadCall)])
 
 

@@ -51,7 +51,7 @@ _HEADING = (
     r"|\u6587\u4ef6|\u6587\u6863|\u7ed3\u679c)s?\s*[#\d]*(?:\s+of\s+\d+)?\W*(?:\Z|:)"
 )
 # Words that take back what has no mark of its own, or tell of it.
-_TELLING_WORDS = (
+_RETRACTING_WORDS = (
     r"\b(?:such\s+as|like|would|could|if|not|never|instead|wrong|bad|incorrect|avoid|used|called|wrote|sent|made|was|were"
     r"|did|had|previous(?:ly)?|earlier|returned|asked|requested|results?|output|show\w*|explain\w*|suggest\w*"
     r"|recommend\w*|give\s+you|you\s+(?:can|may|might|should|must|need|have)"
@@ -75,7 +75,7 @@ _ANNOUNCING = re.compile(
 )
 _SHOWN_WORDS = re.compile(_EXAMPLE_WORDS, re.IGNORECASE)
 _SPOKEN_OF = re.compile(_ABOUT, re.IGNORECASE)
-_TOLD_WORDS = re.compile(f"{_EXAMPLE_WORDS}|{_ABOUT}|{_TELLING_WORDS}|{_REPORTING}", re.IGNORECASE)
+_TOLD_WORDS = re.compile(f"{_EXAMPLE_WORDS}|{_ABOUT}|{_RETRACTING_WORDS}|{_REPORTING}", re.IGNORECASE)
 _REPORTED = re.compile(f"{_REPORTING}|{_HEADING}", re.IGNORECASE)
 _FROM_A_SOURCE = re.compile(_SOURCE, re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?]\s|[\u3002\uff01\uff1f](?!\Z)")
@@ -110,22 +110,22 @@ class Surroundings:
 
     @property
     def is_line_start(self) -> bool:
-        """Whether only spaces stand before it on its line."""
+        """True where only spaces stand before it on its line."""
         return not self.text.rpartition("\n")[2].strip()
 
     @property
     def is_item(self) -> bool:
-        """Whether it is an item of a list."""
+        """True where it is an item of a list."""
         return _ITEM.fullmatch(self.text.rpartition("\n")[2]) is not None
 
     @property
     def is_in_quotation(self) -> bool:
-        """Whether its line is one of a quotation, as ``> text``."""
+        """True where its line is one of a quotation, as ``> text``."""
         return _ASIDE.match(self.text.rpartition("\n")[2]) is not None
 
     @property
     def is_spoken_of(self) -> bool:
-        """Whether what has a mark of its own is no call here: it is quoted, shown, reported or spoken of."""
+        """True where what has a mark of its own is no call here: it is quoted, shown, reported or spoken of."""
         if self._is_aside:
             return True
         if self.is_item:
@@ -142,7 +142,7 @@ class Surroundings:
 
     @property
     def lets_call(self) -> bool:
-        """Whether something without a mark of its own may be a call here.
+        """True where something without a mark of its own may be a call here.
 
         It must begin a line or follow the end of a sentence. Where the words before it go on with it, they must say
         that the model does something now.
@@ -278,12 +278,12 @@ class Speech:
 
     @property
     def is_quoting(self) -> bool:
-        """Whether what comes next is somebody else's words."""
+        """True where what comes next is somebody else's words."""
         return bool(self._closers or self._tags or self._is_in_quotes or self._is_in_code or self.is_reporting)
 
     @property
     def lets_thoughts_end(self) -> bool:
-        """Whether the end of thoughts that nothing began may stand here: then all before it was thought."""
+        """True where the end of thoughts that nothing began may stand here: then all before it was thought."""
         return not (self._closers or self._tags or self._is_in_quotes or self._is_in_code or self.is_citing)
 
     def hear(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What checks the arguments of a call, and what is the same for all that do."""
+"""The protocol of what checks the arguments of a call, and the checks that all such parsers share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ArgumentsParser(Protocol):
 
     @property
     def is_strict(self) -> bool:
-        """Whether values are taken as they are: no ``"5"`` for a number."""
+        """True where values are taken as they are: no ``"5"`` for a number."""
         ...
 
     def parse_json(self, text: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class ArgumentsParser(Protocol):
 
 
 def may_be_deep(text: str) -> bool:
-    """Whether the JSON of a text may be nested more deeply than arguments may be."""
+    """Return whether the JSON of a text may be nested more deeply than arguments may be."""
     return len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH
 
 

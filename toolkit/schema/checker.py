@@ -87,7 +87,7 @@ class Checker:
         return found
 
     def is_valid(self, value: object, *, part: CompiledSchema | None = None, budget: WorkBudget | None = None) -> bool:
-        """Whether a value is as the schema says.
+        """Return whether a value is as the schema says.
 
         Raises:
             TooMuchWorkError: It takes more steps than it may.

@@ -111,7 +111,7 @@ class CompiledSchema:
         self.in_place: list[CompiledSchema] = []  # those that look at the same value
 
     def check(self, value: Any, run: CheckRun, marks: Marks | None) -> bool:
-        """Whether a value is as the schema says."""
+        """Return whether a value is as the schema says."""
         run.budget.spend(1 + len(self.checks))
         moves = bool(run.scope) and run.scope[-1] != self.base
         if moves:

@@ -1,4 +1,4 @@
-"""What a docstring says of a function and of each parameter, in any of the usual styles.
+"""Docstrings read in any of the usual styles: the description of a function, and of each parameter.
 
 Here is where sections begin and end (without blank lines, in any order, not inside code). No line gets lost: one that
 belongs to no parameter, and to no section that models don't read, is description.
@@ -170,7 +170,7 @@ def _is_pep257(line: str, names: Collection[str]) -> bool:
 
 
 def _is_split_entry(sections: Sequence[_DocstringSection], line: str, names: Collection[str]) -> bool:
-    """Whether an indented line is an entry of the section before the text that has cut it in two."""
+    """Return whether an indented line is an entry of the section before the text that has cut it in two."""
     if len(sections) < 2 or sections[-2].kind != "entries" or not line[:1].isspace():
         return False
     entry = split_entry(line)
@@ -198,7 +198,7 @@ def _read_header_kind(lines: Sequence[str], index: int) -> _SectionKind | None:
 def _is_outside_section(
     section: _DocstringSection, line: str, lines: Sequence[str], index: int, names: Collection[str]
 ) -> bool:
-    """Whether a line that stands at the margin is no part of its section any more."""
+    """Return whether a line that stands at the margin is no part of its section any more."""
     content = section.lines
     if section.kind in ("text", "numpy") or not line.strip() or line[0].isspace():
         return False

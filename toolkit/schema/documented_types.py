@@ -53,7 +53,7 @@ def find_unsaid(text: str, hint: Any, default: Any) -> bool:
 
 
 def _is_hint(text: str) -> bool:
-    """Whether a text is written as hints are, whatever its names mean."""
+    """Return whether a text is written as hints are, whatever its names mean."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError):

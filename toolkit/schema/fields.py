@@ -322,7 +322,7 @@ class Fields:
         return True
 
     def _is_dispensable(self, blamed: SchemaError) -> bool:
-        """Whether a function works without what JSON can't carry: a callback that has a default, say."""
+        """Return whether a function works without what JSON can't carry: a callback that has a default, say."""
         if _NOT_IN_JSON not in blamed.reason:
             return False
         if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in self._signature.parameters):
@@ -354,7 +354,7 @@ class Fields:
 
     @property
     def serializer(self) -> SchemaSerializer:
-        """What turns validated arguments into plain values; made at first use."""
+        """The serializer of validated arguments; made at first use."""
         if self._serializer is None:
             self._serializer = SchemaSerializer(self.core_schema)
         return self._serializer
@@ -411,13 +411,13 @@ class Fields:
 
 
 def _is_harmless(problem: ErrorDetails, default: Any) -> bool:
-    """Whether a default may be what a model may not send: infinite, say, or a number that stands for its text."""
+    """Return whether a default may be what a model may not send: infinite, say, or a number that stands for its text."""
     is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
     return problem["type"] in ("missing", "finite_number") or (problem["type"] == "string_type" and is_number)
 
 
 def _is_type_of(hint: Any, default: Any) -> bool:
-    """Whether a default can be what a docstring says of its type; words of a docstring promise nothing."""
+    """Return whether a default can be what a docstring says of its type; words of a docstring promise nothing."""
     if default is NOTHING or default is None or isinstance(default, FieldInfo):
         return True
     try:
@@ -430,7 +430,7 @@ def _is_type_of(hint: Any, default: Any) -> bool:
 
 
 def _is_plain_default(default: Any) -> bool:
-    """Whether a default stands in the schema as it is, without being encoded."""
+    """Return whether a default stands in the schema as it is, without being encoded."""
     if type(default) in (list, dict):
         return not default
     if type(default) is float:

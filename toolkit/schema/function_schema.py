@@ -29,7 +29,7 @@ from toolkit.schema.signature import NOTHING, CallableKind, Signature, read_sign
 
 __all__ = ["FunctionSchema", "function_schema"]
 
-_LONGEST_NAME = 64
+_LONGEST_TOOL_NAME = 64
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNSTRUCTURED = frozenset({NOTHING, None, types.NoneType, Any, str, int, float, bool, bytes, complex, object})
 _GENERATORS = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
@@ -37,7 +37,7 @@ _GENERATORS = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, Asy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSchema:
-    """What a function becomes.
+    """A function as a tool.
 
     Args:
         name: The function's own name, made legal; or the given one.
@@ -139,7 +139,7 @@ def _choose_name(function: Any, given: str | None, subject: str) -> str:
     # Letters with marks are said without them: `größe` becomes `grosse`.
     plain = unicodedata.normalize("NFKD", own.replace("\u00df", "ss"))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    name = re.sub(r"[^\w-]", "_", plain.strip("<>"))[:_LONGEST_NAME]
+    name = re.sub(r"[^\w-]", "_", plain.strip("<>"))[:_LONGEST_TOOL_NAME]
     if _LEGAL_NAME.fullmatch(name) is None:
         raise SchemaError(
             subject,

@@ -1,4 +1,4 @@
-"""What one hint compiles to, by itself: plain values by hand, others by Pydantic, once for all tools that use them.
+"""One hint compiled by itself: plain values by hand, others by Pydantic, once for all tools that use them.
 
 An application's types come back in tool after tool. To compile the parameters of each as one typed dictionary takes
 twice the time of what a model class by hand would; to put them together of parts that are known takes a third of it.

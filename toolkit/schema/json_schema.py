@@ -239,7 +239,7 @@ def _describe_members(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_secret(schema: Mapping[str, Any]) -> bool:
-    """Whether a value of this schema must not be shown, or holds one that must not."""
+    """Return whether a value of this schema must not be shown, or holds one that must not."""
     return is_marked_secret(schema) or any(map(_is_secret, subschemas(schema)))
 
 

@@ -19,7 +19,7 @@ _TYPE_NAMES = frozenset({"string", "integer", "number", "boolean", "null", "arra
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number in JSON's sense."""
+    """Return whether a value is a number in JSON's sense."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -165,7 +165,7 @@ def _is_list_of_schemas(operand: object) -> bool:
     return is_array(operand) and bool(operand) and all(map(_is_schema, operand))
 
 
-def _is_list(operand: object) -> bool:
+def _is_items_list(operand: object) -> bool:
     return is_array(operand) and all(map(_is_schema, operand))
 
 
@@ -231,7 +231,7 @@ def check_operand(keyword: str, node: Node, draft: int) -> str | None:
     if draft == 4 and keyword in {"exclusiveMinimum", "exclusiveMaximum"}:
         known: tuple[Callable[[Any], bool], str] = _TRUE_OR_FALSE
     elif keyword == "items" and draft < 2020 and is_array(operand):
-        known = (_is_list, "a list of schemas")
+        known = (_is_items_list, "a list of schemas")
     elif keyword in _OPERANDS:
         known = _OPERANDS[keyword]
     else:

@@ -38,17 +38,17 @@ _SCHEMA_KEYWORDS = (
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a value is an object in JSON's sense."""
+    """Return whether a value is an object in JSON's sense."""
     return type(value) is dict or isinstance(value, Mapping)
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Whether a value is a list in JSON's sense."""
+    """Return whether a value is a list in JSON's sense."""
     return isinstance(value, list)
 
 
 def is_marked_secret(node: Node) -> bool:
-    """Whether a schema says that its value is a secret."""
+    """Return whether a schema says that its value is a secret."""
     return node.get("writeOnly") is True or node.get("format") == "password"
 
 
@@ -120,7 +120,7 @@ class Nodes:
         return _ANY
 
     def has(self, reference: str) -> bool:
-        """Whether a reference leads to a schema in here."""
+        """Return whether a reference leads to a schema in here."""
         return self._find_target(reference) is not None
 
     def target(self, reference: str) -> Node:
@@ -238,7 +238,7 @@ class Nodes:
         return frozenset(types)
 
     def have_any(self) -> bool:
-        """Whether any value may stand somewhere."""
+        """Return whether any value may stand somewhere."""
         waiting: list[Any] = [self.root]
         while waiting:
             node = waiting.pop()
@@ -248,7 +248,7 @@ class Nodes:
         return False
 
     def is_secret(self, node: Node) -> bool:
-        """Whether a value of this node must not be shown, or holds one that must not."""
+        """Return whether a value of this node must not be shown, or holds one that must not."""
         if self._secret is None:
             self._secret = self._find_secrets()
         if not self._secret:

@@ -55,7 +55,7 @@ def describe_node(nodes: Nodes, node: Node, *, depth: int = 0) -> str:
 
 
 def names_form(nodes: Nodes, node: Node) -> bool:
-    """Whether the words about a node name the form of a text: "a date like ..."."""
+    """Return whether the words about a node name the form of a text: "a date like ..."."""
     return any(choice.get("format") in _PHRASES_OF_FORMATS for choice in nodes.choices(node))
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with arguments, in words that a small model can act on.
+"""Problems of arguments told in words that a small model can act on.
 
 One message says it all: where, what came, what is accepted, and an example that would have been right.
 """
@@ -28,7 +28,7 @@ WRONG_NAME = "The name itself is not accepted here"
 _EXAMPLE_LEAD = "Call it again, for example with: "
 _STRUCK_OUT = "**********"
 _LONGEST_REASON = 300
-_LONGEST_MESSAGE = 10_000
+_LONGEST_EXPLANATION = 10_000
 _MOST_ACCEPTED = 60
 _MOST_NAMES_COMPARED = 300
 _MOST_COPIED = 2_000
@@ -82,7 +82,7 @@ def explain(
         message += f"\n{_EXAMPLE_LEAD}{example}"
     if nodes.is_secret(nodes.root):
         message = _strike_out_secrets(message, value, nodes)
-    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
+    return message if len(message) <= _LONGEST_EXPLANATION else f"{message[:_LONGEST_EXPLANATION]}..."
 
 
 def example_line(nodes: Nodes, accepts: Callable[[Any], bool]) -> str:
@@ -183,7 +183,7 @@ def _find_nearest(name: str, candidates: Sequence[str]) -> str | None:
 
 
 def _is_told_by_schema(value: Any, node: Node, nodes: Nodes) -> bool:
-    """Whether the words about a node say why a value is refused, as far as they are about the value alone."""
+    """Return whether the words about a node say why a value is refused, as far as they are about the value alone."""
     from toolkit.schema.keywords import ASSERTIONS  # noqa: PLC0415 - no need of it without a problem
 
     budget = WorkBudget(_STEPS_TO_EXPLAIN)
@@ -292,7 +292,7 @@ def _find_example(make: Callable[[int], Any], accepts: Callable[[Any], bool]) ->
 
 
 def _is_small(value: Any) -> bool:
-    """Whether a value is so small that what is made of it could be shown as an example."""
+    """Return whether a value is so small that what is made of it could be shown as an example."""
     count = 0
     waiting = [value]
     while waiting:

@@ -85,7 +85,7 @@ def anthropic_strict(schema: Mapping[str, Any], *, subject: str = "the schema") 
 
 
 class _Strict(ABC):
-    """What a grammar can say: objects whose names are all known, values whose type is."""
+    """A projection for a grammar, which can say objects whose names are all known, values whose type is."""
 
     mode: str
     most_levels = 100

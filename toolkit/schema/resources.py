@@ -43,7 +43,7 @@ _KNOWN_TO = {"additionalItems": 2019, "$recursiveRef": 2019, "$recursiveAnchor":
 
 
 def applies(keyword: str, draft: int) -> bool:
-    """Whether a draft knows a keyword."""
+    """Return whether a draft knows a keyword."""
     return _KNOWN_FROM.get(keyword, 0) <= draft <= _KNOWN_TO.get(keyword, NEWEST_DRAFT)
 
 

@@ -1,4 +1,4 @@
-"""What a callable takes, seen through partials, bound methods, callable objects and wrappers, with its hints resolved.
+"""Signatures of callables, read through partials, bound methods, callable objects and wrappers, with hints resolved.
 
 Nothing here knows of JSON: the parameters come out in signature order, each with the hint that its author meant.
 """
@@ -188,7 +188,7 @@ def _find_source(function: Any) -> tuple[Any, frozenset[str], Any]:
 
 
 def _passes_on(wrapper: Any) -> bool:
-    """Whether a wrapper hands its arguments on, so that what it wraps says what they are."""
+    """Return whether a wrapper hands its arguments on, so that what it wraps says what they are."""
     if getattr(wrapper, "__signature__", None) is not None:
         return False
     code = getattr(wrapper, "__code__", None)

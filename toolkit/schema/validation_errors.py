@@ -47,14 +47,14 @@ def find_problems(details: Sequence[ErrorDetails], value: Any, nodes: Nodes) -> 
     for detail in _keep_nearest_choice(details, value):
         kind = KINDS_OF_ERRORS.get(detail["type"], "wrong")
         path = find_path(detail["loc"], value, is_missing=kind == "missing")
-        problem = _read_error(detail, cast("Any", kind), path, value, nodes)
+        problem = _read_detail(detail, cast("Any", kind), path, value, nodes)
         known = found.get(path)
         if known is None or not known.reason or (problem.is_told and not known.is_told):
             found[path] = problem
     return list(found.values())
 
 
-def _read_error(
+def _read_detail(
     detail: ErrorDetails, kind: Literal["wrong", "missing", "unknown"], path: JsonPath, value: Any, nodes: Nodes
 ) -> Problem:
     message = detail["msg"]

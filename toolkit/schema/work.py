@@ -56,5 +56,5 @@ def open_budget() -> WorkBudget:
 
 
 def is_trial() -> bool:
-    """Whether whoever gave the budget checks again elsewhere what takes more."""
+    """Return whether whoever gave the budget checks again elsewhere what takes more."""
     return open_budget().is_trial

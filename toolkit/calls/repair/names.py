@@ -1,4 +1,4 @@
-"""What a model meant by a name or by broken JSON, where that is no guess."""
+"""Names and broken JSON of a model, repaired where the meaning is no guess."""
 
 from __future__ import annotations
 

@@ -382,7 +382,7 @@ def _read_number(token: str) -> str | None:
 
 
 def _is_balanced(text: str) -> bool:
-    """Whether the brackets in a text match: where they don't, a string may have swallowed its own end."""
+    """Return whether the brackets in a text match: where they don't, a string may have swallowed its own end."""
     awaited: list[str] = []
     for character in re.findall(r"[{}\[\]]", text):
         if character in "{[":
@@ -393,6 +393,6 @@ def _is_balanced(text: str) -> bool:
 
 
 def _is_joined_strings(raw: str) -> bool:
-    """Whether a text with quotes inside, between two more, may be whole strings and what stands between them."""
+    """Return whether a text with quotes inside, between two more, may be whole strings and what stands between them."""
     between = _ANY_QUOTE.split(raw)[1::2]
     return all(_JOINT.fullmatch(part) for part in between)
