@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from toolkit.errors import SchemaError
-from toolkit.schema import anthropic, anthropic_strict, function_schema, gemini, openai_strict
+from toolkit.schema import (
+    function_schema,
+    project_anthropic,
+    project_anthropic_strict,
+    project_gemini,
+    project_openai_strict,
+)
 
 STRING = {"type": "string"}
 RECURSIVE: dict[str, Any] = {
@@ -123,12 +129,12 @@ OPENAI = [
 
 @pytest.mark.parametrize("case", OPENAI, ids=lambda case: case.name)
 def test_openai_strict_rewrites(case: Case) -> None:
-    projected = openai_strict({**wrapped(case.given, required=case.required), **DEFINED})
+    projected = project_openai_strict({**wrapped(case.given, required=case.required), **DEFINED})
     assert projected == {**wrapped(case.becomes), "$defs": {"Pair": CLOSED_PAIR}}
 
 
 def test_openai_strict_keeps_references() -> None:
-    assert openai_strict(RECURSIVE)["$defs"]["Node"]["properties"]["next"] == {
+    assert project_openai_strict(RECURSIVE)["$defs"]["Node"]["properties"]["next"] == {
         "anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]
     }
 
@@ -152,20 +158,20 @@ def test_openai_strict_keeps_references() -> None:
 )
 def test_openai_strict_says_why_it_cannot(member: Any, reason: str) -> None:
     with pytest.raises(SchemaError, match=f"find: OpenAI's strict mode can't say it: .*{reason}"):
-        openai_strict(wrapped(member), subject="find")
+        project_openai_strict(wrapped(member), subject="find")
 
 
 def test_what_openai_strict_gives_for_left_out_is_accepted() -> None:
     def find(text: str, limit: int = 5) -> None: ...
 
     schema = function_schema(find)
-    assert openai_strict(schema.parameters)["required"] == ["text", "limit"]
+    assert project_openai_strict(schema.parameters)["required"] == ["text", "limit"]
     assert schema.arguments.parse_json('{"text": "a", "limit": null}') == {"text": "a", "limit": 5}
 
 
 def test_openai_strict_takes_a_root_that_is_a_reference() -> None:
     nested = {"$defs": {"Node": RECURSIVE["$defs"]["Node"]}, "$ref": "#/$defs/Node"}
-    projected = openai_strict(nested)
+    projected = project_openai_strict(nested)
     assert projected["type"] == "object"
     assert projected["properties"] == projected["$defs"]["Node"]["properties"]
 
@@ -180,14 +186,14 @@ def multiplying(levels: int) -> dict[str, Any]:
     return {**twice(0), "$defs": {**inner, f"L{levels}": wrapped_all({"x": {"type": "integer"}})}}
 
 
-@pytest.mark.parametrize("project", [openai_strict, anthropic_strict])
+@pytest.mark.parametrize("project", [project_openai_strict, project_anthropic_strict])
 def test_references_that_multiply_are_given_up(project: Callable[..., object]) -> None:
     with pytest.raises(SchemaError, match=r"more than (10 levels|5000 properties)"):
         project(multiplying(40))
 
 
 def test_gemini_is_not_told_of_references_without_number() -> None:
-    assert str(gemini(multiplying(40))).count("'type'") < 10_000
+    assert str(project_gemini(multiplying(40))).count("'type'") < 10_000
 
 
 ANTHROPIC = [
@@ -217,7 +223,7 @@ ANTHROPIC = [
 def test_anthropic_strict_rewrites(case: Case) -> None:
     given = {**wrapped(case.given, required=case.required), **DEFINED}
     expected = wrapped(case.becomes, required=case.required)
-    assert anthropic_strict(given) == {**expected, "$defs": {"Pair": CLOSED_PAIR}}
+    assert project_anthropic_strict(given) == {**expected, "$defs": {"Pair": CLOSED_PAIR}}
 
 
 @pytest.mark.parametrize(
@@ -231,16 +237,16 @@ def test_anthropic_strict_rewrites(case: Case) -> None:
 )
 def test_anthropic_strict_says_why_it_cannot(schema: Any, reason: str) -> None:
     with pytest.raises(SchemaError, match=f"find: Anthropic's strict mode can't say it: .*{reason}"):
-        anthropic_strict(schema, subject="find")
+        project_anthropic_strict(schema, subject="find")
 
 
 def test_anthropic_takes_the_schema_as_it_is() -> None:
-    assert anthropic(RECURSIVE) == RECURSIVE
-    assert anthropic({}) == {"type": "object", "properties": {}}
+    assert project_anthropic(RECURSIVE) == RECURSIVE
+    assert project_anthropic({}) == {"type": "object", "properties": {}}
     with pytest.raises(SchemaError, match="no 'anyOf' at the root"):
-        anthropic({"anyOf": [RECURSIVE]})
+        project_anthropic({"anyOf": [RECURSIVE]})
     with pytest.raises(SchemaError, match="'größe'"):
-        anthropic({"properties": {"größe": STRING}})
+        project_anthropic({"properties": {"größe": STRING}})
 
 
 GEMINI = [
@@ -319,16 +325,16 @@ GEMINI = [
 def test_gemini_rewrites(case: Case) -> None:
     expected = wrapped(case.becomes)
     del expected["additionalProperties"]
-    assert gemini({**wrapped(case.given), **DEFINED}) == expected
+    assert project_gemini({**wrapped(case.given), **DEFINED}) == expected
 
 
 def test_gemini_has_one_object_where_there_is_a_choice_at_the_root() -> None:
     other = {"type": "object", "properties": {"a": STRING, "b": STRING}, "required": ["a", "b"]}
-    assert gemini({"anyOf": [PAIR, other]}) == {**other, "required": ["a"]}
+    assert project_gemini({"anyOf": [PAIR, other]}) == {**other, "required": ["a"]}
 
 
 def test_gemini_has_no_references_and_cycles_are_cut() -> None:
-    assert gemini(RECURSIVE)["properties"]["root"] == {
+    assert project_gemini(RECURSIVE)["properties"]["root"] == {
         "type": "object",
         "properties": {
             "value": {"type": "integer"},

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
 from toolkit.errors import InvalidArgumentsError, SchemaError
-from toolkit.schema import ArgumentsParser, function_schema, gemini, openai_strict, raw_arguments
+from toolkit.schema import ArgumentsParser, function_schema, project_gemini, project_openai_strict, raw_arguments
 
 
 class Color(Enum):
@@ -182,7 +182,7 @@ def test_projections_are_schemas(fields: dict[str, Sample]) -> None:
     parameters = function_schema(function_of(fields)).parameters
     projected: Any = None
     with contextlib.suppress(SchemaError):
-        projected = openai_strict(parameters)
+        projected = project_openai_strict(parameters)
     if projected is not None:
         jsonschema.Draft202012Validator.check_schema(projected)
-    jsonschema.Draft202012Validator.check_schema(gemini(parameters))
+    jsonschema.Draft202012Validator.check_schema(project_gemini(parameters))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolkit.dataclass import dataclass
-from toolkit.schema import openai_strict as strict_parameters
+from toolkit.schema import project_openai_strict
 
 __all__ = ["ToolDefinition", "openai_strict"]
 
@@ -41,5 +41,5 @@ def openai_strict(definition: ToolDefinition) -> ToolDefinition:
     Raises:
         SchemaError: No such variant says the same; names the place and the reason.
     """
-    parameters = strict_parameters(dict(definition.parameters), subject=f"tool '{definition.name}'")
+    parameters = project_openai_strict(dict(definition.parameters), subject=f"tool '{definition.name}'")
     return replace(definition, parameters=parameters, strict=True)

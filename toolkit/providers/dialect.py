@@ -38,7 +38,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.errors import ConfigurationError, SchemaError
-from toolkit.schema import openai_strict
+from toolkit.schema import project_openai_strict
 from toolkit.schema.nodes import subschemas
 from toolkit.settings import shown
 
@@ -273,7 +273,7 @@ def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mappin
         return schema, _is_strict(schema)
     if _requires_all(schema):
         with suppress(SchemaError):
-            return openai_strict(schema), True
+            return project_openai_strict(schema), True
     return schema, False
 
 

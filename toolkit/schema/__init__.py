@@ -2,21 +2,22 @@
 
 from toolkit.schema.arguments import ArgumentsParser, MalformedJsonError
 from toolkit.schema.function_schema import FunctionSchema, function_schema
-from toolkit.schema.projections import anthropic, anthropic_strict, gemini, openai_strict
+from toolkit.schema.projections import project_anthropic, project_gemini
 from toolkit.schema.raw import raw_arguments
 from toolkit.schema.scopes import find_local_names
 from toolkit.schema.signature import kind_of
+from toolkit.schema.strict_projections import project_anthropic_strict, project_openai_strict
 
 __all__ = [
-    "anthropic",
-    "anthropic_strict",
     "ArgumentsParser",
     "find_local_names",
     "function_schema",
     "FunctionSchema",
-    "gemini",
     "kind_of",
     "MalformedJsonError",
-    "openai_strict",
+    "project_anthropic",
+    "project_anthropic_strict",
+    "project_gemini",
+    "project_openai_strict",
     "raw_arguments",
 ]

@@ -411,7 +411,7 @@ class Fields:
 
 
 def _is_harmless(problem: ErrorDetails, default: Any) -> bool:
-    """Return whether a default may be what a model may not send: infinite, say, or a number that stands for its text."""
+    """Return whether a default may be what no model may send: infinite, or a number that stands for its text."""
     is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
     return problem["type"] in ("missing", "finite_number") or (problem["type"] == "string_type" and is_number)
 

@@ -137,7 +137,7 @@ class _PatternRun:
         seen: _States,
         end: int | None,
     ) -> bool:
-        """Return whether steps fit from a place on, up to `end` where that is given; `seen` are the states that failed."""
+        """Return whether steps fit from a place on, up to `end` if given; `seen` are the states that failed."""
         stack = [(0, start, groups)]
         while stack:
             state = stack.pop()

@@ -1,4 +1,4 @@
-"""The canonical schema of a tool as each provider accepts it.
+"""The canonical schema of a tool as providers accept it that check nothing: Anthropic and Gemini.
 
 A projection only says less or says it otherwise; arguments are always checked against the canonical schema. What a
 provider has no keyword for goes into the description, so that the model still reads it.
@@ -8,37 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from toolkit.errors import SchemaError
-from toolkit.schema.nodes import Node, Nodes, is_array, is_object, subschemas
+from toolkit.schema.nodes import Node, Nodes, is_array, is_object
 from toolkit.schema.phrases import describe_node
+from toolkit.schema.rewording import add_words, merge_nodes, simplify_unions
 
-__all__ = ["anthropic", "anthropic_strict", "gemini", "openai_strict"]
+__all__ = ["project_anthropic", "project_gemini"]
 
-_OPENAI_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
-_OPENAI_KEYWORDS = frozenset(
-    {
-        "type", "description", "properties", "required", "additionalProperties", "items", "anyOf", "enum",
-        "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
-        "minItems", "maxItems",
-    }
-)  # fmt: skip
-_STRICT_REFUSED = {
-    "not": "'not'",
-    "if": "conditions ('if')",
-    "dependentRequired": "'dependentRequired'",
-    "dependentSchemas": "'dependentSchemas'",
-    "patternProperties": "properties named by a pattern",
-    "allOf": "'allOf'",
-    "prefixItems": "tuples (lists with a type for each place); use an object with named fields",
-}
-_MOST_PROPERTIES = 5000
-_OPENAI_MAX_DEPTH = 10
-_OPENAI_MAX_ENUM = 1000
-
+_ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _GEMINI_KEYWORDS = frozenset(
     {
         "type", "description", "properties", "required", "items", "anyOf", "enum", "nullable", "format", "pattern",
@@ -48,249 +28,9 @@ _GEMINI_KEYWORDS = frozenset(
 _GEMINI_MOST_REFERENCES = 2000
 _GEMINI_SHARED = ("type", "properties", "required", "items")
 _GEMINI_FORMATS = frozenset({"date-time", "enum", "int32", "int64", "float", "double"})
-_IN_WORDS = {
-    "default": "Default: {}.",
-    "format": "Format: {}.",
-    "minLength": "Length at least {}.",
-    "maxLength": "Length at most {}.",
-    "exclusiveMinimum": "Greater than {}.",
-    "exclusiveMaximum": "Less than {}.",
-    "multipleOf": "A multiple of {}.",
-    "uniqueItems": "All items different.",
-}
-_SAYS_NOTHING = frozenset({"title", "discriminator", "definitions", "$schema", "$id", "$comment"})
-_ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-def openai_strict(parameters: Mapping[str, Any], *, subject: str = "the schema") -> dict[str, Any]:
-    """Return what OpenAI's strict mode accepts: every property required, those that were not may be null.
-
-    A null for what is not nullable means that it was left out; the parser takes it so.
-
-    Raises:
-        SchemaError: Strict mode can't say it; the reason names the place.
-    """
-    return _OpenAI(parameters, subject).project()
-
-
-def anthropic_strict(schema: Mapping[str, Any], *, subject: str = "the schema") -> dict[str, Any]:
-    """Return what Anthropic can hold a model to: every object closed, every type known, one at each place.
-
-    Limits of numbers, texts and lists are still in it: the SDK says as words those that its server doesn't know.
-
-    Raises:
-        SchemaError: It can't be held to; the reason names the place.
-    """
-    return _Anthropic(schema, subject).project()
-
-
-class _Strict(ABC):
-    """A projection for a grammar, which can say objects whose names are all known, values whose type is."""
-
-    mode: str
-    most_levels = 100
-
-    def __init__(self, schema: Mapping[str, Any], subject: str) -> None:
-        self.nodes = Nodes(schema)
-        self.subject = subject
-        self.properties = 0
-
-    def refuse(self, path: str, what: str) -> SchemaError:
-        where = f"at '{path}'" if path else "at its root"
-        return SchemaError(self.subject, f"{self.mode} can't say it: {where} it has {what}")
-
-    def project(self) -> dict[str, Any]:
-        root = self.nodes.resolve(self.nodes.root)
-        projected = self.node({key: value for key, value in root.items() if key != "$defs"}, "", 0)
-        definitions: Node = root.get("$defs", {})
-        if definitions:
-            projected["$defs"] = {name: self.node(member, name, 1) for name, member in definitions.items()}
-        return projected
-
-    def node(self, node: object, path: str, depth: int, inside: tuple[str, ...] = ()) -> dict[str, Any]:
-        if depth > self.most_levels:
-            raise self.refuse(path, f"more than {self.most_levels} levels")
-        if not is_object(node):
-            raise self.refuse(path, "a value of any type" if node else "what no value fits")
-        node = _simplify_unions(node)
-        if isinstance(reference := node.get("$ref"), str):
-            return self.reference(node, reference, path, depth, inside)
-        for keyword, what in _STRICT_REFUSED.items():
-            if keyword in node:
-                raise self.refuse(path, what)
-        kept = self.keywords(node)
-        if "anyOf" in kept:
-            kept["anyOf"] = [self.node(member, path, depth, inside) for member in kept["anyOf"]]
-        elif "type" not in kept and "enum" not in kept:
-            raise self.refuse(path, "a value of any type")
-        if _has_type(kept, "object"):
-            self.object(kept, node, path, depth, inside)
-        if _has_type(kept, "array"):
-            items = kept.get("items")
-            if not is_object(items) or not items:
-                raise self.refuse(path, "a list of anything")
-            kept["items"] = self.node(items, f"{path}[]", depth + 1, inside)
-        return kept
-
-    def reference(self, node: Node, reference: str, path: str, depth: int, inside: tuple[str, ...]) -> dict[str, Any]:
-        """Keep a reference to a definition; put in its place what it refers to where words stand beside it."""
-        if not self.nodes.has(reference):
-            raise self.refuse(path, f"a reference to what is not there: {reference}")
-        is_definition = reference == "#" or (reference.startswith("#/$defs/") and reference.count("/") == 2)
-        if is_definition and (set(node) == {"$ref"} or reference in inside):
-            return {"$ref": reference}
-        if reference in inside:
-            raise self.refuse(path, f"a reference to itself outside of '$defs': {reference}")
-        beside = {key: value for key, value in node.items() if key != "$ref"}
-        return self.node({**self.nodes.target(reference), **beside}, path, depth, (*inside, reference))
-
-    def object(self, kept: dict[str, Any], node: Node, path: str, depth: int, inside: tuple[str, ...]) -> None:
-        if node.get("additionalProperties") not in (False, None) or ("properties" not in node and path):
-            raise self.refuse(path, "an object with names that are not known beforehand")
-        properties: Node = node.get("properties", {})
-        self.properties += len(properties)
-        if self.properties > _MOST_PROPERTIES:
-            raise self.refuse("", f"more than {_MOST_PROPERTIES} properties")
-        kept["properties"] = {
-            name: self.node(member, f"{path}.{name}" if path else name, depth + 1, inside)
-            for name, member in properties.items()
-        }
-        kept["additionalProperties"] = False
-
-    @abstractmethod
-    def keywords(self, node: dict[str, Any]) -> dict[str, Any]:
-        """Return what of a node is known there."""
-
-
-class _OpenAI(_Strict):
-    mode = "OpenAI's strict mode"
-    most_levels = _OPENAI_MAX_DEPTH
-
-    def __init__(self, schema: Mapping[str, Any], subject: str) -> None:
-        super().__init__(schema, subject)
-        self.enum_values = 0
-
-    def project(self) -> dict[str, Any]:
-        root = self.nodes.resolve(self.nodes.root)
-        if root.get("type", "object") != "object" or "anyOf" in root or "oneOf" in root:
-            raise self.refuse("", "something other than one object")
-        self.nodes = Nodes({"type": "object", **root})
-        projected = super().project()
-        if self.enum_values > _OPENAI_MAX_ENUM:
-            raise self.refuse("", f"{self.enum_values} enum values; {_OPENAI_MAX_ENUM} are allowed")
-        return projected
-
-    def keywords(self, node: dict[str, Any]) -> dict[str, Any]:
-        kept = {keyword: value for keyword, value in node.items() if keyword in _OPENAI_KEYWORDS}
-        if kept.get("format") not in _OPENAI_FORMATS:
-            kept.pop("format", None)
-        self.enum_values += len(kept.get("enum", ()))
-        return _add_words(kept, node)
-
-    def object(self, kept: dict[str, Any], node: Node, path: str, depth: int, inside: tuple[str, ...]) -> None:
-        super().object(kept, node, path, depth, inside)
-        properties: Node = node.get("properties", {})
-        required: list[str] = node.get("required", [])
-        for name, member in properties.items():
-            if name not in required and "null" not in self.nodes.types(member):
-                kept["properties"][name] = _allow_null(kept["properties"][name])
-        kept["required"] = list(properties)
-
-
-class _Anthropic(_Strict):
-    mode = "Anthropic's strict mode"
-
-    def reference(self, node: Node, reference: str, path: str, depth: int, inside: tuple[str, ...]) -> dict[str, Any]:
-        if self.is_recursive(reference):
-            raise self.refuse(path, f"what refers to itself: {reference}")
-        return super().reference(node, reference, path, depth, inside)
-
-    def is_recursive(self, reference: str) -> bool:
-        seen: set[str] = set()
-        waiting = [reference]
-        while waiting:
-            found = set(_find_references(self.nodes.target(waiting.pop())))
-            if reference in found:
-                return True
-            waiting += found - seen
-            seen |= found
-        return False
-
-    def keywords(self, node: dict[str, Any]) -> dict[str, Any]:
-        """Return all that the SDK can say, in words where it must; several types become choices."""
-        kept = {keyword: value for keyword, value in node.items() if keyword not in _SAYS_NOTHING}
-        if kept.get("default", "") is None:
-            del kept["default"]
-        kinds = kept.get("type")
-        if not is_array(kinds) or "enum" in kept:
-            return kept
-        outside: dict[str, Any] = {}
-        for keyword in ("description", "default"):
-            if keyword in kept:
-                outside[keyword] = kept.pop(keyword)
-        choices = [{"type": kind} if kind == "null" else {**kept, "type": kind} for kind in kinds]
-        return {"anyOf": choices, **outside}
-
-
-def _find_references(node: Node) -> Iterator[str]:
-    if isinstance(reference := node.get("$ref"), str):
-        yield reference
-    for part in subschemas(node):
-        yield from _find_references(part)
-
-
-def _has_type(node: Node, kind: str) -> bool:
-    given = node.get("type")
-    return given == kind or (is_array(given) and kind in given)
-
-
-def _allow_null(node: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(kind := node.get("type"), str) and "enum" not in node:
-        return {**node, "type": [kind, "null"]}
-    described = {"description": node.pop("description")} if "description" in node else {}
-    members = node["anyOf"] if set(node) == {"anyOf"} else [node]
-    return {"anyOf": [*members, {"type": "null"}], **described}
-
-
-def _simplify_unions(node: Node) -> dict[str, Any]:
-    """Say ``oneOf`` as ``anyOf``, ``const`` as ``enum``, and an ``allOf`` of one as that one."""
-    changed = dict(node)
-    if "oneOf" in changed:
-        changed["anyOf"] = [*changed.get("anyOf", []), *changed.pop("oneOf")]
-    if "const" in changed:
-        changed["enum"] = [changed.pop("const")]
-    if len(whole := changed.get("allOf", [])) == 1 and is_object(whole[0]):
-        del changed["allOf"]
-        changed = _simplify_unions(_merge_nodes(whole[0], changed))
-    return changed
-
-
-def _merge_nodes(under: Node, over: Node) -> dict[str, Any]:
-    """Say two nodes as one, with the properties of both."""
-    both = {**under, **over}
-    if "properties" in under and "properties" in over:
-        both["properties"] = {**under["properties"], **over["properties"]}
-    if "required" in under and "required" in over:
-        both["required"] = list(dict.fromkeys([*under["required"], *over["required"]]))
-    return both
-
-
-def _add_words(kept: dict[str, Any], node: Node) -> dict[str, Any]:
-    """Put what has no keyword into the description."""
-    given = {keyword: node[keyword] for keyword in _IN_WORDS if keyword in node and keyword not in kept}
-    if given.get("uniqueItems") is False:
-        del given["uniqueItems"]
-    words = [_IN_WORDS[keyword].format(_write_json(value)) for keyword, value in given.items() if value is not None]
-    if words:
-        kept["description"] = " ".join([*([kept["description"]] if kept.get("description") else []), *words])
-    return kept
-
-
-def _write_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def anthropic(parameters: Mapping[str, Any], *, subject: str = "the schema") -> dict[str, Any]:
+def project_anthropic(parameters: Mapping[str, Any], *, subject: str = "the schema") -> dict[str, Any]:
     """Return what Anthropic accepts: JSON Schema as it is, with one object at the root.
 
     Raises:
@@ -309,7 +49,7 @@ def anthropic(parameters: Mapping[str, Any], *, subject: str = "the schema") -> 
     return {"type": "object", "properties": {}, **parameters}
 
 
-def gemini(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def project_gemini(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return what Gemini accepts: no references (cycles are cut), one type at each place, null as ``nullable``.
 
     A choice of objects at the root becomes one object with the properties of all.
@@ -331,66 +71,66 @@ class _Gemini:
     def node(self, node: object, inside: tuple[str, ...]) -> dict[str, Any]:
         if not is_object(node):
             return {}
-        node = _simplify_unions(node)
-        reference = node.get("$ref")
-        if isinstance(reference, str):
-            name = reference.rsplit("/", maxsplit=1)[-1]
-            if reference in inside:
-                return {"type": "object", "description": f"Another {name}, with the same fields."}
-            self.followed += 1
-            if self.followed > _GEMINI_MOST_REFERENCES:  # of each other they may be without number
-                return {"type": "object", "description": f"A {name}."}
-            beside = {key: value for key, value in node.items() if key != "$ref"}
-            return self.node(_merge_nodes(self.nodes.target(reference), beside), (*inside, reference))
+        node = simplify_unions(node)
+        if isinstance(reference := node.get("$ref"), str):
+            return self._follow_reference(node, reference, inside)
         for part in node.pop("allOf", ()):
-            node = _simplify_unions(_merge_nodes(self.nodes.resolve(part), node))
+            node = simplify_unions(merge_nodes(self.nodes.resolve(part), node))
         node = _split_types(node)
         kept = {keyword: value for keyword, value in node.items() if keyword in _GEMINI_KEYWORDS}
-        self._keep_values(kept, node)
+        if kept.get("format") not in _GEMINI_FORMATS:
+            kept.pop("format", None)
+        if "enum" in kept:
+            self._keep_values(kept)
+        _keep_limits(kept, node)
         if "anyOf" in kept:
             self._keep_choices(kept, inside)
+        self._keep_properties(kept, node, inside)
+        if kept.get("type") == "array":
+            self._keep_items(kept, node, inside)
+        return add_words(kept, node)
+
+    def _follow_reference(self, node: Node, reference: str, inside: tuple[str, ...]) -> dict[str, Any]:
+        """Return what a reference leads to; words in its place where it leads back to itself."""
+        name = reference.rsplit("/", maxsplit=1)[-1]
+        if reference in inside:
+            return {"type": "object", "description": f"Another {name}, with the same fields."}
+        self.followed += 1
+        if self.followed > _GEMINI_MOST_REFERENCES:  # of each other they may be without number
+            return {"type": "object", "description": f"A {name}."}
+        beside = {key: value for key, value in node.items() if key != "$ref"}
+        return self.node(merge_nodes(self.nodes.target(reference), beside), (*inside, reference))
+
+    def _keep_properties(self, kept: dict[str, Any], node: Node, inside: tuple[str, ...]) -> None:
         if is_object(kept.get("properties")):
             properties = kept["properties"]
             kept["properties"] = {name: self.node(member, inside) for name, member in properties.items()}
         elif kept.get("type") == "object" and is_object(rest := node.get("additionalProperties")) and rest:
             value = describe_node(self.nodes, cast("Node", rest)) or "any value"
-            words = f"An object of any names; each value is {value}."
-            kept["description"] = " ".join(filter(None, (kept.get("description"), words)))
-        if kept.get("type") == "array":
-            self._keep_items(kept, node, inside)
-        return _add_words(kept, node)
+            _add_sentence(kept, f"An object of any names; each value is {value}.")
 
-    def _keep_values(self, kept: dict[str, Any], node: dict[str, Any]) -> None:
-        if kept.get("format") not in _GEMINI_FORMATS:
-            kept.pop("format", None)
-        if "enum" in kept:
-            values = kept["enum"]
-            if None in values:
-                kept["nullable"] = True
-            texts = [value for value in values if isinstance(value, str)]
-            if len(texts) == len([value for value in values if value is not None]) and texts:
-                kept |= {"type": "string", "enum": texts}
-            else:
-                del kept["enum"]
-                words = f"One of {', '.join(map(_write_json, values))}."
-                kept["description"] = " ".join(filter(None, (kept.get("description"), words)))
-                kinds = sorted(self.nodes.types({"enum": values}) - {"null"})
-                if "type" not in kept and len(kinds) > 1:
-                    kept["anyOf"] = [{"type": kind} for kind in kinds]
-                else:
-                    kept.setdefault("type", *(kinds or ["string"]))
-        for exclusive, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
-            if exclusive in node:
-                limit = node[exclusive]
-                if kept.get("type") == "integer":
-                    limit += step
-                    del node[exclusive]
-                kept[inclusive] = limit
+    def _keep_values(self, kept: dict[str, Any]) -> None:
+        """Keep the values of an enum where all are texts, the only ones that Gemini takes; say others in words."""
+        values = kept["enum"]
+        if None in values:
+            kept["nullable"] = True
+        texts = [value for value in values if isinstance(value, str)]
+        if len(texts) == len([value for value in values if value is not None]) and texts:
+            kept |= {"type": "string", "enum": texts}
+            return
+        del kept["enum"]
+        listed = ", ".join([json.dumps(value, ensure_ascii=False) for value in values])
+        _add_sentence(kept, f"One of {listed}.")
+        kinds = sorted(self.nodes.types({"enum": values}) - {"null"})
+        if "type" not in kept and len(kinds) > 1:
+            kept["anyOf"] = [{"type": kind} for kind in kinds]
+        else:
+            kept.setdefault("type", *(kinds or ["string"]))
 
     def _keep_choices(self, kept: dict[str, Any], inside: tuple[str, ...]) -> None:
         # What stands beside the choices must be within each of them.
         shared = {keyword: kept.pop(keyword) for keyword in _GEMINI_SHARED if keyword in kept}
-        members = [self.node(_merge_nodes(shared, member), inside) for member in kept.pop("anyOf")]
+        members = [self.node(merge_nodes(shared, member), inside) for member in kept.pop("anyOf")]
         rest = [member for member in members if member.get("type") != "null"]
         if len(rest) < len(members):
             kept["nullable"] = True
@@ -408,6 +148,21 @@ class _Gemini:
         else:
             items = node.get("items")
             kept["items"] = self.node(items, inside) if is_object(items) else {}
+
+
+def _add_sentence(kept: dict[str, Any], sentence: str) -> None:
+    kept["description"] = " ".join(filter(None, (kept.get("description"), sentence)))
+
+
+def _keep_limits(kept: dict[str, Any], node: dict[str, Any]) -> None:
+    """Say an exclusive limit as an inclusive one: ``x > 2`` as ``x >= 3`` for an integer, else with words beside it."""
+    for exclusive, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
+        if exclusive in node:
+            limit = node[exclusive]
+            if kept.get("type") == "integer":
+                limit += step
+                del node[exclusive]
+            kept[inclusive] = limit
 
 
 def _split_types(node: dict[str, Any]) -> dict[str, Any]:

@@ -195,7 +195,7 @@ class _OpenTuple:
 
 
 def _is_unknown_typed_dict(hint: type) -> bool:
-    """Return whether Pydantic refuses a typed dictionary: before Python 3.12 it takes those of typing_extensions only."""
+    """Return whether Pydantic refuses a typed dictionary: before 3.12 it takes those of typing_extensions only."""
     return sys.version_info < (3, 12) and type(hint).__module__ == "typing"
 
 

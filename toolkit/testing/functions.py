@@ -10,11 +10,13 @@ from typing import TypeAlias
 import anyio.lowlevel
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, TextDelta
-from toolkit.testing.replies import Reply, frozen, in_words, put_together, response_of
+from toolkit.testing.replies import FixedReply, frozen, in_words, put_together, response_of
 
 __all__ = ["FunctionProvider", "ModelFunction"]
 
-ModelFunction: TypeAlias = Callable[[ChatRequest], Reply | Awaitable[Reply] | AsyncIterator[StreamEvent | str]]
+ModelFunction: TypeAlias = Callable[
+    [ChatRequest], FixedReply | Awaitable[FixedReply] | AsyncIterator[StreamEvent | str]
+]
 """What answers a request: a reply, now or later, or an async generator of events, where a text is a `TextDelta`."""
 
 _MODEL = "function"

@@ -25,9 +25,9 @@ from toolkit.chat import (
 from toolkit.chat.stream import events_of
 from toolkit.errors import ConfigurationError
 
-__all__ = ["Reply", "frozen", "in_words", "put_together", "response_of"]
+__all__ = ["FixedReply", "frozen", "in_words", "put_together", "response_of"]
 
-Reply: TypeAlias = str | ToolCall | AssistantMessage | ChatResponse | Exception
+FixedReply: TypeAlias = str | ToolCall | AssistantMessage | ChatResponse | Exception
 """A text, a call, a message, a whole response, or an error to raise."""
 
 

@@ -9,11 +9,11 @@ import anyio.lowlevel
 
 from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
 from toolkit.errors import ConfigurationError
-from toolkit.testing.replies import Reply, frozen, in_words, response_of
+from toolkit.testing.replies import FixedReply, frozen, in_words, response_of
 
 __all__ = ["ScriptedProvider", "ScriptedReply"]
 
-ScriptedReply: TypeAlias = Reply | Callable[[ChatRequest], object]
+ScriptedReply: TypeAlias = FixedReply | Callable[[ChatRequest], object]
 """A text, a call, a message, a whole response, an error to raise, or a function of the request that gives one."""
 
 

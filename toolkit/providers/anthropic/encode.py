@@ -51,7 +51,7 @@ from toolkit.providers.dialect import (
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
 from toolkit.providers.json_values import as_mapping, as_text
 from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
-from toolkit.schema import anthropic, anthropic_strict
+from toolkit.schema import project_anthropic, project_anthropic_strict
 
 __all__ = ["DIALECT", "PROVIDER", "CacheTime", "MessagesEncoder", "encode_message", "encode_tool"]
 
@@ -181,10 +181,14 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
         SchemaError: Anthropic can't say its schema.
     """
     subject = f"tool '{definition.name}'"
-    schema = anthropic(definition.parameters, subject=subject)
+    schema = project_anthropic(definition.parameters, subject=subject)
     tool: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
     if definition.strict:
-        return {**tool, "input_schema": transform_schema(anthropic_strict(schema, subject=subject)), "strict": True}
+        return {
+            **tool,
+            "input_schema": transform_schema(project_anthropic_strict(schema, subject=subject)),
+            "strict": True,
+        }
     return {**tool, "input_schema": schema}
 
 
@@ -259,7 +263,7 @@ def _output_config(request: ChatRequest) -> JsonObject:
         output["effort"] = _EFFORTS.get(request.reasoning_effort, request.reasoning_effort)
     if request.response_format is not None:
         wanted = request.response_format
-        schema = anthropic_strict(wanted.schema, subject=f"the schema of '{wanted.name}'")
+        schema = project_anthropic_strict(wanted.schema, subject=f"the schema of '{wanted.name}'")
         output["format"] = {"type": "json_schema", "schema": transform_schema(schema)}
     return output
 

@@ -52,7 +52,7 @@ from toolkit.providers.dialect import (
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
 from toolkit.providers.json_values import as_mapping, as_text
 from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
-from toolkit.schema import gemini
+from toolkit.schema import project_gemini
 
 __all__ = ["DIALECT", "PROVIDER", "EncodedMessage", "GenerateEncoder", "encode_message", "encode_tool"]
 
@@ -195,7 +195,7 @@ def encode_message(message: Message, *, wants_signatures: bool = True) -> Encode
 def encode_tool(definition: ToolDefinition) -> JsonObject:
     """Return a tool as the wire has it."""
     tool: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
-    parameters = gemini(definition.parameters)
+    parameters = project_gemini(definition.parameters)
     if parameters.get("properties"):
         return {**tool, "parameters": parameters}
     # An object without properties is refused there; what is told of one is left for the model to read.

@@ -48,7 +48,7 @@ from toolkit.providers.dialect import (
     unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
-from toolkit.schema import openai_strict
+from toolkit.schema import project_openai_strict
 
 __all__ = ["PROVIDER", "ChatEncoder", "EncodedMessage", "Reading", "encode_message", "encode_tool"]
 
@@ -218,7 +218,7 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     """
     function: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
     if definition.strict:
-        function |= {"parameters": openai_strict(definition.parameters), "strict": True}
+        function |= {"parameters": project_openai_strict(definition.parameters), "strict": True}
     else:
         function["parameters"] = definition.parameters
     return {"type": "function", "function": function}

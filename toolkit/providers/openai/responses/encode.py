@@ -47,7 +47,7 @@ from toolkit.providers.dialect import (
     unsealed,
 )
 from toolkit.providers.encoding import EncodedOnce, assembled, to_bytes
-from toolkit.schema import openai_strict
+from toolkit.schema import project_openai_strict
 
 __all__ = ["DIALECT", "PROVIDER", "ResponsesEncoder", "encode_message", "encode_tool"]
 
@@ -154,7 +154,7 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     Raises:
         SchemaError: The tool is strict and strict mode can't say its schema.
     """
-    parameters = openai_strict(definition.parameters) if definition.strict else definition.parameters
+    parameters = project_openai_strict(definition.parameters) if definition.strict else definition.parameters
     return {
         "type": "function",
         "name": DIALECT.tool_name_of(definition.name),
