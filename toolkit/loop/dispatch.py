@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 
@@ -15,17 +15,24 @@ from toolkit.loop.depth import current_frame
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import RunTools
 from toolkit.runtime.backend import gather, run_in_own_context
+from toolkit.runtime.call_clock import CallClock
 from toolkit.tools.handler import Ctx
 
 __all__ = ["run_unit"]
 
-_Run: TypeAlias = Callable[[], Awaitable[None]]
 
-
-async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: Approvals[Ctx]) -> None:
+async def run_unit(
+    step: RunTools, resources: LoopResources[Ctx], approvals: Approvals[Ctx], clock: CallClock | None
+) -> None:
     """Run calls to their results, at most ``step.limit`` at once; a message that was steered meanwhile skips them.
 
     Each call has a copy of the context variables to itself.
+
+    Args:
+        step: The calls.
+        resources: What the loop works with.
+        approvals: Has the calls as they were prepared.
+        clock: Counts the time of a call that is awaited here, by itself; None makes one for each.
     """
     steering = resources.config.steering
     if steering is not None:
@@ -33,16 +40,15 @@ async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: App
         if steered:
             resources.state.steered(steered)
             return
-    ready = approvals.ready
-    runs: list[_Run] = [partial(_run_call, ready[call.id], resources) for call in step.calls]
+    ready = [approvals.ready[call.id] for call in step.calls]
     listener = resources.listener
-    if listener is None or not listener.needs_pump or not _may_report([ready[call.id] for call in step.calls]):
-        await _run_all(runs, step.limit)
+    if listener is None or not listener.needs_pump or not _may_report(ready):
+        await _run_all(ready, resources, step.limit, clock)
         return
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listener.pump)
-            await _run_all(runs, step.limit)
+            await _run_all(ready, resources, step.limit, None)
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         # What no `Exception` is passes out as itself; beside it there can only be cancellations.
@@ -54,14 +60,16 @@ def _may_report(calls: Sequence[Ready[Any]]) -> bool:
     return any(ready.registration.may_report for ready in calls)
 
 
-async def _run_all(runs: Sequence[_Run], limit: int | None) -> None:
-    if len(runs) == 1:
-        await run_in_own_context(runs[0])
+async def _run_all(
+    calls: Sequence[Ready[Ctx]], resources: LoopResources[Ctx], limit: int | None, clock: CallClock | None
+) -> None:
+    if len(calls) == 1:
+        await run_in_own_context(partial(_run_call, calls[0], resources, clock))
     else:
-        await gather(runs, limit)
+        await gather([partial(_run_call, ready, resources, None) for ready in calls], limit)
 
 
-async def _run_call(ready: Ready[Ctx], resources: LoopResources[Ctx]) -> None:
+async def _run_call(ready: Ready[Ctx], resources: LoopResources[Ctx], clock: CallClock | None) -> None:
     """Run one call, telling the machine that it started and ended."""
     state, frame = resources.state, resources.frame
     current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
@@ -74,4 +82,5 @@ async def _run_call(ready: Ready[Ctx], resources: LoopResources[Ctx]) -> None:
         keep=state.tool_returned,
         cut=state.tool_cut,
         memory=resources.memory,
+        clock=clock,
     )

@@ -42,6 +42,7 @@ from toolkit.loop.requests import ModelRequests
 from toolkit.loop.resources import LoopResources, SubAgentSeat, sub_agent_seat
 from toolkit.loop.state import LoopState
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
+from toolkit.runtime.call_clock import CallClock
 from toolkit.settings import check_setting
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
@@ -173,11 +174,16 @@ class Driver(Generic[Ctx, Out]):
 
     async def run_turns(self) -> None:
         """Drive the loop to its end."""
-        while not self.state.is_finished:
-            await self.run_turn()
+        with CallClock() as clock:
+            while not self.state.is_finished:
+                await self.run_turn(clock)
 
-    async def run_turn(self) -> None:
-        """Drive the loop to the next boundary between turns, or to its end."""
+    async def run_turn(self, clock: CallClock | None = None) -> None:
+        """Drive the loop to the next boundary between turns, or to its end.
+
+        Args:
+            clock: Counts the time of calls that are awaited here; None makes one for each.
+        """
         state, steering = self.state, self._resources.config.steering
         if self._approvals.untold:
             await self._tell_decisions()
@@ -190,7 +196,7 @@ class Driver(Generic[Ctx, Out]):
             elif isinstance(step, AskApproval):
                 await self._approvals.ask(step)
             elif isinstance(step, RunTools):
-                await run_unit(step, self._resources, self._approvals)
+                await run_unit(step, self._resources, self._approvals, clock)
             elif isinstance(step, Finished):
                 return
             else:

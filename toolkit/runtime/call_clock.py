@@ -29,7 +29,7 @@ class CallClock:
             clock.stop()
 
     One scope serves all runs that end in time, and on asyncio one timer: when that goes off, it looks how long the run
-    that is under way still has. No scope that was entered since may be open when a run begins or ends.
+    that is under way still has. No other scope that was entered in the block may be open when a run begins or ends.
     """
 
     __slots__ = ("_alarm", "_alarm_time", "_deadline", "_mark", "_scope", "_seconds", "_timers")
@@ -42,7 +42,6 @@ class CallClock:
         self._scope: anyio.CancelScope | None = None
 
     def __enter__(self) -> Self:
-        self._enter_scope()
         return self
 
     def __exit__(
@@ -65,7 +64,9 @@ class CallClock:
             seconds: How many.
             mark: What `cancellation_mark` gives here.
         """
-        if mark != self._mark:  # a run has left a cancellation of its task behind, which is none of the next one's
+        if self._scope is None:
+            self._enter_scope(mark)
+        elif mark != self._mark:  # a run has left a cancellation of its task behind, which is none of this one's
             self._renew_scope(None)
         self._seconds = seconds
         self.restart()
@@ -115,8 +116,8 @@ class CallClock:
         elif self._deadline < math.inf:
             self._set_alarm(self._deadline)
 
-    def _enter_scope(self) -> None:
-        self._mark, self._scope = cancellation_mark(), anyio.CancelScope()
+    def _enter_scope(self, mark: CancellationMark) -> None:
+        self._mark, self._scope = mark, anyio.CancelScope()
         self._scope.__enter__()
 
     def _renew_scope(self, error: BaseException | None) -> bool:
@@ -124,5 +125,5 @@ class CallClock:
         assert self._scope is not None
         scope, self._scope = self._scope, None
         is_own = scope.__exit__(type(error) if error is not None else None, error, None)
-        self._enter_scope()
+        self._enter_scope(cancellation_mark())
         return is_own is True
