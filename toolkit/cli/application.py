@@ -58,7 +58,7 @@ def _tell_misuse(error: click.ClickException, program: str, given: Sequence[str]
 
 def _tell_error(error: Exception, given: Sequence[str]) -> int:
     """Tell what ended the command; a traceback only where it is asked for, or where the mistake is this program's."""
-    from toolkit import ConfigurationError, ToolkitError  # noqa: PLC0415 - nothing else here needs it
+    from toolkit.errors import ConfigurationError, ToolkitError  # noqa: PLC0415 - nothing else here needs it
 
     is_expected = isinstance(error, CommandError | ToolkitError | ModuleNotFoundError | OSError)
     code = ExitCode.MISUSED if isinstance(error, ConfigurationError) else ExitCode.FAILED

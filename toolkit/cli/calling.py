@@ -7,20 +7,9 @@ import sys
 from contextlib import redirect_stdout
 from typing import Any
 
-from toolkit import (
-    Approval,
-    ApprovalRequest,
-    Approve,
-    Deny,
-    ToolCall,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
-    ToolProgress,
-    ToolRegistry,
-    ToolResult,
-)
-from toolkit.calls.events import ToolEvent
+from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
+from toolkit.calls.events import ToolEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
+from toolkit.chat import ToolCall, ToolResult
 from toolkit.cli.argument_pairs import read_pairs
 from toolkit.cli.endings import CommandError, ExitCode
 from toolkit.cli.listing import find_registration
@@ -29,6 +18,7 @@ from toolkit.cli.questions import read_answer
 from toolkit.cli.screen import OutputFormat, Screen
 from toolkit.cli.sources import SourceSettings, open_sources, read_source
 from toolkit.cli.terminal import Terminal, WasInterruptedError
+from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["call_tool_once"]
 
@@ -52,7 +42,8 @@ def call_tool_once(
 
     async def main() -> int:
         with Steps() as steps:
-            async with open_sources([source], steps) as registry:
+            async with open_sources([source], steps) as tools:
+                registry = tools.registry
                 registration = find_registration(registry, name)
                 _check_context(registry, name)
                 if given is None:
@@ -150,7 +141,7 @@ def _write_result(screen: Screen, name: str, result: ToolResult, witness: _Witne
 
 def write_content(result: ToolResult) -> list[dict[str, Any]]:
     """Return the blocks of a result as JSON."""
-    from toolkit import dump_messages  # noqa: PLC0415 - few results are written so
+    from toolkit.chat import dump_messages  # noqa: PLC0415 - few results are written so
 
     content: Any = json.loads(dump_messages([result]))[0]["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content

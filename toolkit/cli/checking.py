@@ -34,7 +34,8 @@ def lint_tools(word: str, output: OutputFormat, settings: dict[str, Any]) -> int
 
     async def main() -> int:
         with Steps() as steps:
-            async with open_sources([source], steps) as registry:
+            async with open_sources([source], steps) as tools:
+                registry = tools.registry
                 if len(registry) > _MANY:
                     steps.begin(f"checking {len(registry):,} tools")
                 findings = await anyio.to_thread.run_sync(registry.lint, abandon_on_cancel=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from toolkit.cli.options import output_option, source_argument, source_options, tool_argument
+from toolkit.cli.options import output_option, source_argument, source_options, sources_argument, tool_argument
 from toolkit.cli.screen import OutputFormat
 
 __all__ = ["command_line"]
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _EPILOG = """\b
 SOURCE is one word that says where tools come from:
@@ -91,6 +93,65 @@ def lint_command(source: str, output: OutputFormat, **settings: Any) -> int:
     from toolkit.cli.checking import lint_tools  # noqa: PLC0415 - see the docstring of this module
 
     return lint_tools(source, output, settings)
+
+
+@command_line.command("chat")
+@sources_argument
+@click.option(
+    "--model",
+    "-m",
+    required=True,
+    envvar="TOOLKIT_MODEL",
+    show_envvar=True,
+    help="Such as openai:gpt-5-mini, anthropic:..., google:..., local: (offline, without a key), or FILE.py:NAME.",
+)
+@click.option("--model-url", "url", default="", metavar="URL", help="Where a server that is compatible with it is.")
+@click.option("--prompt", "-p", default="", help="Ask this one question, and end.")
+@click.option("--system", "instructions", default="", metavar="TEXT", help="Instructions for the model.")
+@click.option(
+    "--ask",
+    "asking",
+    type=click.Choice(["auto", "needed", "writes", "all"]),
+    default="auto",
+    help="Which calls you are asked about: those whose tools want it (needed), also those of tools that do not only "
+    "read (writes), or all. auto is 'needed' for your own Python, and 'writes' for tools from elsewhere.",
+)
+@click.option("--yes", "-y", "is_approved", is_flag=True, help="Ask about no call, and run all.")
+@click.option("--continue", "transcript", type=_FILE, help="Go on from what /save wrote.")
+@click.option("--record", "cassette", type=_FILE, help="Record the exchanges with the model, for `toolkit replay`.")
+@source_options
+@output_option
+def chat_command(
+    sources: tuple[str, ...],
+    model: str,
+    url: str,
+    prompt: str,
+    instructions: str,
+    asking: Any,
+    is_approved: bool,
+    transcript: Path | None,
+    cassette: Path | None,
+    output: OutputFormat,
+    **settings: Any,
+) -> int:
+    """Talk with a model that has the tools of each SOURCE.
+
+    Without a terminal, the one question comes from --prompt or standard input, and what needs approval is refused.
+    """
+    from toolkit.cli.chatting import ChatSettings, chat_with_model  # noqa: PLC0415 - see the docstring of this module
+
+    chat = ChatSettings(
+        model=model,
+        url=url,
+        prompt=prompt,
+        instructions=instructions,
+        asking=asking,
+        is_approved=is_approved,
+        transcript=transcript,
+        cassette=cassette,
+        output=output,
+    )
+    return chat_with_model(sources, chat, settings)
 
 
 @command_line.command("call")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from toolkit import ToolRegistry, UnknownToolNameError
 from toolkit.cli.progress import Steps
 from toolkit.cli.screen import OutputFormat, Screen
 from toolkit.cli.sources import SourceSettings, open_sources, read_source
 from toolkit.cli.terminal import Terminal
+from toolkit.errors import UnknownToolNameError
 from toolkit.tools.handler import Registration
+from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["describe_tool", "list_tools", "show_tools", "write_signature"]
 
@@ -22,12 +23,13 @@ def list_tools(word: str, name: str | None, output: OutputFormat, settings: dict
 
     async def main() -> int:
         with Steps() as steps:
-            async with open_sources([source], steps) as registry:
+            async with open_sources([source], steps) as tools:
+                registry = tools.registry
                 if name is not None:
                     _show_tool(screen, find_registration(registry, name))
                 elif screen.is_json:
-                    tools = [describe_tool(registration) for registration in registry.registrations.values()]
-                    screen.document({"tools": tools})
+                    described = [describe_tool(registration) for registration in registry.registrations.values()]
+                    screen.document({"tools": described})
                 else:
                     show_tools(screen, registry)
         return 0

@@ -94,7 +94,7 @@ class Screen:
 
         if not self.is_json:
             self.end_line()
-        click.secho(strip_hidden(text), err=True, color=self._colour, **_STYLES[style])
+        click.echo(_paint(strip_hidden(text), style), err=True, color=self._colour)
 
     def _write(self, text: str, style: Style) -> None:
         from toolkit.visible_text import strip_hidden  # noqa: PLC0415 - as in all of this package
@@ -102,5 +102,9 @@ class Screen:
         plain = strip_hidden(text)
         if plain:
             self._is_at_start = plain.endswith("\n")
-            click.secho(plain, file=self._out, nl=False, color=self._colour, **_STYLES[style])
+            click.echo(_paint(plain, style), file=self._out, nl=False, color=self._colour)
             self._out.flush()
+
+
+def _paint(text: str, style: Style) -> str:
+    return click.style(text, **_STYLES[style]) if _STYLES[style] else text

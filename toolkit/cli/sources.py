@@ -10,16 +10,16 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from toolkit import ToolRegistry
 from toolkit.cli.endings import CommandError, ExitCode
 from toolkit.cli.progress import Steps
 from toolkit.cli.user_modules import find_tools, import_file, import_named
 from toolkit.dataclass import dataclass
 from toolkit.secrets import program_name, without_credentials, without_keys
 from toolkit.suggestions import ask_whether_meant, find_similar
+from toolkit.tools.registry import ToolRegistry
 from toolkit.visible_text import escape_in_text
 
-__all__ = ["SourceSettings", "ToolSource", "open_sources", "read_source"]
+__all__ = ["OpenedTools", "SourceSettings", "ToolSource", "open_sources", "read_source"]
 
 _FILE = re.compile(r"(?P<path>.+?\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 _MODULE = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?::(?P<name>[A-Za-z_]\w*))?")
@@ -68,6 +68,19 @@ class ToolSource:
     open: Callable[[Steps], _Opened]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedTools:
+    """The tools of one or several sources.
+
+    Args:
+        registry: All of them.
+        own: The names of those that are the user's own.
+    """
+
+    registry: ToolRegistry[Any]
+    own: frozenset[str]
+
+
 def read_source(word: str, settings: SourceSettings) -> ToolSource:
     """Return what a word names; a module of Python is imported here, on the main thread.
 
@@ -106,7 +119,7 @@ _EXAMPLES = {
 
 
 @asynccontextmanager
-async def open_sources(sources: Sequence[ToolSource], steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
+async def open_sources(sources: Sequence[ToolSource], steps: Steps) -> AsyncGenerator[OpenedTools]:
     """Give the tools of all sources in one registry; where names collide, those of a later source have its label.
 
     Raises:
@@ -114,13 +127,16 @@ async def open_sources(sources: Sequence[ToolSource], steps: Steps) -> AsyncGene
     """
     async with AsyncExitStack() as opened:
         registry: ToolRegistry[Any] | None = None
+        own: set[str] = set()
         for source in sources:
             more = await opened.enter_async_context(source.open(steps))
             if registry is not None and set(registry.names) & set(more.names):
                 more = more.prefixed(re.sub(r"[^A-Za-z0-9_-]", "_", source.label))
+            own |= set(more.names) if source.is_own else set()
             registry = more if registry is None else registry | more
         steps.end()
-        yield ToolRegistry() if registry is None else registry
+        assert registry is not None
+        yield OpenedTools(registry=registry, own=frozenset(own))
 
 
 def _of_registry(label: str, registry: ToolRegistry[Any], *, is_own: bool = True) -> ToolSource:
