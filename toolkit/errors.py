@@ -185,7 +185,7 @@ class ToolNotFoundError(ToolError):
         self.name = name
         self.available: tuple[str, ...] = tuple(available or ())
         self.near: tuple[str, ...] = tuple(near)
-        question = f" Did you mean {' or '.join(self.near)}?" if self.near else ""
+        question = f" {ask_whether_meant(self.near, quote='', is_sentence=True)}" if self.near else ""
         shown = name if len(name) <= 100 else f"{name[:100]}..."  # what a model writes has no end
         if available is None:
             super().__init__(f"Not found: {shown}{'.' if question else ''}{question}")

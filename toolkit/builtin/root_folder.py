@@ -16,13 +16,13 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
 
 from toolkit.builtin.file_replacement import OPEN_PLAINLY, lock_folder, replace_file
 from toolkit.errors import ConfigurationError, ToolError, ToolFailedError
 from toolkit.settings import check_setting
+from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.visible_text import escape_in_name
 
 __all__ = ["DEEPEST", "Found", "RootFolder", "explained"]
@@ -355,12 +355,11 @@ def _too_deep() -> OSError:
 def _require(found: Found, path: str) -> os.stat_result:
     if found.status is None:
         with os.scandir(found.folder) as entries:
-            names = {entry.name.casefold(): entry.name for entry in entries}
-        near = [names[name] for name in get_close_matches(found.name.casefold(), names)]
+            near = find_similar(found.name, [entry.name for entry in entries], cutoff=0.6)
         if not near:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        offer = " or ".join(f"'{escape_in_name('/'.join((*found.parts[:-1], name)))}'" for name in near)
-        raise ToolFailedError(f"There is no '{escape_in_name(path)}'. Did you mean {offer}?")
+        paths = [escape_in_name("/".join((*found.parts[:-1], name))) for name in near]
+        raise ToolFailedError(f"There is no '{escape_in_name(path)}'. {ask_whether_meant(paths, is_sentence=True)}")
     if found.is_folder or stat.S_ISREG(found.status.st_mode):
         return found.status
     raise _not_regular(path)

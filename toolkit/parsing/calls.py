@@ -13,10 +13,11 @@ from itertools import islice
 from typing import Any
 
 from toolkit.calls.repair.broken_json import LONGEST_TEXT
-from toolkit.calls.repair.names import nearest_names, plain_name, repair_arguments, repair_name
+from toolkit.calls.repair.names import nearest_names, repair_arguments, repair_name
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.schema.arguments import decode_json
 from toolkit.schema.nodes import Nodes
+from toolkit.suggestions import fold_name
 
 __all__ = [
     "ARGUMENTS",
@@ -67,7 +68,7 @@ class KnownTools:
 
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
         self._definitions = {definition.name: definition for definition in definitions}
-        self._plain_names = tuple(map(plain_name, self._definitions))
+        self._plain_names = tuple(map(fold_name, self._definitions))
 
     def __contains__(self, name: object) -> bool:
         """Return whether a name is, or must mean, that of a tool."""
@@ -75,7 +76,7 @@ class KnownTools:
 
     def has_beginning(self, text: str) -> bool:
         """Return whether the name of a tool begins like this, whatever its case and separators."""
-        return any(name.startswith(plain_name(text)) for name in self._plain_names)
+        return any(name.startswith(fold_name(text)) for name in self._plain_names)
 
     def may_take_nothing(self, name: str) -> bool:
         """Return whether this is a tool that names no parameter which it takes, though it may take any."""

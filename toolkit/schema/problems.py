@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from toolkit.schema.examples import ATTEMPTS, make_example
 from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_object, types_of
 from toolkit.schema.phrases import describe_node
 from toolkit.schema.work import TooMuchWorkError, WorkBudget
+from toolkit.suggestions import ask_whether_meant, find_similar
 
 __all__ = ["Problem", "WRONG_NAME", "example_line", "explain", "value_at"]
 
@@ -26,7 +26,7 @@ _LONGEST_NAME_READ = 256
 _LONGEST_SHOWN = 80
 WRONG_NAME = "The name itself is not accepted here"
 _EXAMPLE_LEAD = "Call it again, for example with: "
-_STRUCK_OUT = "**********"
+_SHORTEST_SECRET = 3
 _LONGEST_REASON = 300
 _LONGEST_EXPLANATION = 10_000
 _MOST_ACCEPTED = 60
@@ -110,7 +110,8 @@ def _write_line(problem: Problem, meant: Mapping[JsonPath, str], value: Any, nod
             return f"- {where}: required, but missing." + (f" Give {wanted}." if wanted else "")
         case "unknown":
             name = meant.get(problem.path)
-            return f"- {where}: unknown. " + ("Leave it out." if name is None else f'Did you mean "{name}"?')
+            hint = "Leave it out." if name is None else ask_whether_meant([name], quote='"', is_sentence=True)
+            return f"- {where}: unknown. {hint}"
         case "wrong":
             got = _describe_value(value_at(value, problem.path), is_secret=nodes.is_secret(node))
             if problem.reason and (
@@ -174,12 +175,8 @@ def _find_meant_names(problems: Sequence[Problem], value: Any, nodes: Nodes) -> 
 
 
 def _find_nearest(name: str, candidates: Sequence[str]) -> str | None:
-    folded = {
-        candidate[:_LONGEST_NAME_READ].casefold().replace("-", "_"): candidate
-        for candidate in candidates[:_MOST_NAMES_COMPARED]
-    }
-    found = get_close_matches(name[:_LONGEST_NAME_READ].casefold().replace("-", "_"), folded, n=1, cutoff=0.6)
-    return folded[found[0]] if found else None
+    near = find_similar(name, candidates[:_MOST_NAMES_COMPARED], most=1, cutoff=0.6)
+    return near[0] if near else None
 
 
 def _is_told_by_schema(value: Any, node: Node, nodes: Nodes) -> bool:
@@ -348,13 +345,16 @@ def _replace_secrets(value: Any, node: Node, nodes: Nodes, attempt: int) -> Any:
 
 def _strike_out_secrets(message: str, value: Any, nodes: Nodes) -> str:
     """Strike out what of the arguments no message may show; an example with a gap in it is left out."""
+    from toolkit.secrets import MASK  # noqa: PLC0415 - its patterns take milliseconds
+
     body, mark, example = message.rpartition(f"\n{_EXAMPLE_LEAD}")
     if not mark:
         body, example = message, ""
+    # The words are our own, and hold values as they came, in no other form; what they are searched for has no end.
     for secret in sorted(_secrets_in(value, nodes), key=len, reverse=True):
         if secret in example:
             mark, example = "", ""
-        body = body.replace(secret, _STRUCK_OUT)
+        body = body.replace(secret, MASK)
     return body + mark + example
 
 
@@ -369,6 +369,6 @@ def _secrets_in(value: Any, nodes: Nodes) -> set[str]:
             waiting.extend((item, nodes.at_key(node, key)) for key, item in part.items())
         elif is_array(part):
             waiting.extend((item, nodes.at_key(node, index)) for index, item in enumerate(part))
-        elif isinstance(part, str) and len(part) > 2:
+        elif isinstance(part, str) and len(part) >= _SHORTEST_SECRET:
             found.add(part)
     return found

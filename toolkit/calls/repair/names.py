@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from difflib import SequenceMatcher, get_close_matches
 
 from toolkit.calls.repair.broken_json import UnclearError, read_surely
+from toolkit.suggestions import find_similar
 
-__all__ = ["nearest_names", "plain_name", "repair_arguments", "repair_name"]
+__all__ = ["nearest_names", "repair_arguments", "repair_name"]
 
 _SIMILAR = 0.85
 _LONGEST_NAME_REPAIRED = 256
@@ -91,13 +91,8 @@ def nearest_names(name: str, available: Collection[str], n: int = 3) -> tuple[st
 
     The most similar come first, then those that have a word in common with it.
     """
-    name = name[:_LONGEST_NAME_REPAIRED]
-    by_plain: dict[str, list[str]] = {}
-    for other in available:
-        by_plain.setdefault(plain_name(other), []).append(other)
-    near = get_close_matches(plain_name(name), by_plain, n=n, cutoff=0.5)
-    found = [other for plain in near for other in by_plain[plain]]
-    words = _split_words(name)
+    found = [*find_similar(name, available, most=n)]
+    words = _split_words(name[:_LONGEST_NAME_REPAIRED])
     found += [other for other in available if words & _split_words(other)] if words else []
     return tuple(dict.fromkeys(found))[:n]
 
@@ -107,12 +102,9 @@ def _split_words(name: str) -> set[str]:
     return {part.casefold() for part in parts if len(part) > _SHORT_WORD}
 
 
-def plain_name(name: str) -> str:
-    """Return a name without its case and separators."""
-    return "".join(character for character in name.casefold() if character.isalnum())
-
-
 def _compare_names(name: str, available: Collection[str]) -> Iterator[tuple[str, float]]:
+    from difflib import SequenceMatcher  # noqa: PLC0415 - few names are misspelled
+
     # Names whose lengths alone rule them out are never looked at, so a hostile one of any length costs nothing.
     candidates = [other for other in available if 2 * min(len(name), len(other)) > _SIMILAR * (len(name) + len(other))]
     matcher = SequenceMatcher(autojunk=False)
