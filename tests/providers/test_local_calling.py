@@ -19,9 +19,9 @@ from toolkit import (
 from toolkit.providers.local.calling import (
     answer_request,
     arguments_request,
-    callable_tools,
     choice_request,
     chosen_tool,
+    offered_tools,
 )
 
 
@@ -43,18 +43,18 @@ def request(messages: tuple[Message, ...] = ASKED, **settings: Any) -> ChatReque
 
 def test_after_results_nothing_may_be_called_unless_it_must() -> None:
     done = (*CALLED, ToolResult("1", "3"))
-    assert callable_tools(request()) == TOOLS
-    assert callable_tools(request(done)) == ()
-    assert callable_tools(request(tool_choice="none")) == ()
-    assert callable_tools(request(done, tool_choice="required")) == TOOLS
-    assert callable_tools(request(done, tool_choice="search")) == (SEARCH,)
+    assert offered_tools(request()) == TOOLS
+    assert offered_tools(request(done)) == ()
+    assert offered_tools(request(tool_choice="none")) == ()
+    assert offered_tools(request(done, tool_choice="required")) == TOOLS
+    assert offered_tools(request(done, tool_choice="search")) == (SEARCH,)
 
 
 def test_a_tool_choice_that_is_no_tool_is_refused_with_what_there_is() -> None:
     with pytest.raises(ConfigurationError, match="add, search"):
-        callable_tools(request(tool_choice="ad"))
+        offered_tools(request(tool_choice="ad"))
     with pytest.raises(ConfigurationError, match="no tools"):
-        callable_tools(ChatRequest(messages=ASKED, tool_choice="required"))
+        offered_tools(ChatRequest(messages=ASKED, tool_choice="required"))
 
 
 def test_the_descriptions_are_examples_of_requests() -> None:

@@ -10,8 +10,17 @@ from toolkit.chat.content import ReasoningBlock, ToolCall
 from toolkit.chat.definition import ToolDefinition
 from toolkit.chat.messages import AssistantMessage, Message
 from toolkit.dataclass import dataclass
+from toolkit.errors import ConfigurationError
 
-__all__ = ["ChatRequest", "ChatResponse", "ResponseFormat", "StopReason", "UnansweredItem", "Usage"]
+__all__ = [
+    "ChatRequest",
+    "ChatResponse",
+    "ResponseFormat",
+    "StopReason",
+    "UnansweredItem",
+    "Usage",
+    "callable_tools",
+]
 
 StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "content_filter", "refusal"]
 """Why the model stopped. ``max_tokens`` is every way in which a reply is cut off: the last call may be unfinished."""
@@ -202,3 +211,25 @@ def _is_whole(arguments: str, *, is_last: bool) -> bool:
     except ValueError:
         return False
     return isinstance(found, dict) and bool(found)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def callable_tools(request: ChatRequest) -> tuple[ToolDefinition, ...]:
+    """Return the tools that a request lets a model call now.
+
+    Raises:
+        ConfigurationError: `tool_choice` asks for a tool that is not there.
+    """
+    tools = tuple(request.tools or ())
+    match request.tool_choice:
+        case "none":
+            return ()
+        case "auto":
+            return tools
+        case "required":
+            named = tools
+        case name:
+            named = tuple([tool for tool in tools if tool.name == name])
+    if not named:
+        offer = ", ".join([tool.name for tool in tools]) or "no tools"
+        raise ConfigurationError(f"tool_choice is '{request.tool_choice}', but the request has: {offer}")
+    return named

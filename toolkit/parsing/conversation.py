@@ -23,34 +23,11 @@ from toolkit.chat import (
     UserMessage,
     call_ids_of,
 )
-from toolkit.errors import ConfigurationError
 from toolkit.parsing.attempts import ParsingLimits
 from toolkit.parsing.reply import ReplyPart, ReplyReader, UnreadCall
 from toolkit.parsing.wording import Wording
 
-__all__ = ["answer", "callable_tools", "find_complaint", "list_others_texts", "add_complaint", "write_without_tools"]
-
-
-def callable_tools(request: ChatRequest) -> tuple[ToolDefinition, ...]:
-    """Return what may be called now.
-
-    Raises:
-        ConfigurationError: `tool_choice` asks for a tool that is not there.
-    """
-    tools = tuple(request.tools or ())
-    match request.tool_choice:
-        case "none":
-            return ()
-        case "auto":
-            return tools
-        case "required":
-            named = tools
-        case name:
-            named = tuple([tool for tool in tools if tool.name == name])
-    if not named:
-        offer = ", ".join([tool.name for tool in tools]) or "no tools"
-        raise ConfigurationError(f"tool_choice is '{request.tool_choice}', but the request has: {offer}")
-    return named
+__all__ = ["answer", "find_complaint", "list_others_texts", "add_complaint", "write_without_tools"]
 
 
 def write_without_tools(

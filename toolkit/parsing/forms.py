@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Protocol, TypeAlias
 
+from toolkit.calls.repair.idle_words import SPACES
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError
-from toolkit.parsing.source import SPACES, Source, Waiting
+from toolkit.parsing.source import Source, Waiting
 from toolkit.parsing.speech import Surroundings
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "check_end",
     "is_over",
     "pass_nothing",
+    "pass_ticks",
     "beginnings_of",
     "pass_broken",
+    "pass_fence",
     "pass_spoken_of",
     "stands_alone",
 ]
@@ -66,6 +69,8 @@ RESULTS = (
 )  # fmt: skip
 _REST_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
 _LONGEST_REST_KEY = 60
+_TICK = re.compile("[`~]")
+_LETTER = re.compile(r"\w")
 _LINE_BREAK = re.compile("\n")
 _BEGINNINGS = "\n{[<`~*"
 _AFTER = "\r\n,;.{[<`~"
@@ -118,6 +123,17 @@ def pass_broken(source: Source, start: int) -> Waiting[None]:
             return
         else:
             yield
+
+
+def pass_fence(source: Source) -> Waiting[None]:
+    """Go past the marks that begin a fence, and the word behind them for what it holds."""
+    yield from source.word(_TICK, 10)
+    yield from source.word(_LETTER, 20)
+
+
+def pass_ticks(source: Source) -> Waiting[None]:
+    """Go past the marks that end a fence."""
+    yield from source.word(_TICK, 10)
 
 
 def pass_nothing() -> Passage:

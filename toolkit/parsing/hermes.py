@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count, read_calls
-from toolkit.parsing.forms import Outcome, Passage, Surroundings, beginnings_of, pass_nothing, pass_spoken_of
+from toolkit.parsing.forms import (
+    Outcome,
+    Passage,
+    Surroundings,
+    beginnings_of,
+    pass_fence,
+    pass_nothing,
+    pass_spoken_of,
+)
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["HermesForm"]
@@ -22,8 +28,6 @@ _TAGS = {
     "<|START_ACTION|>": "<|END_ACTION|>",  # Command R7B
     "<|action_start|><|plugin|>": "<|action_end|>",  # InternLM
 }
-_TICK = re.compile("[`~]")
-_WORD = re.compile(r"\w")
 
 
 class HermesForm:
@@ -49,8 +53,7 @@ class HermesForm:
         if before.is_spoken_of:
             return None if character == "<" else _pass_examples(source, opening, closing)
         if character == "`":
-            yield from source.word(_TICK, 10)
-            yield from source.word(_WORD, 20)
+            yield from pass_fence(source)
             character = yield from source.spaces()
         if character == "<" and (yield from source.peek(len(_FUNCTION))) == _FUNCTION:
             return None

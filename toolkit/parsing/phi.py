@@ -8,7 +8,7 @@ from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["FunctoolsForm"]
 
-_WORD = "functools"
+_FUNCTOOLS = "functools"
 _BRACKET = r"(?:\Z|\[)"
 
 
@@ -16,11 +16,11 @@ class FunctoolsForm:
     """A list of calls behind the word; Python's module of that name is no call."""
 
     characters = "f"
-    opening: str = rf"(?<![\w.]){beginnings_of(_WORD, then=_BRACKET)}"
+    opening: str = rf"(?<![\w.]){beginnings_of(_FUNCTOOLS, then=_BRACKET)}"
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read one list."""
-        if not (yield from source.accepts(_WORD)) or (yield from source.peek(1)) != "[":
+        if not (yield from source.accepts(_FUNCTOOLS)) or (yield from source.peek(1)) != "[":
             return None
         if before.is_spoken_of:
             return pass_nothing()

@@ -19,12 +19,12 @@ from toolkit.chat import (
     ToolDefinition,
     Usage,
 )
+from toolkit.chat.request import callable_tools
 from toolkit.errors import BadResponseError
 from toolkit.parsing.attempts import ParsingLimits
 from toolkit.parsing.conversation import (
     add_complaint,
     answer,
-    callable_tools,
     find_complaint,
     list_others_texts,
     write_part,

@@ -7,15 +7,22 @@ import re
 from toolkit.calls.repair.names import repair_arguments
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, explain_unreadable
-from toolkit.parsing.forms import Outcome, Surroundings, beginnings_of, check_end, pass_broken, pass_nothing
+from toolkit.parsing.forms import (
+    Outcome,
+    Surroundings,
+    beginnings_of,
+    check_end,
+    pass_broken,
+    pass_fence,
+    pass_nothing,
+    pass_ticks,
+)
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["ReactForm"]
 
 _IN_LINE = re.compile(r"[^\r\n]")
 _DIGIT = re.compile(r"[0-9]")
-_TICK = re.compile(r"[`~]")
-_WORD = re.compile(r"\w")
 _CALLED = re.compile(r"(?:\(.*|\s+Action Input.*)", re.IGNORECASE)
 _LABEL_END = r"[ \t0-9*]{0,8}+(?:\Z|:)"
 _LINE_ENDS = {"", "\r", "\n"}
@@ -91,8 +98,7 @@ def _read_input(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
         return "{}"
     is_fenced = character in {"`", "~"}
     if is_fenced:
-        yield from source.word(_TICK, 10)
-        yield from source.word(_WORD, 20)
+        yield from pass_fence(source)
         character = yield from source.spaces()
     if character == "{":
         start = source.length
@@ -101,7 +107,7 @@ def _read_input(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
         text = source.piece(start)
         if is_fenced:
             yield from source.spaces()
-            yield from source.word(_TICK, 10)
+            yield from pass_ticks(source)
         following = yield from source.spaces(" \t`")
         if following not in _LINE_ENDS and (yield from source.peek(11)).casefold() != "observation":
             raise UnclearCallError("After the JSON object of Action Input the line must end.")

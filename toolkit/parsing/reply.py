@@ -7,11 +7,12 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from toolkit.calls.repair.idle_words import SPACES
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
 from toolkit.parsing.formats import FORMATS_WITHOUT_FENCES, TextFormat, find_forms
 from toolkit.parsing.forms import END_OF_TURN, RESULTS, Form, Outcome, Passage, beginnings_of, pass_nothing
-from toolkit.parsing.source import SPACES, Source, Waiting
+from toolkit.parsing.source import Source, Waiting
 from toolkit.parsing.speech import LONGEST_REMARK, Speech, Surroundings, read_remark
 from toolkit.parsing.thoughts import THINKING_OPENING, find_thinking_end
 

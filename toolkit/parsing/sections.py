@@ -6,15 +6,13 @@ import re
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count, explain_unreadable, read_json
-from toolkit.parsing.forms import Outcome, Surroundings, beginnings_of
+from toolkit.parsing.forms import Outcome, Surroundings, beginnings_of, pass_fence, pass_ticks
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["HarmonyForm", "SectionForm"]
 
 _IN_TOKEN = re.compile(r"[\w\u2581 ]")
 _IN_NAME = re.compile(r"[^<>\n{]")
-_TICK = re.compile("[`~]")
-_WORD = re.compile(r"\w")
 _LONGEST_TOKEN, _LONGEST_NAME = 40, 128
 _KIMI_NAME = re.compile(r"(?:functions\.)?(?P<name>.+?)(?::\d+)?")
 _SECTIONS = {"tool_calls_begin": "tool_calls_end", "tool_calls_section_begin": "tool_calls_section_end"}
@@ -79,8 +77,7 @@ def _read_section_call(source: Source) -> Waiting[ToolCall]:
 
 def _read_arguments_object(source: Source) -> Waiting[str]:
     if (yield from source.spaces()) in {"`", "~"}:
-        yield from source.word(_TICK, 10)
-        yield from source.word(_WORD, 20)
+        yield from pass_fence(source)
     if (yield from source.spaces()) != "{":
         raise UnclearCallError("The arguments of a call must be a JSON object.")
     start = source.length
@@ -91,7 +88,7 @@ def _read_arguments_object(source: Source) -> Waiting[str]:
     if arguments is None:
         raise UnclearCallError(explain_unreadable(text))
     yield from source.spaces()
-    yield from source.word(_TICK, 10)
+    yield from pass_ticks(source)
     return arguments
 
 

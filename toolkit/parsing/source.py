@@ -10,7 +10,9 @@ import re
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-__all__ = ["SPACES", "Source", "Waiting"]
+from toolkit.calls.repair.idle_words import SPACES
+
+__all__ = ["Source", "Waiting"]
 
 T = TypeVar("T")
 
@@ -18,7 +20,6 @@ Waiting: TypeAlias = Generator[None, None, T]
 """Gives a `T`, and yields each time it needs more text."""
 
 _DEEPEST_BRACKETS = 100
-SPACES = " \t\r\n\ufeff\u00a0"
 _FLAT = r"""[^\[\]{}()"'/\#<]*+"""
 # Whole strings are one token, and so are brackets with nothing special in them: that takes a fraction of the time.
 _STRUCTURE_TOKENS = rf"""  (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"{_FLAT})++ | (?:'[^'\\]*+(?:\\.[^'\\]*+)*+'{_FLAT})++

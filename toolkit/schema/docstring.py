@@ -18,6 +18,7 @@ from toolkit.schema.entries import (
     DocumentedParameter,
     Entries,
     is_field,
+    measure_indent,
     read_entries,
     read_fields,
     read_numpy,
@@ -225,17 +226,13 @@ def _align_margins(lines: list[str]) -> list[str]:
     """
     bare = [line.strip() for line in lines]
     margins = [
-        _measure_indent(line)
+        measure_indent(line)
         for index, line in enumerate(lines)
         if is_field(line) or _read_header_kind(bare, index) is not None
     ]
     margin = min(margins, default=0)
-    below = [line for line in lines[1:] if line.strip() and _measure_indent(line) < margin]
-    level = [line for line in lines[1:] if line.strip() and _measure_indent(line) == margin]
+    below = [line for line in lines[1:] if line.strip() and measure_indent(line) < margin]
+    level = [line for line in lines[1:] if line.strip() and measure_indent(line) == margin]
     if margin == 0 or len(below) > len(level) or any(line.rstrip().endswith(":") for line in below):
         return lines
-    return [line[min(margin, _measure_indent(line)) :] for line in lines]
-
-
-def _measure_indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
+    return [line[min(margin, measure_indent(line)) :] for line in lines]

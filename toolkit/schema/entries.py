@@ -19,6 +19,7 @@ __all__ = [
     "DocumentedParameter",
     "Entries",
     "is_field",
+    "measure_indent",
     "read_entries",
     "read_fields",
     "read_numpy",
@@ -99,7 +100,7 @@ def read_entries(lines: Sequence[str], names: Collection[str]) -> Entries:
     for index, line in enumerate(lines):
         text = line.strip()
         bullet = BULLET.match(text) is not None
-        starts = text != "" and (margin < 0 or (_measure_entry_indent(line) <= margin and bullet == is_bulleted))
+        starts = text != "" and (margin < 0 or (measure_indent(line) <= margin and bullet == is_bulleted))
         entry = (split_entry(line) or _split_bare(lines, index, names)) if starts else None
         if entry is None:
             entries.go_on(line)
@@ -108,7 +109,7 @@ def read_entries(lines: Sequence[str], names: Collection[str]) -> Entries:
             entries.go_on(line)
         else:
             if margin < 0:
-                margin, is_bulleted = _measure_entry_indent(line), bullet
+                margin, is_bulleted = measure_indent(line), bullet
             entries.begin(*_separate_type(entry, lines, index))
     entries.end()
     return entries
@@ -117,9 +118,9 @@ def read_entries(lines: Sequence[str], names: Collection[str]) -> Entries:
 def read_numpy(lines: Sequence[str], names: Collection[str]) -> Entries:
     """Read NumPy's ``name, name : type`` with the text below it."""
     entries = Entries()
-    margin = next((_measure_entry_indent(line) for line in lines if line.strip()), 0)
+    margin = next((measure_indent(line) for line in lines if line.strip()), 0)
     for index, line in enumerate(lines):
-        if not line.strip() or _measure_entry_indent(line) > margin:
+        if not line.strip() or measure_indent(line) > margin:
             entries.go_on(line)
             continue
         head, colon, type_text = line.partition(":")
@@ -261,8 +262,9 @@ def _find_cut(line: str) -> tuple[int, int] | None:
 
 def _is_deeper(lines: Sequence[str], index: int) -> bool:
     below = next((line for line in lines[index + 1 :] if line.strip()), "")
-    return below != "" and _measure_entry_indent(below) > _measure_entry_indent(lines[index])
+    return below != "" and measure_indent(below) > measure_indent(lines[index])
 
 
-def _measure_entry_indent(line: str) -> int:
+def measure_indent(line: str) -> int:
+    """Return how many spaces a line begins with."""
     return len(line) - len(line.lstrip())

@@ -25,7 +25,7 @@ from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_p
 
 from toolkit.json_text import canonical_json
 from toolkit.schema.key_names import describe_keys
-from toolkit.schema.nodes import is_array, is_marked_secret, is_object, map_subschemas, subschemas
+from toolkit.schema.nodes import find_references, is_array, is_marked_secret, is_object, map_subschemas, subschemas
 
 __all__ = [
     "GeneratedSchema",
@@ -269,7 +269,7 @@ def with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     single = {name for name in definitions if uses[name] == 1 and name not in _find_reachable(name, definitions)}
 
     def inlined(part: Mapping[str, Any]) -> dict[str, Any]:
-        while (name := _read_definition_name(part)) in single:
+        while (name := _read_definition_name(part.get("$ref"))) in single:
             part = {**definitions[name], **{key: value for key, value in part.items() if key != "$ref"}}
         return map_subschemas(part, inlined)
 
@@ -278,20 +278,14 @@ def with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     return {**result, "$defs": kept} if kept else result
 
 
-def _read_definition_name(schema: Mapping[str, Any]) -> str | None:
-    reference = schema.get("$ref")
-    return (
-        reference.removeprefix(_DEFINITIONS_PREFIX)
-        if isinstance(reference, str) and reference.startswith(_DEFINITIONS_PREFIX)
-        else None
-    )
+def _read_definition_name(reference: object) -> str | None:
+    if not isinstance(reference, str) or not reference.startswith(_DEFINITIONS_PREFIX):
+        return None
+    return reference.removeprefix(_DEFINITIONS_PREFIX)
 
 
 def _find_definition_names(schema: Mapping[str, Any]) -> Iterator[str]:
-    if (name := _read_definition_name(schema)) is not None:
-        yield name
-    for part in subschemas(schema):
-        yield from _find_definition_names(part)
+    return (name for name in map(_read_definition_name, find_references(schema)) if name is not None)
 
 
 def _find_reachable(name: str, definitions: Mapping[str, Any]) -> set[str]:

@@ -9,13 +9,11 @@ from typing import Any
 
 from toolkit.dataclass import dataclass
 from toolkit.schema.formats import FORMATS
-from toolkit.schema.nodes import Node, is_array, is_object, types_of
+from toolkit.schema.nodes import ALL_TYPES, Node, is_array, is_object, types_of
 from toolkit.schema.patterns import compile_pattern
 from toolkit.schema.work import WorkBudget
 
 __all__ = ["ASSERTIONS", "Assertion", "check_operand", "exact", "same_as"]
-
-_TYPE_NAMES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 
 
 def is_number(value: object) -> bool:
@@ -183,7 +181,7 @@ def _is_truth(operand: object) -> bool:
 
 def _is_type(operand: object) -> bool:
     kinds = operand if is_array(operand) else [operand]
-    return bool(kinds) and all(isinstance(kind, str) and kind in _TYPE_NAMES for kind in kinds)
+    return bool(kinds) and all(isinstance(kind, str) and kind in ALL_TYPES for kind in kinds)
 
 
 _ONE_SCHEMA = (_is_schema, "a schema")
@@ -195,7 +193,7 @@ _ONE_TEXT = (_is_string, "a string")
 _TRUE_OR_FALSE = (_is_truth, "true or false")
 _TEXT_LIST = (_is_list_of_texts, "a list of strings")
 _OPERANDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "type": (_is_type, "one or more of " + ", ".join(sorted(_TYPE_NAMES))),
+    "type": (_is_type, "one or more of " + ", ".join(sorted(ALL_TYPES))),
     "enum": (is_array, "a list"),
     "multipleOf": (lambda operand: is_number(operand) and operand > 0, "a number greater than 0"),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER_OPERAND),

@@ -8,9 +8,14 @@ from typing import Any, TypeAlias, TypeGuard, cast
 from urllib.parse import unquote
 
 __all__ = [
+    "ALL_TYPES",
     "JsonPath",
     "Node",
     "Nodes",
+    "SCHEMA_KEYWORDS",
+    "SCHEMA_LISTS",
+    "SCHEMA_MAPS",
+    "find_references",
     "is_array",
     "is_marked_secret",
     "is_object",
@@ -23,15 +28,17 @@ Node: TypeAlias = Mapping[str, Any]
 JsonPath: TypeAlias = tuple[str | int, ...]
 
 _ANY: Node = {}
-_ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+"""The types of JSON Schema."""
 _TELLING_KEYWORDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 _MOST_REFERENCES = 40
 _MAX_CHOICES = 200
 _MOST_KNOWN = 2_000
 _MOST_TUPLE_PLACES = 50  # more than any tuple has
-_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
-_SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SCHEMA_KEYWORDS = (
+# The keywords whose value is an object of schemas, a list of them, or one (in old drafts `items` is a list too).
+SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
+SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+SCHEMA_KEYWORDS = (
     "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems",
     "unevaluatedProperties", "additionalItems", "contentSchema",
 )  # fmt: skip
@@ -55,11 +62,11 @@ def is_marked_secret(node: Node) -> bool:
 def subschemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the schemas directly inside a schema; names of properties are not mistaken for keywords."""
     for keyword, value in schema.items():
-        if keyword in _SCHEMA_MAPS and is_object(value):
+        if keyword in SCHEMA_MAPS and is_object(value):
             yield from _keep_schemas(value.values())
-        elif keyword in _SCHEMA_LISTS and is_array(value):
+        elif keyword in SCHEMA_LISTS and is_array(value):
             yield from _keep_schemas(value)
-        elif keyword in _SCHEMA_KEYWORDS:
+        elif keyword in SCHEMA_KEYWORDS:
             yield from _keep_schemas(value if is_array(value) else [value])
 
 
@@ -71,12 +78,12 @@ def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> d
     """Return a copy with each schema directly inside replaced by what `change` makes of it."""
     changed: dict[str, Any] = {}
     for keyword, value in schema.items():
-        if keyword in _SCHEMA_MAPS and is_object(value):
+        if keyword in SCHEMA_MAPS and is_object(value):
             members = value
             changed[keyword] = {name: _change_member(member, change) for name, member in members.items()}
-        elif keyword in _SCHEMA_LISTS and is_array(value):
+        elif keyword in SCHEMA_LISTS and is_array(value):
             changed[keyword] = [_change_member(member, change) for member in value]
-        elif keyword in _SCHEMA_KEYWORDS:
+        elif keyword in SCHEMA_KEYWORDS:
             changed[keyword] = _change_member(value, change)
         else:
             changed[keyword] = value
@@ -93,6 +100,16 @@ def types_of(value: object) -> frozenset[str]:
     if kind == "integer" or (isinstance(value, float) and value.is_integer()):
         return frozenset({"integer", "number"})
     return frozenset({kind})
+
+
+def find_references(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each reference in a schema, as often as it is there, whatever it leads to."""
+    waiting: list[Mapping[str, Any]] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(reference := part.get("$ref"), str):
+            yield reference
+        waiting.extend(subschemas(part))
 
 
 class Nodes:
@@ -234,7 +251,7 @@ class Nodes:
             elif "properties" in choice:
                 types.add("object")
             else:
-                return _ALL_TYPES
+                return ALL_TYPES
         return frozenset(types)
 
     def have_any(self) -> bool:

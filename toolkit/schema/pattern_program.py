@@ -12,11 +12,11 @@ from pydantic_core import SchemaError as PydanticSchemaError, SchemaValidator, c
 from toolkit.dataclass import dataclass
 
 __all__ = [
-    "BackStep", "CharStep", "EdgeStep", "LookStep", "MAX_PROGRAM", "PatternError", "PatternProgram", "PatternStep",
-    "SaveStep", "SplitStep", "compile_program",
+    "BackStep", "COUNTED_REPEAT", "CharStep", "EdgeStep", "LookStep", "MAX_PROGRAM", "PatternError", "PatternProgram",
+    "PatternStep", "SaveStep", "SplitStep", "compile_program",
 ]  # fmt: skip
 
-_COUNTED = re.compile(r"\{(\d+)(,?)(\d*)\}")
+COUNTED_REPEAT = re.compile(r"\{(\d+)(,?)(\d*)\}")
 MAX_PROGRAM = 5_000
 _MAX_GROUPS = 100
 
@@ -150,7 +150,7 @@ class _PatternParser:
         return steps
 
     def _read_repeats(self, atom: list[PatternStep]) -> list[PatternStep]:
-        counted = _COUNTED.match(self._pattern, self._at)
+        counted = COUNTED_REPEAT.match(self._pattern, self._at)
         if counted is not None:
             self._at = counted.end()
             least = int(counted[1][:6])

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from pydantic_core import SchemaError as PydanticSchemaError, SchemaValidator, core_schema
 
 from toolkit.schema.pattern_program import (
+    COUNTED_REPEAT,
     MAX_PROGRAM,
     BackStep,
     CharStep,
@@ -36,7 +37,6 @@ Matcher: TypeAlias = Callable[[str, WorkBudget], bool]
 
 # What the linear engine and all others take in different ways.
 _READ_OTHERWISE = re.compile(r"&&|--|~~|\\[<>]|\\b\{")
-_REPEAT = re.compile(r"\{(\d+)(,?)(\d*)\}")
 _MAX_PATTERN = 50_000
 _PROBES = "aA1b0B2 _-./:@#,;+*%&=?!~|()[]{}<>'\"\\^$`\n\t\u00e9\u4e00"
 
@@ -70,7 +70,7 @@ def compile_pattern(pattern: str) -> Matcher:
 def _count_repeats(pattern: str) -> int:
     """Return about how many states the linear engine may be in at each character."""
     weight = len(pattern)
-    for found in _REPEAT.finditer(pattern):
+    for found in COUNTED_REPEAT.finditer(pattern):
         weight *= max(1, int((found[3] or found[1])[:6]))
         if weight > 10**9:
             break

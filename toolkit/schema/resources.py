@@ -12,7 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import SchemaError
-from toolkit.schema.nodes import Node, is_array, is_object
+from toolkit.schema.nodes import SCHEMA_KEYWORDS, SCHEMA_LISTS, SCHEMA_MAPS, Node, is_array, is_object
 
 __all__ = ["NEWEST_DRAFT", "Place", "Resources", "applies", "with_plain_references"]
 
@@ -26,12 +26,6 @@ _DRAFTS = {
     "json-schema.org/draft-03/schema": 3,
 }
 _OF_JSON_SCHEMA = ("https://json-schema.org/", "http://json-schema.org/")
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-_SINGLE = (
-    "items", "additionalItems", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
-    "unevaluatedItems", "unevaluatedProperties", "contentSchema",
-)  # fmt: skip
 # The first and the last draft that know a keyword; the others are in all of them.
 _KNOWN_FROM = {
     "const": 6, "contains": 6, "propertyNames": 6, "if": 7, "then": 7, "else": 7, "dependentRequired": 2019,
@@ -210,11 +204,11 @@ def _list_parts(node: Node, draft: int) -> Iterator[tuple[tuple[str | int, ...],
     for keyword, value in node.items():
         if not applies(keyword, draft):
             continue
-        if keyword in _MAPS and is_object(value):
+        if keyword in SCHEMA_MAPS and is_object(value):
             yield from (((keyword, name), part) for name, part in value.items() if is_object(part))
-        elif keyword in _LISTS and is_array(value):
+        elif (keyword in SCHEMA_LISTS or keyword == "items") and is_array(value):
             yield from (((keyword, index), part) for index, part in enumerate(value) if is_object(part))
-        elif keyword in _SINGLE and is_object(value):
+        elif keyword in SCHEMA_KEYWORDS and is_object(value):
             yield (keyword,), value
 
 

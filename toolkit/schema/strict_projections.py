@@ -7,11 +7,11 @@ mode has no keyword for goes into the description; what it can't say at all is r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from toolkit.errors import SchemaError
-from toolkit.schema.nodes import Node, Nodes, is_array, is_object, subschemas
+from toolkit.schema.nodes import Node, Nodes, find_references, is_array, is_object
 from toolkit.schema.rewording import add_words, simplify_unions
 
 __all__ = ["project_anthropic_strict", "project_openai_strict"]
@@ -189,7 +189,7 @@ class _Anthropic(_Strict):
         seen: set[str] = set()
         waiting = [reference]
         while waiting:
-            found = set(_find_references(self.nodes.target(waiting.pop())))
+            found = set(find_references(self.nodes.target(waiting.pop())))
             if reference in found:
                 return True
             waiting += found - seen
@@ -210,13 +210,6 @@ class _Anthropic(_Strict):
                 outside[keyword] = kept.pop(keyword)
         choices = [{"type": kind} if kind == "null" else {**kept, "type": kind} for kind in kinds]
         return {"anyOf": choices, **outside}
-
-
-def _find_references(node: Node) -> Iterator[str]:
-    if isinstance(reference := node.get("$ref"), str):
-        yield reference
-    for part in subschemas(node):
-        yield from _find_references(part)
 
 
 def _has_type(node: Node, kind: str) -> bool:

@@ -7,12 +7,11 @@ import re
 
 from toolkit.calls.repair.broken_json import WORDS, Reading, UnclearError, to_json_number, to_json_string
 from toolkit.schema.amounts import read_amount
-from toolkit.schema.nodes import Node, Nodes
+from toolkit.schema.nodes import ALL_TYPES, Node, Nodes
 
 __all__ = ["read_flat"]
 
 _LONGEST_FLAT_TEXT = 20_000
-_ALL_TYPES = 7
 _STRING_ONLY = frozenset({"string"})
 _FLAT_NAME = re.compile(
     r"(?:\A|(?P<mark>[,;\n]|(?=[ \t])))[ \t]*(?P<name>[^\W\d]\w*)(?:(?P<equals>[ ]?=[ ]?)(?!=)|:(?=[ \t]|\Z))"
@@ -60,7 +59,7 @@ def _read_flat_value(text: str, node: Node, nodes: Nodes, name: str, *, has_line
         except UnclearError:
             return None
     types = nodes.types(node)
-    if not text or "\n" in text or _IN_BRACKETS.search(text) or _OTHER_NAME.search(text) or len(types) == _ALL_TYPES:
+    if not text or "\n" in text or _IN_BRACKETS.search(text) or _OTHER_NAME.search(text) or types == ALL_TYPES:
         return None
     if not has_lines and re.search("[,;]", text) and "string" in types:
         return None

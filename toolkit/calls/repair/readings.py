@@ -20,7 +20,7 @@ from toolkit.calls.repair.flat_arguments import read_flat
 from toolkit.calls.repair.idle_words import BLANK, check_surroundings, pass_end_tokens
 from toolkit.calls.repair.string_contents import read_contents
 from toolkit.schema.amounts import read_amount
-from toolkit.schema.nodes import Node, Nodes
+from toolkit.schema.nodes import ALL_TYPES, Node, Nodes
 
 __all__ = ["DOUBTFUL", "find_readings"]
 
@@ -28,7 +28,6 @@ _LONGEST_READ = 100_000
 _MOST_READING_STEPS = 20_000
 _MOST_READINGS = 8
 _DEEPEST_LEVEL = 100
-_ALL_TYPES = 7
 _LONGEST_KEY_READ = 100
 
 # Each opening quote with what may close it, so that one of another kind stays text.
@@ -327,7 +326,7 @@ class _Search:
 
     def _read_plain_value(self, place: _ReadingPlace, node: Node) -> Iterator[tuple[int, str, frozenset[str]]]:
         types = self.nodes.types(node)
-        is_text = "string" in types and len(types) < _ALL_TYPES
+        is_text = "string" in types and types != ALL_TYPES
         number = _NUMBER_LIKE.match(self.text, place.position)
         written = None if number is None else _read_number(number[0])
         if number is not None and written is not None and self._is_value_end(place, number.end()):

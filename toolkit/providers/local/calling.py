@@ -27,9 +27,9 @@ from toolkit.chat import (
     ToolResult,
     UserMessage,
 )
-from toolkit.errors import ConfigurationError
+from toolkit.chat.request import callable_tools
 
-__all__ = ["answer_request", "arguments_request", "callable_tools", "choice_request", "chosen_tool"]
+__all__ = ["answer_request", "arguments_request", "choice_request", "chosen_tool", "offered_tools"]
 
 _ANSWER = "answer"
 _LONGEST_QUOTE = 200
@@ -42,26 +42,14 @@ _SHAPE_KEYWORDS = frozenset(
 _NAMED_SCHEMAS = frozenset({"properties", "$defs"})
 
 
-def callable_tools(request: ChatRequest) -> tuple[ToolDefinition, ...]:
-    """Return what may be called now: nothing where the request forbids it, or where results wait for their answer.
+def offered_tools(request: ChatRequest) -> tuple[ToolDefinition, ...]:
+    """Return the tools to ask about now: none where results wait for their answer, and any tool may be called.
 
     Raises:
         ConfigurationError: `tool_choice` names a tool that is not there.
     """
-    tools = tuple(request.tools or ())
-    match request.tool_choice:
-        case "none":
-            return ()
-        case "auto":
-            return () if request.messages and isinstance(request.messages[-1], ToolResult) else tools
-        case "required":
-            named = tools
-        case name:
-            named = tuple([tool for tool in tools if tool.name == name])
-    if not named:
-        offer = ", ".join(tool.name for tool in tools) or "no tools"
-        raise ConfigurationError(f"tool_choice is '{request.tool_choice}', but the request has: {offer}")
-    return named
+    awaits_answer = request.messages and isinstance(request.messages[-1], ToolResult)
+    return () if request.tool_choice == "auto" and awaits_answer else callable_tools(request)
 
 
 def choice_request(request: ChatRequest, tools: Sequence[ToolDefinition]) -> ChatRequest:

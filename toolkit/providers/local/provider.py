@@ -32,9 +32,9 @@ from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.providers.local.calling import (
     answer_request,
     arguments_request,
-    callable_tools,
     choice_request,
     chosen_tool,
+    offered_tools,
 )
 from toolkit.providers.local.process import EngineProcess
 from toolkit.providers.openai import OpenAIProvider
@@ -189,7 +189,7 @@ class LocalProvider:
 
     async def _call(self, request: ChatRequest) -> ChatResponse | Usage:
         """Return a reply with one call, or what it cost to learn that the model wants to answer."""
-        tools = callable_tools(request)
+        tools = offered_tools(request)
         if not tools:
             return Usage()
         spent = Usage()

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from toolkit.errors import OpenApiError
 from toolkit.schema.json_schema import with_few_definitions
-from toolkit.schema.nodes import is_array, is_object, map_subschemas, subschemas
+from toolkit.schema.nodes import find_references, is_array, is_object, map_subschemas
 from toolkit.sources.openapi.document import Part
 
 __all__ = ["FILE_SCHEMA", "Schemas", "holds_file"]
@@ -107,7 +107,7 @@ class Schemas:
             OpenApiError: A reference stands where no schema can be, such as in a list of ``additionalProperties``.
         """
         needed: dict[str, dict[str, Any]] = {}
-        waiting = list(_references(schema))
+        waiting = _find_referred_names(schema)
         while waiting:
             name = waiting.pop()
             if name not in needed:
@@ -115,7 +115,7 @@ class Schemas:
                     raise OpenApiError(f"a schema refers to {name!r:.200} in a place where no schema can be")
                 needed[name] = self._definitions[name]
                 if name not in self._references:
-                    self._references[name] = frozenset(_references(needed[name]))
+                    self._references[name] = frozenset(_find_referred_names(needed[name]))
                 waiting.extend(self._references[name])
         if not needed:
             return dict(schema)
@@ -290,11 +290,5 @@ def _is_pattern(pattern: str) -> bool:
     return True
 
 
-def _references(schema: Mapping[str, Any]) -> Iterator[str]:
-    waiting = [schema]
-    while waiting:
-        part = waiting.pop()
-        reference = part.get("$ref")
-        if isinstance(reference, str):
-            yield reference.removeprefix(_PREFIX)
-        waiting.extend(subschemas(part))
+def _find_referred_names(schema: Mapping[str, Any]) -> list[str]:
+    return [reference.removeprefix(_PREFIX) for reference in find_references(schema)]
