@@ -20,15 +20,11 @@ from toolkit import (
     Approve,
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
     FunctionTool,
     LoopDetectionConfig,
-    LoopEvent,
     LoopLimits,
     MemoryCache,
     Message,
-    ResponseDone,
-    StreamEvent,
     TextDelta,
     ToolCall,
     ToolLoopConfig,
@@ -43,6 +39,8 @@ from toolkit import (
     tool_loop,
     tool_loop_stream,
 )
+from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
+from toolkit.events import LoopEvent
 
 FEATURES = ("approval", "hooks", "retry", "tool timeout", "loop timeout", "events", "detection", "limits", "cache")
 PRODUCTION = ("approval", "events", "detection", "limits", "loop timeout", "tool timeout")

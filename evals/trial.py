@@ -8,20 +8,8 @@ from pydantic_core import to_jsonable_python
 
 from evals.household import registry
 from evals.tasks import Expected, Task
-from toolkit import (
-    ChatRequest,
-    FunctionTool,
-    LoopEvent,
-    Message,
-    Provider,
-    ProviderError,
-    ToolCallRefused,
-    ToolCallRepaired,
-    ToolExecutionStart,
-    ToolLoopConfig,
-    UserMessage,
-    tool_loop,
-)
+from toolkit import ChatRequest, FunctionTool, Message, Provider, ProviderError, ToolLoopConfig, UserMessage, tool_loop
+from toolkit.events import LoopEvent, ToolCallRefused, ToolCallRepaired, ToolExecutionStart
 from toolkit.schema.nodes import is_array, is_object
 
 __all__ = ["Trial", "run_trial"]

@@ -10,17 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal
 
-from toolkit import (
-    AssistantMessage,
-    ChatRequest,
-    ChatResponse,
-    Provider,
-    ResponseDone,
-    StreamEvent,
-    TextBlock,
-    ToolCall,
-    ToolResult,
-)
+from toolkit import AssistantMessage, ChatRequest, Provider, ToolCall, ToolResult
+from toolkit.chat import ChatResponse, ResponseDone, StreamEvent, TextBlock
 from toolkit.parsing import TextToolProvider
 from toolkit.providers.local import LocalProvider
 from toolkit.schema.nodes import is_object

@@ -14,17 +14,8 @@ from typing import Any
 
 import anyio
 
-from toolkit import (
-    ChatRequest,
-    Done,
-    ReasoningDelta,
-    TextDelta,
-    ToolExecutionStart,
-    ToolRegistry,
-    UserMessage,
-    tool,
-    tool_loop_stream,
-)
+from toolkit import ChatRequest, Done, TextDelta, ToolRegistry, UserMessage, tool, tool_loop_stream
+from toolkit.events import ReasoningDelta, ToolExecutionStart
 from toolkit.providers.anthropic import AnthropicOptions, AnthropicProvider
 from toolkit.testing.loopback import Answer, serving
 

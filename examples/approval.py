@@ -11,7 +11,6 @@ Prints:
 """
 
 from toolkit import (
-    Approval,
     ApprovalRequest,
     Approve,
     AssistantMessage,
@@ -24,6 +23,7 @@ from toolkit import (
     tool,
     tool_loop_sync,
 )
+from toolkit.policies import Approval
 from toolkit.testing import ScriptedProvider
 
 

@@ -16,7 +16,6 @@ import anyio
 from toolkit import (
     ApprovalRequest,
     Approve,
-    AwaitingApproval,
     Defer,
     ToolCall,
     ToolLoopConfig,
@@ -26,6 +25,7 @@ from toolkit import (
     tool,
     tool_loop,
 )
+from toolkit.endings import AwaitingApproval
 from toolkit.testing import ScriptedProvider
 
 

@@ -9,16 +9,9 @@ Prints:
     the last transcript is valid
 """
 
-from toolkit import (
-    ChatRequest,
-    ToolCall,
-    ToolLoopConfig,
-    ToolRegistry,
-    mask_old_results,
-    tool,
-    tool_loop_sync,
-    validate_transcript,
-)
+from toolkit import ChatRequest, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
+from toolkit.chat import validate_transcript
+from toolkit.policies import mask_old_results
 from toolkit.testing import ScriptedProvider
 
 

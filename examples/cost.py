@@ -6,19 +6,9 @@ Prints:
     the next one stopped: UsageLimit(limit='cost', maximum=0.003, used=0.004)
 """
 
-from toolkit import (
-    ChatResponse,
-    LoopLimits,
-    ToolCall,
-    ToolLoopConfig,
-    ToolRegistry,
-    Usage,
-    UsageLimits,
-    tool,
-    tool_loop_sync,
-)
+from toolkit import LoopLimits, ToolCall, ToolLoopConfig, ToolRegistry, Usage, UsageLimits, tool, tool_loop_sync
 from toolkit.agents import sub_agent_tool
-from toolkit.chat import AssistantMessage
+from toolkit.chat import AssistantMessage, ChatResponse
 from toolkit.providers import PricedProvider, TokenPrices
 from toolkit.testing import ScriptedProvider
 

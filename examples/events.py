@@ -11,20 +11,8 @@ Prints:
     done: Complete() after 2 requests
 """
 
-from toolkit import (
-    Done,
-    IterationStart,
-    LoopEvent,
-    ToolCall,
-    ToolContext,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolLoopConfig,
-    ToolProgress,
-    ToolRegistry,
-    tool_loop_sync,
-    tool_with_ctx,
-)
+from toolkit import Done, ToolCall, ToolContext, ToolLoopConfig, ToolRegistry, tool_loop_sync, tool_with_ctx
+from toolkit.events import IterationStart, LoopEvent, ToolExecutionEnd, ToolExecutionStart, ToolProgress
 from toolkit.testing import ScriptedProvider
 
 

@@ -11,7 +11,8 @@ Prints:
 import logging
 import sys
 
-from toolkit import RateLimitedError, ToolRegistry, tool_loop_sync
+from toolkit import ToolRegistry, tool_loop_sync
+from toolkit.errors import RateLimitedError
 from toolkit.providers import CachedProvider, FallbackProvider, RateLimitedProvider
 from toolkit.testing import ScriptedProvider
 

@@ -8,16 +8,8 @@ Prints:
     the transcript that it carries is valid, and ends with: tool
 """
 
-from toolkit import (
-    ProviderError,
-    ProviderRetryConfig,
-    ToolCall,
-    ToolLoopConfig,
-    ToolRegistry,
-    tool,
-    tool_loop_sync,
-    validate_transcript,
-)
+from toolkit import ProviderError, ProviderRetryConfig, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
+from toolkit.chat import validate_transcript
 from toolkit.testing import Fault, FlakyProvider, ScriptedProvider
 
 

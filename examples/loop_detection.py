@@ -11,17 +11,8 @@ Prints:
 
 import textwrap
 
-from toolkit import (
-    LoopDetected,
-    LoopDetectionConfig,
-    LoopEvent,
-    ToolCall,
-    ToolLoopConfig,
-    ToolRegistry,
-    UserMessage,
-    tool,
-    tool_loop_sync,
-)
+from toolkit import LoopDetectionConfig, ToolCall, ToolLoopConfig, ToolRegistry, UserMessage, tool, tool_loop_sync
+from toolkit.events import LoopDetected, LoopEvent
 from toolkit.testing import ScriptedProvider
 
 

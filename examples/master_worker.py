@@ -12,11 +12,8 @@ Prints:
 from toolkit import (
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
-    LoopEvent,
     LoopLimits,
     ToolCall,
-    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolRegistry,
     Usage,
@@ -25,6 +22,8 @@ from toolkit import (
     tool_loop_sync,
 )
 from toolkit.agents import SubAgentEvent, sub_agent_tool
+from toolkit.chat import ChatResponse
+from toolkit.events import LoopEvent, ToolExecutionUpdate
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 

@@ -11,7 +11,8 @@ Prints:
 import anyio
 from anyio.abc import TaskStatus
 
-from toolkit import McpError, ToolCall, ToolRegistry, tool
+from toolkit import ToolCall, ToolRegistry, tool
+from toolkit.errors import McpError
 from toolkit.serving.mcp import serve_mcp_http
 from toolkit.sources.mcp import Elicitation, http, mcp_tools
 

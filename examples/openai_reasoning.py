@@ -14,19 +14,9 @@ from typing import Any
 
 import anyio
 
-from toolkit import (
-    AssistantMessage,
-    ChatRequest,
-    Done,
-    ReasoningBlock,
-    ReasoningDelta,
-    TextDelta,
-    ToolExecutionStart,
-    ToolRegistry,
-    UserMessage,
-    tool,
-    tool_loop_stream,
-)
+from toolkit import AssistantMessage, ChatRequest, Done, TextDelta, ToolRegistry, UserMessage, tool, tool_loop_stream
+from toolkit.chat import ReasoningBlock
+from toolkit.events import ReasoningDelta, ToolExecutionStart
 from toolkit.providers.openai import OpenAIResponsesProvider, ResponsesOptions
 from toolkit.testing.loopback import Answer, serving
 

@@ -8,17 +8,8 @@ Prints:
     It is 42, hahaha.
 """
 
-from toolkit import (
-    AssistantMessage,
-    LoopEvent,
-    ToolCall,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolLoopConfig,
-    ToolRegistry,
-    tool,
-    tool_loop_sync,
-)
+from toolkit import AssistantMessage, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
+from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart
 from toolkit.testing import ScriptedProvider
 
 

@@ -12,7 +12,8 @@ Prints:
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from toolkit import ConfigurationError, Provider, ToolCall, ToolRegistry, dump_messages, tool, tool_loop_sync
+from toolkit import ConfigurationError, Provider, ToolCall, ToolRegistry, tool, tool_loop_sync
+from toolkit.chat import dump_messages
 from toolkit.testing import RecordingProvider, ReplayProvider, ScriptedProvider
 
 

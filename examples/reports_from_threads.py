@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 
-from toolkit import Done, ToolCall, ToolContext, ToolProgress, ToolRegistry, tool_loop_stream, tool_with_ctx
+from toolkit import Done, ToolCall, ToolContext, ToolRegistry, tool_loop_stream, tool_with_ctx
+from toolkit.events import ToolProgress
 from toolkit.testing import ScriptedProvider
 
 

@@ -10,7 +10,8 @@ Prints:
     assistant: Done.
 """
 
-from toolkit import AssistantMessage, Sequential, Steering, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
+from toolkit import AssistantMessage, Steering, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
+from toolkit.policies import Sequential
 from toolkit.testing import ScriptedProvider
 
 steering = Steering()

@@ -14,7 +14,8 @@ Prints:
 import asyncio  # noqa: TID251 - what web frameworks run on
 from collections.abc import AsyncGenerator
 
-from toolkit import Done, ToolCall, ToolContext, ToolProgress, ToolRegistry, tool_loop_stream, tool_with_ctx
+from toolkit import Done, ToolCall, ToolContext, ToolRegistry, tool_loop_stream, tool_with_ctx
+from toolkit.events import ToolProgress
 from toolkit.testing import ScriptedProvider
 
 answer_is_known = asyncio.Event()

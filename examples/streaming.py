@@ -8,7 +8,8 @@ Prints:
 
 import anyio
 
-from toolkit import Done, TextDelta, ToolCall, ToolExecutionStart, ToolRegistry, tool, tool_loop_stream
+from toolkit import Done, TextDelta, ToolCall, ToolRegistry, tool, tool_loop_stream
+from toolkit.events import ToolExecutionStart
 from toolkit.testing import ScriptedProvider
 
 

@@ -12,16 +12,8 @@ Prints:
 
 import logging
 
-from toolkit import (
-    MaxDepthExceededError,
-    ToolCall,
-    ToolLoopConfig,
-    ToolRegistry,
-    ToolResult,
-    tool,
-    tool_loop,
-    tool_loop_sync,
-)
+from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool, tool_loop, tool_loop_sync
+from toolkit.errors import MaxDepthExceededError
 from toolkit.testing import ScriptedProvider
 
 

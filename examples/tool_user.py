@@ -9,7 +9,8 @@ Prints:
     end: 1 pages on python
 """  # noqa: E501
 
-from toolkit import ToolCallRefused, ToolExecutionEnd, ToolExecutionStart, tool
+from toolkit import tool
+from toolkit.events import ToolCallRefused, ToolExecutionEnd, ToolExecutionStart
 from toolkit.parsing import ToolUser, ToolUserEvent
 
 

@@ -7,17 +7,8 @@ Prints:
     paid 250 to ada
 """
 
-from toolkit import (
-    ApprovalRequest,
-    ApprovalRequested,
-    LoopEvent,
-    ToolCall,
-    ToolExecutionStart,
-    ToolLoopConfig,
-    ToolRegistry,
-    tool,
-    tool_loop_sync,
-)
+from toolkit import ApprovalRequest, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
+from toolkit.events import ApprovalRequested, LoopEvent, ToolExecutionStart
 from toolkit.testing import ScriptedProvider
 
 

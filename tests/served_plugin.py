@@ -4,7 +4,8 @@ import subprocess
 
 import anyio
 
-from toolkit import ImageBlock, TextBlock, ToolContext, ToolError, ToolRegistry, tool, tool_with_ctx
+from toolkit import ToolContext, ToolError, ToolRegistry, tool, tool_with_ctx
+from toolkit.chat import ImageBlock, TextBlock
 from toolkit.plugin_sdk import serve_plugin
 
 

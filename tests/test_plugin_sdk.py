@@ -11,17 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from toolkit import (
-    ImageBlock,
-    LoopEvent,
-    TextBlock,
-    ToolCall,
-    ToolExecutionUpdate,
-    ToolLoopConfig,
-    ToolRegistry,
-    ToolResult,
-    tool_loop,
-)
+from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop
+from toolkit.chat import ImageBlock, TextBlock
+from toolkit.events import LoopEvent, ToolExecutionUpdate
 from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import ScriptedProvider
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import ConfigurationError, PluginError, ToolCall
+from toolkit import ConfigurationError, ToolCall
+from toolkit.errors import PluginError
 from toolkit.tool_config import load_tools
 
 PLUGIN = """

@@ -5,7 +5,8 @@ import json
 import pytest
 from hypothesis import given, strategies
 
-from toolkit import ApprovalRequest, PendingApproval, ToolCall, ToolRegistry, tool
+from toolkit import ApprovalRequest, ToolCall, ToolRegistry, tool
+from toolkit.policies import PendingApproval
 from toolkit.visible_text import escape_in_json, escape_in_name
 
 HIDDEN = [

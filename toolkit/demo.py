@@ -16,18 +16,16 @@ import anyio
 from toolkit import (
     AssistantMessage,
     ConfigurationError,
-    LoopEvent,
     Provider,
     ProviderError,
     ToolCall,
-    ToolExecutionEnd,
-    ToolExecutionStart,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
     tool,
     tool_loop,
 )
+from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart
 from toolkit.testing import ScriptedProvider
 
 __all__ = ["main"]

@@ -9,19 +9,15 @@ import pytest
 
 from toolkit import (
     Abort,
-    Aborted,
     ApprovalRequest,
-    ApprovalRequested,
     Approve,
     ChatRequest,
     ConfigurationError,
     Defer,
-    LoopEvent,
     Modify,
     Permissions,
     ProviderError,
     ToolCall,
-    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
@@ -32,9 +28,11 @@ from toolkit import (
     tool,
     tool_loop,
     tools_of,
-    validate_transcript,
 )
 from toolkit.agents import SubAgent, SubAgentEvent, coworker_tools, sub_agent_tool
+from toolkit.chat import validate_transcript
+from toolkit.endings import Aborted
+from toolkit.events import ApprovalRequested, LoopEvent, ToolExecutionUpdate
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

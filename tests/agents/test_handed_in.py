@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from toolkit import AudioBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolRegistry, ToolResult
+from toolkit import ToolCall, ToolRegistry, ToolResult
 from toolkit.agents import add_image, read_input_file
+from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock
 
 pytestmark = pytest.mark.anyio
 

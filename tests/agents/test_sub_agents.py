@@ -13,31 +13,22 @@ from toolkit import (
     Approve,
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
-    Complete,
     ConfigurationError,
     Defer,
     Done,
     Failed,
     LoopDetectionConfig,
-    LoopEvent,
     LoopLimits,
     ProviderError,
-    RunStart,
     SystemMessage,
     Timeouts,
     ToolCall,
     ToolContext,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolLoopHandle,
-    ToolProgress,
     ToolRegistry,
     ToolResult,
     Usage,
-    UsageLimit,
     UsageLimits,
     UserMessage,
     stop_after,
@@ -45,9 +36,11 @@ from toolkit import (
     tool_loop,
     tool_loop_stream,
     tool_with_ctx,
-    validate_transcript,
 )
 from toolkit.agents import SubAgentEvent, SubAgentRun, sub_agent_tool
+from toolkit.chat import ChatResponse, validate_transcript
+from toolkit.endings import Complete, UsageLimit
+from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.testing import ScriptedProvider, ScriptedReply, check_transcript
 
 pytestmark = pytest.mark.anyio

@@ -19,18 +19,18 @@ from toolkit import (
     ConfigurationError,
     FunctionTool,
     OutputLimits,
-    ResultStore,
     ToolCall,
-    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
     tool,
     tool_loop,
-    validate_transcript,
 )
 from toolkit.builtin import BashOptions, RootFolder, bash_tool, coding_tools, read_result_tool
 from toolkit.builtin.processes import Tail
+from toolkit.chat import validate_transcript
+from toolkit.events import ToolExecutionUpdate
+from toolkit.policies import ResultStore
 from toolkit.testing import ScriptedProvider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]

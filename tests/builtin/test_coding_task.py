@@ -6,16 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import (
-    AssistantMessage,
-    ToolCall,
-    ToolLoopConfig,
-    ToolRegistry,
-    ToolResult,
-    tool_loop,
-    validate_transcript,
-)
+from toolkit import AssistantMessage, ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop
 from toolkit.builtin import BashOptions, CodingPreset, coding_tools
+from toolkit.chat import validate_transcript
 from toolkit.testing import ScriptedProvider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]

@@ -19,8 +19,9 @@ import anyio
 import pytest
 
 from tests.builtin.calls import call, error_of, text_of
-from toolkit import ConfigurationError, ImageBlock
+from toolkit import ConfigurationError
 from toolkit.builtin import RootFolder, edit_file_tool, read_file_tool, write_file_tool
+from toolkit.chat import ImageBlock
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,7 @@ from toolkit import (
     MemoryCache,
     Message,
     OutputLimits,
-    ResultStore,
     ToolCall,
-    ToolExecutionEnd,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
@@ -17,6 +15,8 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.builtin import CacheTools, read_result_tool
+from toolkit.events import ToolExecutionEnd
+from toolkit.policies import ResultStore
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

@@ -13,14 +13,11 @@ from hypothesis import given, settings, strategies as st
 
 from toolkit import (
     ApprovalRequest,
-    Cache,
     MemoryCache,
     Permissions,
-    SqliteCache,
     Tool,
     ToolCall,
     ToolContext,
-    ToolDefinition,
     ToolLoopConfig,
     ToolOutput,
     ToolRegistry,
@@ -35,7 +32,9 @@ from toolkit import (
     tools_of,
 )
 from toolkit.builtin import CacheTools, coding_tools
+from toolkit.chat import ToolDefinition
 from toolkit.parsing import ToolUser
+from toolkit.policies import Cache, SqliteCache
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

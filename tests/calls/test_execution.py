@@ -13,7 +13,6 @@ import pytest
 from toolkit import (
     Abort,
     AssistantMessage,
-    Cache,
     ConfigurationError,
     Defer,
     Deny,
@@ -22,25 +21,21 @@ from toolkit import (
     Timeouts,
     Tool,
     ToolCall,
-    ToolCallRefused,
-    ToolCallRepaired,
-    ToolCancelledError,
     ToolContext,
-    ToolDeniedError,
     ToolError,
-    ToolExecutionEnd,
-    ToolExecutionStart,
     ToolFailedError,
     ToolLoopConfig,
     ToolOutput,
     ToolRegistry,
     ToolResult,
     ToolRetryConfig,
-    ToolUsageLimitExceededError,
     tool,
     tool_loop,
     tool_with_ctx,
 )
+from toolkit.errors import ToolCancelledError, ToolDeniedError, ToolUsageLimitExceededError
+from toolkit.events import ToolCallRefused, ToolCallRepaired, ToolExecutionEnd, ToolExecutionStart
+from toolkit.policies import Cache
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,10 @@ from hypothesis import given, settings, strategies as st
 from pydantic import Strict, StrictStr
 
 from tests.calls.repair_table import PAGE, SECTIONS, Row, page, plan_trip, tool_of, write_file
-from toolkit import ToolCall, ToolCallRepaired, ToolLoopConfig, ToolRegistry, tool, tool_from_schema, tool_loop
+from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_from_schema, tool_loop
 from toolkit.calls.repair.mending import Mended, mend_arguments
 from toolkit.errors import InvalidArgumentsError
+from toolkit.events import ToolCallRepaired
 from toolkit.loop.events import LoopEvent
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.testing import ScriptedProvider

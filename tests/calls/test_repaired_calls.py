@@ -11,12 +11,9 @@ import pytest
 from toolkit import (
     Approve,
     AssistantMessage,
-    LoopEvent,
     Permissions,
     Tool,
     ToolCall,
-    ToolCallRefused,
-    ToolCallRepaired,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
@@ -27,6 +24,7 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.calls.approval import ApprovalRequest
+from toolkit.events import LoopEvent, ToolCallRefused, ToolCallRepaired
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

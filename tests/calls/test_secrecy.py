@@ -1,7 +1,8 @@
 """What is left of a tool's output without its secrets."""
 
-from toolkit import ImageBlock, TextBlock, ToolOutput
+from toolkit import ToolOutput
 from toolkit.calls.secrecy import redacted
+from toolkit.chat import ImageBlock, TextBlock
 
 
 def test_an_output_is_redacted_all_through() -> None:

@@ -4,7 +4,9 @@ import re
 
 import pytest
 
-from toolkit import SchemaError, openai_strict, tool
+from toolkit import tool
+from toolkit.chat import openai_strict
+from toolkit.errors import SchemaError
 
 
 @tool

@@ -7,21 +7,8 @@ from typing import Any
 
 import pytest
 
-from toolkit import (
-    AssistantMessage,
-    ChatRequest,
-    ChatResponse,
-    ImageBlock,
-    ReasoningBlock,
-    SystemMessage,
-    TextBlock,
-    ToolCall,
-    ToolDefinition,
-    ToolResult,
-    Usage,
-    UserMessage,
-)
-from toolkit.chat import Message
+from toolkit import AssistantMessage, ChatRequest, SystemMessage, ToolCall, ToolResult, Usage, UserMessage
+from toolkit.chat import ChatResponse, ImageBlock, Message, ReasoningBlock, TextBlock, ToolDefinition
 
 CALL = ToolCall("a", "look", "{}", extra={"kept": 1})
 SAID: list[object] = [

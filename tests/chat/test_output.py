@@ -18,23 +18,10 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel, Field, SecretStr, computed_field
 
-from toolkit import (
-    AudioBlock,
-    ConfigurationError,
-    FileBlock,
-    ImageBlock,
-    LoopUsageError,
-    MaxDepthExceededError,
-    TextBlock,
-    ToolCall,
-    ToolError,
-    ToolNotFoundError,
-    ToolOutput,
-    ToolRegistry,
-    tool,
-    tool_with_ctx,
-)
+from toolkit import ConfigurationError, ToolCall, ToolError, ToolOutput, ToolRegistry, tool, tool_with_ctx
+from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock
 from toolkit.chat.output import dump_output, load_output, to_output
+from toolkit.errors import LoopUsageError, MaxDepthExceededError, ToolNotFoundError
 
 
 class Color(enum.Enum):

@@ -6,23 +6,16 @@ from dataclasses import replace
 import pytest
 
 from toolkit import (
-    ArgumentsDelta,
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
     ConfigurationError,
-    ImageBlock,
-    ReasoningBlock,
-    ReasoningDelta,
-    ResponseDone,
-    StreamEvent,
-    TextBlock,
     TextDelta,
     ToolCall,
     ToolResult,
     Usage,
     UserMessage,
 )
+from toolkit.chat import ChatResponse, ImageBlock, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
 from toolkit.chat.serialization import (
     event_from_plain,
     event_to_plain,
@@ -30,6 +23,7 @@ from toolkit.chat.serialization import (
     response_from_plain,
     response_to_plain,
 )
+from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.json_text import canonical_json
 
 RESPONSE = ChatResponse(

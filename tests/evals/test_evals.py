@@ -13,7 +13,8 @@ from evals.conversation import SHOWN, conversation
 from evals.tasks import TASKS, Task
 from evals.trial import TOOLS, run_trial
 from evals.ways import PlainReader, Untaught
-from toolkit import AssistantMessage, ChatRequest, Message, ToolCall, ToolResult, UserMessage, validate_transcript
+from toolkit import AssistantMessage, ChatRequest, Message, ToolCall, ToolResult, UserMessage
+from toolkit.chat import validate_transcript
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio

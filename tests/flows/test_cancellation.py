@@ -8,18 +8,9 @@ import pytest
 
 from toolkit import (
     AssistantMessage,
-    Batched,
-    Cancelled,
     ChatRequest,
-    ChatResponse,
-    Complete,
     Completed,
-    LoopEvent,
-    Parallel,
-    Sequential,
     ToolCall,
-    ToolExecutionEnd,
-    ToolExecutionStart,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
@@ -27,6 +18,10 @@ from toolkit import (
     tool,
     tool_loop,
 )
+from toolkit.chat import ChatResponse
+from toolkit.endings import Cancelled, Complete
+from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart
+from toolkit.policies import Batched, Parallel, Sequential
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from toolkit import (
-    ChatResponse,
     ConfigurationError,
     LoopLimits,
     Provider,
@@ -13,13 +12,13 @@ from toolkit import (
     ToolLoopConfig,
     ToolRegistry,
     Usage,
-    UsageLimit,
     UsageLimits,
     tool,
     tool_loop,
 )
 from toolkit.agents import sub_agent_tool
-from toolkit.chat import AssistantMessage
+from toolkit.chat import AssistantMessage, ChatResponse
+from toolkit.endings import UsageLimit
 from toolkit.providers import FallbackProvider, RateLimitedProvider
 from toolkit.testing import ScriptedProvider
 

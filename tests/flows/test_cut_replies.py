@@ -9,27 +9,21 @@ from toolkit import (
     AnswerFormat,
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
-    Complete,
     LoopDetectionConfig,
-    NoValidAnswer,
-    ReasoningBlock,
-    StopReason,
-    TextBlock,
     ToolCall,
-    ToolCallRefused,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolLoopResult,
     ToolRegistry,
-    UnansweredItem,
-    UnansweredItems,
     Usage,
     UserMessage,
     tool,
     tool_loop,
 )
 from toolkit.agents import sub_agent_tool
+from toolkit.chat import ChatResponse, ReasoningBlock, StopReason, TextBlock, UnansweredItem
+from toolkit.endings import Complete, NoValidAnswer, UnansweredItems
+from toolkit.events import ToolCallRefused
 from toolkit.parsing import TextToolProvider
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 

@@ -12,38 +12,21 @@ import pytest
 from tests.flows.small_tools import hang, say
 from toolkit import (
     Abort,
-    Aborted,
     AssistantMessage,
-    AwaitingApproval,
-    Cancelled,
-    Complete,
     Defer,
     Done,
     Failed,
     LoopDetectionConfig,
-    LoopError,
-    LoopEvent,
     LoopLimits,
-    LoopUsageError,
-    MaxIterations,
     Message,
     ProviderError,
     ProviderRetryConfig,
-    ResultAsAnswer,
-    RunStart,
-    Stop,
-    StopCondition,
-    StreamEvent,
     TextDelta,
-    Timeout,
     ToolCall,
-    ToolExecutionEnd,
-    ToolExecutionStart,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
     ToolResult,
-    UsageLimit,
     UsageLimits,
     UserMessage,
     Yielded,
@@ -51,8 +34,22 @@ from toolkit import (
     tool_loop_channel,
     tool_loop_stream,
     tool_loop_sync,
-    validate_transcript,
 )
+from toolkit.chat import StreamEvent, validate_transcript
+from toolkit.endings import (
+    Aborted,
+    AwaitingApproval,
+    Cancelled,
+    Complete,
+    MaxIterations,
+    ResultAsAnswer,
+    StopCondition,
+    Timeout,
+    UsageLimit,
+)
+from toolkit.errors import LoopError, LoopUsageError
+from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd, ToolExecutionStart
+from toolkit.policies import Stop
 from toolkit.testing import ScriptedProvider, ScriptedReply, check_transcript
 
 pytestmark = pytest.mark.anyio

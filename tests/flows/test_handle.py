@@ -9,31 +9,22 @@ from tests.busy_machine import with_time_enough
 from tests.flows.small_tools import TOOLS, say
 from toolkit import (
     AssistantMessage,
-    Cancelled,
-    Complete,
     Completed,
     ConfigurationError,
-    Continue,
     Failed,
-    InjectMessages,
-    LoopUsageError,
-    MaxDepthExceededError,
-    MaxIterations,
     ProviderError,
-    Stop,
-    StopCondition,
-    TextBlock,
-    Timeout,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolResult,
-    TranscriptError,
     UserMessage,
     Yielded,
     tool_loop_resumable,
-    validate_transcript,
 )
+from toolkit.chat import TextBlock, validate_transcript
+from toolkit.endings import Cancelled, Complete, MaxIterations, StopCondition, Timeout
+from toolkit.errors import LoopUsageError, MaxDepthExceededError, TranscriptError
+from toolkit.policies import Continue, InjectMessages, Stop
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio

@@ -11,20 +11,18 @@ from toolkit import (
     ChatRequest,
     ConfigurationError,
     Failed,
-    LoopUsageError,
-    MaxDepthExceededError,
-    StopContext,
     SystemMessage,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
-    TranscriptError,
     UserMessage,
     tool_loop,
     tool_loop_channel,
     tool_loop_stream,
 )
+from toolkit.errors import LoopUsageError, MaxDepthExceededError, TranscriptError
+from toolkit.policies import StopContext
 from toolkit.testing import ScriptedProvider, check_transcript
 
 pytestmark = pytest.mark.anyio

@@ -19,9 +19,9 @@ from toolkit import (
     UserMessage,
     tool,
     tool_loop,
-    validate_transcript,
 )
 from toolkit.agents import sub_agent_tool
+from toolkit.chat import validate_transcript
 from toolkit.providers.local import LocalProvider
 from toolkit.sources.mcp import mcp_tools, stdio
 from toolkit.sources.openapi import openapi_tools

@@ -11,7 +11,6 @@ from toolkit import (
     ConfigurationError,
     Message,
     OutputLimits,
-    ResultStore,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
@@ -25,6 +24,7 @@ from toolkit import (
     tool_loop_stream,
 )
 from toolkit.builtin import read_result_tool
+from toolkit.policies import ResultStore
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio

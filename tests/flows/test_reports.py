@@ -11,15 +11,10 @@ import anyio.to_thread
 import pytest
 
 from toolkit import (
-    LoopEvent,
     ToolCall,
     ToolContext,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolLoopHandle,
-    ToolProgress,
     ToolRegistry,
     tool,
     tool_loop,
@@ -27,6 +22,7 @@ from toolkit import (
     tool_loop_stream,
     tool_with_ctx,
 )
+from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

@@ -6,49 +6,47 @@ from typing import Any, get_args
 import pytest
 
 from toolkit import (
-    Aborted,
     ApprovalRequest,
     Approve,
     AssistantMessage,
-    AwaitingApproval,
-    Cancelled,
     ChatRequest,
-    Complete,
     Completed,
-    Continue,
     Defer,
     Deny,
-    InjectMessages,
-    LoopDetected,
     LoopLimits,
-    LoopUsageError,
-    MaxIterations,
     Modify,
-    NoValidAnswer,
-    ResultAsAnswer,
-    Stop,
-    StopCondition,
     SystemMessage,
-    Timeout,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
-    TypedAnswer,
-    UnansweredItem,
-    UnansweredItems,
-    UsageLimit,
     UsageLimits,
     UserMessage,
     Yielded,
-    dump_messages,
     tool,
     tool_loop,
-    validate_transcript,
 )
+from toolkit.chat import UnansweredItem, dump_messages, validate_transcript
+from toolkit.endings import (
+    Aborted,
+    AwaitingApproval,
+    Cancelled,
+    Complete,
+    MaxIterations,
+    NoValidAnswer,
+    ResultAsAnswer,
+    StopCondition,
+    Timeout,
+    TypedAnswer,
+    UnansweredItems,
+    UsageLimit,
+)
+from toolkit.errors import LoopUsageError
+from toolkit.events import LoopDetected
 from toolkit.loop.outcome import TerminationReason
 from toolkit.loop.snapshot import dump_snapshot, load_snapshot
 from toolkit.loop.steps import Command
+from toolkit.policies import Continue, InjectMessages, Stop
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio

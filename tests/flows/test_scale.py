@@ -11,13 +11,8 @@ import pytest
 from toolkit import (
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
-    Complete,
     LoopDetectionConfig,
     LoopLimits,
-    MaxIterations,
-    ResponseDone,
-    StreamEvent,
     TextDelta,
     ToolCall,
     ToolLoopConfig,
@@ -26,8 +21,9 @@ from toolkit import (
     tool,
     tool_loop,
     tool_loop_channel,
-    validate_transcript,
 )
+from toolkit.chat import ChatResponse, ResponseDone, StreamEvent, validate_transcript
+from toolkit.endings import Complete, MaxIterations
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

@@ -11,20 +11,14 @@ from toolkit import (
     AnswerFormat,
     Approve,
     AssistantMessage,
-    Batched,
-    Complete,
     Defer,
     Deny,
     LoopDetectionConfig,
     LoopLimits,
     Message,
-    Parallel,
     ProviderError,
-    Sequential,
     Steering,
-    Stop,
     ToolCall,
-    ToolExecutionEnd,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
@@ -34,9 +28,11 @@ from toolkit import (
     tool,
     tool_loop,
     tool_loop_stream,
-    validate_transcript,
-    when_called,
 )
+from toolkit.chat import validate_transcript
+from toolkit.endings import Complete
+from toolkit.events import ToolExecutionEnd
+from toolkit.policies import Batched, Parallel, Sequential, Stop, when_called
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio

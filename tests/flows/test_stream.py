@@ -10,34 +10,31 @@ import pytest
 from tests.flows.small_tools import echo, hang
 from toolkit import (
     AssistantMessage,
-    Cancelled,
     ChatRequest,
-    ChatResponse,
-    Complete,
     ConfigurationError,
     Done,
     Failed,
-    IterationStart,
-    LoopEvent,
-    LoopUsageError,
     ProviderError,
-    ResponseDone,
-    RunStart,
-    StreamEvent,
     TextDelta,
-    Timeout,
     ToolCall,
     ToolContext,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
     tool_loop_channel,
     tool_loop_stream,
     tool_with_ctx,
-    validate_transcript,
+)
+from toolkit.chat import ChatResponse, ResponseDone, StreamEvent, validate_transcript
+from toolkit.endings import Cancelled, Complete, Timeout
+from toolkit.errors import LoopUsageError
+from toolkit.events import (
+    IterationStart,
+    LoopEvent,
+    RunStart,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
 )
 from toolkit.testing import ScriptedProvider
 

@@ -16,14 +16,10 @@ from starlette.routing import Route
 
 from tests.flows.small_tools import say
 from toolkit import (
-    Cancelled,
-    Complete,
     Done,
-    LoopEvent,
     TextDelta,
     ToolCall,
     ToolContext,
-    ToolExecutionStart,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
@@ -31,6 +27,8 @@ from toolkit import (
     tool_loop_channel,
     tool_with_ctx,
 )
+from toolkit.endings import Cancelled, Complete
+from toolkit.events import LoopEvent, ToolExecutionStart
 from toolkit.testing import ScriptedProvider, ScriptedReply, check_transcript
 
 pytestmark = pytest.mark.anyio

@@ -6,18 +6,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from toolkit import (
-    LoopEvent,
-    LoopUsageError,
-    MaxDepthExceededError,
-    ToolCall,
-    ToolExecutionStart,
-    ToolLoopConfig,
-    ToolRegistry,
-    tool,
-    tool_loop,
-    tool_loop_sync,
-)
+from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop, tool_loop_sync
+from toolkit.errors import LoopUsageError, MaxDepthExceededError
+from toolkit.events import LoopEvent, ToolExecutionStart
 from toolkit.testing import ScriptedProvider
 
 

@@ -14,36 +14,20 @@ from tests.busy_machine import with_time_enough
 from tests.flows.small_tools import TOOLS, echo, say
 from toolkit import (
     Abort,
-    Aborted,
     ApprovalRequest,
     Approve,
     AssistantMessage,
-    Batched,
     ChatRequest,
-    ChatResponse,
-    Complete,
     Deny,
-    LoopDetected,
     LoopDetectionConfig,
-    LoopEvent,
     LoopLimits,
-    MaxDepthExceededError,
-    MaxIterations,
     Message,
     Modify,
-    Parallel,
     ProviderError,
-    ProviderRetried,
     ProviderRetryConfig,
-    RateLimitedError,
-    ResultAsAnswer,
-    Sequential,
     Steering,
-    StopCondition,
-    Timeout,
     Timeouts,
     ToolCall,
-    ToolCallRefused,
     ToolContext,
     ToolError,
     ToolLoopConfig,
@@ -51,18 +35,18 @@ from toolkit import (
     ToolRegistry,
     ToolResult,
     ToolRetryConfig,
-    UsageLimit,
     UsageLimits,
     UserMessage,
-    and_,
-    or_,
     stop_after,
-    token_budget,
     tool,
     tool_loop,
     tool_with_ctx,
-    when_called,
 )
+from toolkit.chat import ChatResponse
+from toolkit.endings import Aborted, Complete, MaxIterations, ResultAsAnswer, StopCondition, Timeout, UsageLimit
+from toolkit.errors import MaxDepthExceededError, RateLimitedError
+from toolkit.events import LoopDetected, LoopEvent, ProviderRetried, ToolCallRefused
+from toolkit.policies import Batched, Parallel, Sequential, and_, or_, token_budget, when_called
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 
 pytestmark = pytest.mark.anyio

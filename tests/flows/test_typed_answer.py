@@ -11,25 +11,22 @@ from toolkit import (
     AssistantMessage,
     ChatRequest,
     ConfigurationError,
-    LoopUsageError,
-    NoValidAnswer,
     Permissions,
-    ResultAsAnswer,
-    SchemaError,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolRegistry,
     ToolResult,
-    TypedAnswer,
     UserMessage,
     allow,
     deny,
     tool,
     tool_loop,
-    validate_transcript,
 )
 from toolkit.agents import sub_agent_tool
+from toolkit.chat import validate_transcript
+from toolkit.endings import NoValidAnswer, ResultAsAnswer, TypedAnswer
+from toolkit.errors import LoopUsageError, SchemaError
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio

@@ -14,26 +14,17 @@ from pydantic import BaseModel, SecretStr
 
 from toolkit import (
     ApprovalRequest,
-    ApprovalRequested,
     Approve,
     AssistantMessage,
-    Continue,
     Defer,
     Deny,
     Done,
-    LoopEvent,
     Modify,
     Permissions,
-    StopContext,
     Timeouts,
     ToolCall,
-    ToolCallRefused,
     ToolContext,
-    ToolCrashedError,
     ToolError,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolOutput,
@@ -43,9 +34,19 @@ from toolkit import (
     tool,
     tool_loop,
     tool_with_ctx,
-    validate_transcript,
+)
+from toolkit.chat import validate_transcript
+from toolkit.errors import ToolCrashedError
+from toolkit.events import (
+    ApprovalRequested,
+    LoopEvent,
+    ToolCallRefused,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
 )
 from toolkit.loop.events import Failed
+from toolkit.policies import Continue, StopContext
 from toolkit.testing import EventCollector, ScriptedProvider
 
 pytestmark = pytest.mark.anyio

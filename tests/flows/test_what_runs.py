@@ -8,15 +8,8 @@ import pytest
 from toolkit import (
     AssistantMessage,
     ChatRequest,
-    Complete,
-    Continue,
-    LoopDetected,
     LoopDetectionConfig,
     LoopLimits,
-    MaxIterations,
-    Stop,
-    StopCondition,
-    StopContext,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
@@ -27,8 +20,10 @@ from toolkit import (
     Yielded,
     tool,
     tool_loop,
-    when_called,
 )
+from toolkit.endings import Complete, MaxIterations, StopCondition
+from toolkit.events import LoopDetected
+from toolkit.policies import Continue, Stop, StopContext, when_called
 from toolkit.testing import EventCollector, ScriptedProvider, ScriptedReply, check_transcript
 
 pytestmark = pytest.mark.anyio

@@ -63,10 +63,10 @@ def _cassettes() -> list[bytes]:
     anyio = import_module("anyio")
     file = Path(tempfile.mkdtemp()) / "recorded.jsonl"
     blocks = [
-        toolkit.ReasoningBlock(text="Hm.", signature="c2VhbA=="),
-        toolkit.TextBlock("Hello"),
+        toolkit.chat.ReasoningBlock(text="Hm.", signature="c2VhbA=="),
+        toolkit.chat.TextBlock("Hello"),
         toolkit.ToolCall("1", "add", '{"a": 1}'),
-        toolkit.ImageBlock(b"x"),
+        toolkit.chat.ImageBlock(b"x"),
     ]
 
     async def record() -> None:
@@ -106,12 +106,12 @@ def snapshot_target() -> Callable[[bytes], None]:
             snapshot = {**content, "seal": saving.make_seal(content, None)}
         try:
             handle = toolkit.ToolLoopHandle.restore(snapshot, scripted([]), registry, ctx=None)
-        except (toolkit.LoopUsageError, toolkit.ConfigurationError):
+        except (toolkit.errors.LoopUsageError, toolkit.ConfigurationError):
             return
-        toolkit.validate_transcript(handle.messages, allow_pending=True)
+        toolkit.chat.validate_transcript(handle.messages, allow_pending=True)
         try:
             again = handle.snapshot()
-        except toolkit.LoopUsageError:
+        except toolkit.errors.LoopUsageError:
             return
         assert saving.load_snapshot(again, None) is not None
 
@@ -125,7 +125,7 @@ def _snapshots() -> list[bytes]:
     made: list[bytes] = []
 
     async def save() -> None:
-        call = toolkit.AssistantMessage([toolkit.TextBlock("So."), toolkit.ToolCall("1", "look", "{}")])
+        call = toolkit.AssistantMessage([toolkit.chat.TextBlock("So."), toolkit.ToolCall("1", "look", "{}")])
 
         def look() -> str:
             """Look."""

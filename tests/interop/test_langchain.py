@@ -5,18 +5,8 @@ from typing import Annotated, Any
 import anyio
 import pytest
 
-from toolkit import (
-    ConfigurationError,
-    ImageBlock,
-    TextBlock,
-    ToolCall,
-    ToolContext,
-    ToolOutput,
-    ToolRegistry,
-    tool,
-    tool_loop,
-    tool_with_ctx,
-)
+from toolkit import ConfigurationError, ToolCall, ToolContext, ToolOutput, ToolRegistry, tool, tool_loop, tool_with_ctx
+from toolkit.chat import ImageBlock, TextBlock
 from toolkit.testing import ScriptedProvider
 
 pytest.importorskip("langchain_core", reason="langchain-core is not installed: uv pip install langchain-core")

@@ -10,9 +10,6 @@ import pytest
 from toolkit import (
     ApprovalRequest,
     ConfigurationError,
-    FileBlock,
-    ImageBlock,
-    TextBlock,
     ToolCall,
     ToolContext,
     ToolOutput,
@@ -22,6 +19,7 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
+from toolkit.chat import FileBlock, ImageBlock, TextBlock
 from toolkit.testing import ScriptedProvider
 
 os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")

@@ -9,8 +9,6 @@ import pytest
 
 from toolkit import (
     ConfigurationError,
-    ImageBlock,
-    TextBlock,
     ToolCall,
     ToolContext,
     ToolOutput,
@@ -20,6 +18,7 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
+from toolkit.chat import ImageBlock, TextBlock
 from toolkit.testing import ScriptedProvider
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai-slim is not installed: uv pip install pydantic-ai-slim")

@@ -18,13 +18,11 @@ from toolkit import (
     ToolRegistry,
     ToolResult,
     UserMessage,
-    keep_last,
-    mask_old_results,
-    summarize,
     tool,
     tool_loop,
-    validate_transcript,
 )
+from toolkit.chat import validate_transcript
+from toolkit.policies import keep_last, mask_old_results, summarize
 from toolkit.testing import ScriptedProvider
 
 
@@ -144,7 +142,8 @@ async def test_a_compaction_that_loses_the_transcript_is_refused(shorter: Any, m
 
 @pytest.mark.anyio
 async def test_a_handle_steps_by_turns_also_when_each_is_compacted() -> None:
-    from toolkit import Compacted, LoopEvent, ToolLoopHandle, Yielded
+    from toolkit import ToolLoopHandle, Yielded
+    from toolkit.events import Compacted, LoopEvent
 
     @tool
     async def read() -> str:

@@ -10,22 +10,10 @@ import pytest
 
 from tests.event_table import DOCS, write_table
 from toolkit import (
-    ArgumentsDelta,
     AssistantMessage,
-    AudioBlock,
-    ChatResponse,
-    FileBlock,
-    ImageBlock,
-    LoopDetected,
-    LoopEvent,
     Message,
     ProviderError,
-    RateLimitedError,
-    ReasoningBlock,
-    ReasoningDelta,
     SystemMessage,
-    TerminationReason,
-    TextBlock,
     TextDelta,
     ToolCall,
     ToolLoopConfig,
@@ -33,7 +21,6 @@ from toolkit import (
     ToolOutput,
     ToolRegistry,
     ToolResult,
-    UnansweredItem,
     Usage,
     UserMessage,
     tool,
@@ -48,7 +35,10 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
-from toolkit.errors import RecordedError
+from toolkit.chat import AudioBlock, ChatResponse, FileBlock, ImageBlock, ReasoningBlock, TextBlock, UnansweredItem
+from toolkit.endings import TerminationReason
+from toolkit.errors import RateLimitedError, RecordedError
+from toolkit.events import ArgumentsDelta, LoopDetected, LoopEvent, ReasoningDelta
 from toolkit.loop.event_json import dump_event, dump_result, load_event, load_result, name_event
 from toolkit.loop.events import (
     Compacted,

@@ -9,19 +9,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from toolkit import (
-    LoopEvent,
-    ToolCall,
-    ToolContext,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
-    ToolLoopConfig,
-    ToolProgress,
-    ToolRegistry,
-    tool_loop,
-    tool_with_ctx,
-)
+from toolkit import ToolCall, ToolContext, ToolLoopConfig, ToolRegistry, tool_loop, tool_with_ctx
+from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

@@ -8,28 +8,22 @@ import pytest
 
 from toolkit import (
     AssistantMessage,
-    ChatResponse,
     ConfigurationError,
-    Continue,
     LoopDetectionConfig,
-    MaxDepthExceededError,
-    Stop,
-    StopContext,
     ToolCall,
     ToolResult,
     Usage,
-    UsageLimit,
     UsageLimits,
-    and_,
-    or_,
     stop_after,
-    token_budget,
-    when_called,
 )
 from toolkit.calls.prepare import canonical_arguments
+from toolkit.chat import ChatResponse
+from toolkit.endings import UsageLimit
+from toolkit.errors import MaxDepthExceededError
 from toolkit.loop.budget import Budget
 from toolkit.loop.depth import LoopFrame, current_frame, enter_depth, nested_context
 from toolkit.loop.detection import LoopDetector, warning_text
+from toolkit.policies import Continue, Stop, StopContext, and_, or_, token_budget, when_called
 
 # stop conditions
 

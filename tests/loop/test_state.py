@@ -6,25 +6,15 @@ from typing import Any
 
 import pytest
 
-from toolkit import (
-    AssistantMessage,
-    ChatResponse,
-    LoopUsageError,
-    Sequential,
-    StopReason,
-    ToolCall,
-    ToolLoopConfig,
-    ToolResult,
-    TypedAnswer,
-    Usage,
-    UsageLimit,
-    UserMessage,
-    validate_transcript,
-)
+from toolkit import AssistantMessage, ToolCall, ToolLoopConfig, ToolResult, Usage, UserMessage
+from toolkit.chat import ChatResponse, StopReason, validate_transcript
+from toolkit.endings import TypedAnswer, UsageLimit
+from toolkit.errors import LoopUsageError
 from toolkit.loop.open_calls import OpenCalls
 from toolkit.loop.record import LoopRecord
 from toolkit.loop.state import LoopState
 from toolkit.loop.steps import CallModel, Compact, EndRun, Finished, Postpone, Refuse, RunCall, RunTools
+from toolkit.policies import Sequential
 
 Feed = Callable[[LoopState], object]
 

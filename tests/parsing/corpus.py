@@ -7,7 +7,7 @@ and can't be read; with neither, the whole reply is text. `text` is what must be
 from dataclasses import dataclass
 from typing import Any
 
-from toolkit import ToolDefinition
+from toolkit.chat import ToolDefinition
 from toolkit.parsing import TextFormat
 
 

@@ -11,10 +11,7 @@ import pytest
 from toolkit import (
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
-    ImageBlock,
     SystemMessage,
-    TextBlock,
     ToolCall,
     ToolRegistry,
     ToolResult,
@@ -23,7 +20,18 @@ from toolkit import (
     tool_loop,
     tool_loop_sync,
 )
-from toolkit.chat import ArgumentsDelta, Message, ReasoningDelta, ResponseDone, StreamEvent, TextDelta, Usage
+from toolkit.chat import (
+    ArgumentsDelta,
+    ChatResponse,
+    ImageBlock,
+    Message,
+    ReasoningDelta,
+    ResponseDone,
+    StreamEvent,
+    TextBlock,
+    TextDelta,
+    Usage,
+)
 from toolkit.errors import BadResponseError, ConfigurationError
 from toolkit.parsing import TextFormat, TextToolProvider
 from toolkit.testing import ScriptedProvider, ScriptedReply

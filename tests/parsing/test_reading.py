@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.parsing.corpus import ADD, ADD_JSON, CORPUS, PARIS_JSON, TOOLS, tagged
-from toolkit import ToolCall, ToolDefinition
+from toolkit import ToolCall
+from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError
 from toolkit.parsing import Reply, ReplyPart, ReplyReader, UnreadCall, read_reply
 from toolkit.schema.nodes import is_array, is_object

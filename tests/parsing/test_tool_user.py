@@ -7,20 +7,10 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from toolkit import (
-    Deny,
-    MemoryCache,
-    ToolCall,
-    ToolContext,
-    ToolDefinition,
-    ToolError,
-    ToolRegistry,
-    ToolResult,
-    tool,
-    tool_with_ctx,
-)
+from toolkit import Deny, MemoryCache, ToolCall, ToolContext, ToolError, ToolRegistry, ToolResult, tool, tool_with_ctx
 from toolkit.builtin import CacheTools
 from toolkit.calls.events import ToolCallRefused, ToolCallRepaired, ToolExecutionEnd, ToolExecutionStart, ToolProgress
+from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, ToolUsageError, ToolUsageLimitExceededError
 from toolkit.parsing import ToolCalling, ToolUser, ToolUserEvent, to_structured_tools

@@ -11,26 +11,21 @@ from hypothesis import given, settings, strategies as st
 
 from tests.properties.test_loop_properties import EXECUTIONS, REPLIES, TOOLS, reply
 from toolkit import (
-    Batched,
-    Cancelled,
-    ChatResponse,
     Done,
     Failed,
-    LoopEvent,
-    Parallel,
-    RunStart,
-    Sequential,
     ToolCall,
     ToolContext,
-    ToolExecutionEnd,
     ToolLoopConfig,
     ToolLoopHandle,
-    ToolProgress,
     ToolRegistry,
     ToolResult,
     Yielded,
     tool_with_ctx,
 )
+from toolkit.chat import ChatResponse
+from toolkit.endings import Cancelled
+from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd, ToolProgress
+from toolkit.policies import Batched, Parallel, Sequential
 from toolkit.testing import ScriptedProvider, check_transcript
 
 

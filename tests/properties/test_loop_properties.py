@@ -16,22 +16,11 @@ from toolkit import (
     ApprovalRequest,
     Approve,
     AssistantMessage,
-    Batched,
-    Cancelled,
-    ChatResponse,
     Deny,
-    LoopEvent,
     Modify,
-    Parallel,
-    Sequential,
-    StopReason,
-    TextBlock,
-    Timeout,
     ToolCall,
     ToolContext,
     ToolError,
-    ToolExecutionEnd,
-    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
@@ -40,6 +29,10 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
+from toolkit.chat import ChatResponse, StopReason, TextBlock
+from toolkit.endings import Cancelled, Timeout
+from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionUpdate
+from toolkit.policies import Batched, Parallel, Sequential
 from toolkit.runtime.workers import abandoned_count
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 

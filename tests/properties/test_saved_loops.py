@@ -14,17 +14,12 @@ from toolkit import (
     AnswerFormat,
     ApprovalRequest,
     AssistantMessage,
-    AwaitingApproval,
-    ChatResponse,
     Defer,
     Deny,
     LoopDetectionConfig,
     LoopLimits,
     Modify,
-    Parallel,
-    Sequential,
     Steering,
-    TextBlock,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
@@ -34,14 +29,13 @@ from toolkit import (
     UsageLimits,
     UserMessage,
     Yielded,
-    dump_messages,
     stop_after,
-    token_budget,
     tool,
     tool_loop,
-    validate_transcript,
-    when_called,
 )
+from toolkit.chat import ChatResponse, TextBlock, dump_messages, validate_transcript
+from toolkit.endings import AwaitingApproval
+from toolkit.policies import Parallel, Sequential, token_budget, when_called
 from toolkit.testing import ScriptedProvider
 
 RUNS: list[str] = []

@@ -12,37 +12,30 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from toolkit import (
     ApprovalRequest,
     AssistantMessage,
-    Batched,
-    ChatResponse,
     Completed,
     Defer,
     Deny,
     Done,
     LoopDetectionConfig,
-    LoopEvent,
     Modify,
-    Parallel,
-    RunStart,
-    Sequential,
-    TextBlock,
     ToolCall,
     ToolContext,
     ToolError,
-    ToolExecutionEnd,
     ToolLoopConfig,
     ToolLoopHandle,
     ToolLoopResult,
     ToolRegistry,
     Usage,
     Yielded,
-    dump_messages,
     tool,
     tool_loop,
     tool_loop_channel,
     tool_loop_stream,
     tool_with_ctx,
-    validate_transcript,
 )
+from toolkit.chat import ChatResponse, TextBlock, dump_messages, validate_transcript
+from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd
+from toolkit.policies import Batched, Parallel, Sequential
 from toolkit.testing import ScriptedProvider
 
 

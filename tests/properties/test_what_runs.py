@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 
 from toolkit import (
     AssistantMessage,
-    ChatResponse,
     MemoryCache,
     ToolCall,
     ToolLoopConfig,
@@ -20,6 +19,7 @@ from toolkit import (
     tool_loop,
     tool_with_ctx,
 )
+from toolkit.chat import ChatResponse
 from toolkit.testing import ScriptedProvider, check_transcript
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -15,18 +15,9 @@ from tests.providers.vendor_answers import (
     gemini_answer,
     gemini_stream,
 )
-from toolkit import (
-    BadResponseError,
-    ChatRequest,
-    ChatResponse,
-    ConfigurationError,
-    ProviderAuthError,
-    ProviderError,
-    ProviderTimeoutError,
-    ResponseDone,
-    StreamEvent,
-    UserMessage,
-)
+from toolkit import ChatRequest, ConfigurationError, ProviderError, UserMessage
+from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
+from toolkit.errors import BadResponseError, ProviderAuthError, ProviderTimeoutError
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
 

@@ -11,30 +11,29 @@ import pytest
 
 from tests.providers.aimock import Aimock, aimock
 from toolkit import (
-    ArgumentsDelta,
-    BadResponseError,
     ChatRequest,
-    ContextTooLongError,
     Done,
-    ImageBlock,
-    ProviderAuthError,
     ProviderError,
-    RateLimitedError,
-    ReasoningBlock,
-    ResponseDone,
-    ResponseFormat,
-    StreamEvent,
-    TextBlock,
     TextDelta,
-    ToolDefinition,
     ToolOutput,
     ToolRegistry,
     UserMessage,
     tool,
     tool_loop,
     tool_loop_stream,
+)
+from toolkit.chat import (
+    ImageBlock,
+    ReasoningBlock,
+    ResponseDone,
+    ResponseFormat,
+    StreamEvent,
+    TextBlock,
+    ToolDefinition,
     validate_transcript,
 )
+from toolkit.errors import BadResponseError, ContextTooLongError, ProviderAuthError, RateLimitedError
+from toolkit.events import ArgumentsDelta
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.dialect import Dialect
 from toolkit.providers.google import GoogleProvider

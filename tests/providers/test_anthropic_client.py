@@ -9,27 +9,16 @@ import pytest
 from tests.providers.loopback import Answer, Server, serving
 from tests.providers.vendor_answers import anthropic_message, anthropic_stream, block_events
 from tests.providers.vendor_cases import Failure, Said, assert_refused, generate, hear, response_of
-from toolkit import (
-    ArgumentsDelta,
-    AssistantMessage,
+from toolkit import AssistantMessage, ChatRequest, ProviderError, TextDelta, ToolCall, Usage, UserMessage
+from toolkit.chat import ChatResponse, ReasoningBlock, StreamEvent, TextBlock, ToolDefinition
+from toolkit.errors import (
     BadResponseError,
-    ChatRequest,
-    ChatResponse,
     ContentFilteredError,
     ContextTooLongError,
     ProviderAuthError,
-    ProviderError,
     RateLimitedError,
-    ReasoningBlock,
-    ReasoningDelta,
-    StreamEvent,
-    TextBlock,
-    TextDelta,
-    ToolCall,
-    ToolDefinition,
-    Usage,
-    UserMessage,
 )
+from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.dialect import sealed
 

@@ -12,22 +12,16 @@ from pydantic import TypeAdapter
 
 from toolkit import (
     AssistantMessage,
-    AudioBlock,
     ChatRequest,
     ConfigurationError,
-    FileBlock,
-    ImageBlock,
     Message,
-    ReasoningBlock,
-    ResponseFormat,
-    SchemaError,
     SystemMessage,
-    TextBlock,
     ToolCall,
-    ToolDefinition,
     ToolResult,
     UserMessage,
 )
+from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
+from toolkit.errors import SchemaError
 from toolkit.providers.anthropic import AnthropicOptions, AnthropicProvider
 from toolkit.providers.anthropic.encode import MessagesEncoder, encode_message, encode_tool
 from toolkit.providers.dialect import sealed

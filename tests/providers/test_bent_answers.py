@@ -12,7 +12,8 @@ from tests.testing.wires.anthropic import MessagesWire
 from tests.testing.wires.google import GenerateWire
 from tests.testing.wires.openai_chat import ChatWire
 from tests.testing.wires.openai_responses import ResponsesWire
-from toolkit import ChatResponse, ProviderError, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
+from toolkit import ProviderError
+from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
 from toolkit.providers.adapter import Decoder
 from toolkit.providers.anthropic.decode import StreamDecoder as MessagesDecoder, decode_message
 from toolkit.providers.event_stream import EventReader

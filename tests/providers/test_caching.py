@@ -9,25 +9,14 @@ from typing import Any
 import pytest
 
 from toolkit import (
-    ArgumentsDelta,
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
     ConfigurationError,
-    ImageBlock,
     MemoryCache,
     Message,
     ProviderError,
-    ReasoningBlock,
-    ReasoningDelta,
-    ResponseDone,
-    ResponseFormat,
-    SqliteCache,
-    StreamEvent,
-    TextBlock,
     TextDelta,
     ToolCall,
-    ToolDefinition,
     ToolRegistry,
     ToolResult,
     Usage,
@@ -35,6 +24,18 @@ from toolkit import (
     tool,
     tool_loop,
 )
+from toolkit.chat import (
+    ChatResponse,
+    ImageBlock,
+    ReasoningBlock,
+    ResponseDone,
+    ResponseFormat,
+    StreamEvent,
+    TextBlock,
+    ToolDefinition,
+)
+from toolkit.events import ArgumentsDelta, ReasoningDelta
+from toolkit.policies import SqliteCache
 from toolkit.providers import CachedProvider
 from toolkit.testing import FunctionProvider, ScriptedProvider, check_transcript
 

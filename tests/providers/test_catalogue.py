@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from toolkit import ConfigurationError, ProviderAuthError
+from toolkit import ConfigurationError
+from toolkit.errors import ProviderAuthError
 from toolkit.providers import provider_for
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 

@@ -11,20 +11,15 @@ from hypothesis import given, strategies as st
 
 from toolkit import (
     AssistantMessage,
-    AudioBlock,
     ChatRequest,
     ConfigurationError,
-    ContentBlock,
-    FileBlock,
-    ImageBlock,
     Message,
     SystemMessage,
-    TextBlock,
     ToolCall,
-    ToolDefinition,
     ToolResult,
     UserMessage,
 )
+from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolDefinition
 from toolkit.providers import provider_for
 from toolkit.providers.dialect import (
     Dialect,

@@ -10,17 +10,8 @@ from typing import Any
 
 import pytest
 
-from toolkit import (
-    AssistantMessage,
-    ChatRequest,
-    ConfigurationError,
-    ImageBlock,
-    TextBlock,
-    ToolCall,
-    ToolDefinition,
-    ToolResult,
-    UserMessage,
-)
+from toolkit import AssistantMessage, ChatRequest, ConfigurationError, ToolCall, ToolResult, UserMessage
+from toolkit.chat import ImageBlock, TextBlock, ToolDefinition
 from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
 from toolkit.providers.google.encode import GenerateEncoder

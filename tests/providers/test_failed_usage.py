@@ -16,12 +16,12 @@ from toolkit import (
     ToolLoopConfig,
     ToolRegistry,
     Usage,
-    UsageLimit,
     UsageLimits,
     UserMessage,
     tool_loop,
 )
 from toolkit.chat.provider import closing
+from toolkit.endings import UsageLimit
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from toolkit import (
+from toolkit import ProviderError
+from toolkit.errors import (
     BadResponseError,
     ContentFilteredError,
     ContextTooLongError,
     ProviderAuthError,
-    ProviderError,
     ProviderTimeoutError,
     RateLimitedError,
 )

@@ -5,19 +5,10 @@ from contextlib import aclosing
 
 import pytest
 
-from toolkit import (
-    ChatRequest,
-    ConfigurationError,
-    Provider,
-    ProviderAuthError,
-    ProviderError,
-    RateLimitedError,
-    ResponseDone,
-    StreamEvent,
-    TextDelta,
-    UserMessage,
-)
+from toolkit import ChatRequest, ConfigurationError, Provider, ProviderError, TextDelta, UserMessage
+from toolkit.chat import ResponseDone, StreamEvent
 from toolkit.chat.provider import closing
+from toolkit.errors import ProviderAuthError, RateLimitedError
 from toolkit.providers import CachedProvider, FallbackProvider, RateLimitedProvider
 from toolkit.testing import FunctionProvider, ScriptedProvider
 

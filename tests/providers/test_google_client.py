@@ -12,33 +12,36 @@ from tests.providers.loopback import Answer, Server, serving
 from tests.providers.vendor_answers import gemini_answer, gemini_stream
 from tests.providers.vendor_cases import Failure, Said, assert_refused, generate, hear, response_of
 from toolkit import (
-    ArgumentsDelta,
     AssistantMessage,
-    AudioBlock,
-    BadResponseError,
     ChatRequest,
-    ChatResponse,
     ConfigurationError,
-    ContentFilteredError,
-    ContextTooLongError,
-    FileBlock,
-    ImageBlock,
-    ProviderAuthError,
     ProviderError,
-    RateLimitedError,
-    ReasoningBlock,
-    ReasoningDelta,
-    ResponseFormat,
-    StreamEvent,
     SystemMessage,
-    TextBlock,
     TextDelta,
     ToolCall,
-    ToolDefinition,
     ToolResult,
     Usage,
     UserMessage,
 )
+from toolkit.chat import (
+    AudioBlock,
+    ChatResponse,
+    FileBlock,
+    ImageBlock,
+    ReasoningBlock,
+    ResponseFormat,
+    StreamEvent,
+    TextBlock,
+    ToolDefinition,
+)
+from toolkit.errors import (
+    BadResponseError,
+    ContentFilteredError,
+    ContextTooLongError,
+    ProviderAuthError,
+    RateLimitedError,
+)
+from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.providers.dialect import sealed
 from toolkit.providers.google import GoogleProvider
 

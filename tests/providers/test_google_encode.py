@@ -14,21 +14,15 @@ from google.oauth2.credentials import Credentials
 
 from toolkit import (
     AssistantMessage,
-    AudioBlock,
     ChatRequest,
     ConfigurationError,
-    FileBlock,
-    ImageBlock,
     Message,
-    ReasoningBlock,
-    ResponseFormat,
     SystemMessage,
-    TextBlock,
     ToolCall,
-    ToolDefinition,
     ToolResult,
     UserMessage,
 )
+from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
 from toolkit.providers.dialect import sealed
 from toolkit.providers.google.encode import GenerateEncoder, encode_message, encode_tool
 

@@ -10,22 +10,12 @@ import pytest
 
 from tests.providers.llama_server import LlamaServer, llama_server
 from toolkit import (
-    ArgumentsDelta,
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
-    ContextTooLongError,
     Message,
-    ProviderAuthError,
-    ReasoningBlock,
-    ResponseDone,
-    ResponseFormat,
-    StreamEvent,
     SystemMessage,
-    TextBlock,
     TextDelta,
     ToolCall,
-    ToolDefinition,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
@@ -33,6 +23,17 @@ from toolkit import (
     tool,
     tool_loop,
 )
+from toolkit.chat import (
+    ChatResponse,
+    ReasoningBlock,
+    ResponseDone,
+    ResponseFormat,
+    StreamEvent,
+    TextBlock,
+    ToolDefinition,
+)
+from toolkit.errors import ContextTooLongError, ProviderAuthError
+from toolkit.events import ArgumentsDelta
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 

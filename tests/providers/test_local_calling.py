@@ -4,18 +4,8 @@ from typing import Any
 
 import pytest
 
-from toolkit import (
-    AssistantMessage,
-    ChatRequest,
-    ChatResponse,
-    ConfigurationError,
-    Message,
-    ResponseFormat,
-    ToolCall,
-    ToolDefinition,
-    ToolResult,
-    UserMessage,
-)
+from toolkit import AssistantMessage, ChatRequest, ConfigurationError, Message, ToolCall, ToolResult, UserMessage
+from toolkit.chat import ChatResponse, ResponseFormat, ToolDefinition
 from toolkit.providers.local.calling import (
     answer_request,
     arguments_request,

@@ -15,17 +15,11 @@ import anyio
 import pytest
 
 from toolkit import (
-    ArgumentsDelta,
     ChatRequest,
-    ChatResponse,
     ConfigurationError,
-    ContextTooLongError,
     Message,
     ProviderError,
-    ProviderTimeoutError,
-    ResponseDone,
     TextDelta,
-    ToolDefinition,
     ToolLoopConfig,
     ToolRegistry,
     ToolResult,
@@ -33,6 +27,9 @@ from toolkit import (
     tool,
     tool_loop,
 )
+from toolkit.chat import ChatResponse, ResponseDone, ToolDefinition
+from toolkit.errors import ContextTooLongError, ProviderTimeoutError
+from toolkit.events import ArgumentsDelta
 from toolkit.providers.local import LocalProvider
 from toolkit.testing.loopback import Answer, serving
 

@@ -20,31 +20,26 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.busy_machine import with_time_enough
 from tests.providers.loopback import Answer, Hang, Server, chunk, closed_port, completion, events, serving
-from toolkit import (
-    ArgumentsDelta,
-    AssistantMessage,
+from toolkit import AssistantMessage, ChatRequest, ProviderError, TextDelta, ToolCall, Usage, UserMessage
+from toolkit.chat import (
     AudioBlock,
-    BadResponseError,
-    ChatRequest,
     ChatResponse,
-    ContentFilteredError,
-    ContextTooLongError,
     ImageBlock,
-    ProviderAuthError,
-    ProviderError,
-    ProviderTimeoutError,
-    RateLimitedError,
     ReasoningBlock,
-    ReasoningDelta,
     ResponseDone,
     StreamEvent,
     TextBlock,
-    TextDelta,
-    ToolCall,
     ToolDefinition,
-    Usage,
-    UserMessage,
 )
+from toolkit.errors import (
+    BadResponseError,
+    ContentFilteredError,
+    ContextTooLongError,
+    ProviderAuthError,
+    ProviderTimeoutError,
+    RateLimitedError,
+)
+from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.providers.dialect import Dialect, sealed
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.openai import ChatOptions, OpenAIProvider

@@ -11,21 +11,15 @@ from pydantic import TypeAdapter
 
 from toolkit import (
     AssistantMessage,
-    AudioBlock,
     ChatRequest,
     ConfigurationError,
-    FileBlock,
-    ImageBlock,
     Message,
-    ReasoningBlock,
-    ResponseFormat,
     SystemMessage,
-    TextBlock,
     ToolCall,
-    ToolDefinition,
     ToolResult,
     UserMessage,
 )
+from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
 from toolkit.providers.openai.chat.encode import ChatEncoder, encode_message, encode_tool
 
 PARAMETERS: dict[str, Any] = {

@@ -16,30 +16,25 @@ from openai.types.responses import Response, ResponseInputItemParam, ResponseStr
 from pydantic import TypeAdapter
 
 from tests.providers.loopback import Answer, Hang, Server, serving
-from toolkit import (
-    ArgumentsDelta,
-    AssistantMessage,
-    BadResponseError,
-    ChatRequest,
+from toolkit import AssistantMessage, ChatRequest, ProviderError, TextDelta, ToolCall, Usage, UserMessage
+from toolkit.chat import (
     ChatResponse,
-    ContentFilteredError,
-    ContextTooLongError,
     ImageBlock,
-    ProviderAuthError,
-    ProviderError,
-    RateLimitedError,
     ReasoningBlock,
-    ReasoningDelta,
     ResponseDone,
     StreamEvent,
     TextBlock,
-    TextDelta,
-    ToolCall,
-    Usage,
-    UserMessage,
     dump_messages,
     load_messages,
 )
+from toolkit.errors import (
+    BadResponseError,
+    ContentFilteredError,
+    ContextTooLongError,
+    ProviderAuthError,
+    RateLimitedError,
+)
+from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.providers.openai import OpenAIResponsesProvider, ResponsesOptions
 
 pytestmark = pytest.mark.anyio

@@ -12,21 +12,15 @@ from pydantic import TypeAdapter
 
 from toolkit import (
     AssistantMessage,
-    AudioBlock,
     ChatRequest,
     ConfigurationError,
-    FileBlock,
-    ImageBlock,
     Message,
-    ReasoningBlock,
-    ResponseFormat,
     SystemMessage,
-    TextBlock,
     ToolCall,
-    ToolDefinition,
     ToolResult,
     UserMessage,
 )
+from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
 from toolkit.providers.dialect import sealed
 from toolkit.providers.openai import OpenAIResponsesProvider, ResponsesOptions
 from toolkit.providers.openai.responses.encode import ResponsesEncoder, encode_message, encode_tool

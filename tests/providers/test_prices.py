@@ -15,25 +15,23 @@ import pytest
 from tests.providers.loopback import Answer, Server, completion, serving
 from toolkit import (
     ChatRequest,
-    ChatResponse,
     ConfigurationError,
     LoopLimits,
     Provider,
     ProviderError,
-    ResponseDone,
     ToolCall,
     ToolLoopConfig,
     ToolRegistry,
     Usage,
-    UsageLimit,
     UsageLimits,
     UserMessage,
     tool,
     tool_loop,
 )
 from toolkit.agents import sub_agent_tool
-from toolkit.chat import AssistantMessage
+from toolkit.chat import AssistantMessage, ChatResponse, ResponseDone
 from toolkit.chat.provider import closing
+from toolkit.endings import UsageLimit
 from toolkit.parsing import TextToolProvider
 from toolkit.providers import (
     CachedProvider,

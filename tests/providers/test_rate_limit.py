@@ -10,19 +10,9 @@ import anyio.to_thread
 import pytest
 from hypothesis import given, strategies as st
 
-from toolkit import (
-    AssistantMessage,
-    ChatRequest,
-    ChatResponse,
-    ConfigurationError,
-    RateLimitedError,
-    ResponseDone,
-    StreamEvent,
-    TextDelta,
-    ToolCall,
-    Usage,
-    UserMessage,
-)
+from toolkit import AssistantMessage, ChatRequest, ConfigurationError, TextDelta, ToolCall, Usage, UserMessage
+from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
+from toolkit.errors import RateLimitedError
 from toolkit.providers import RateLimitedProvider, estimated_tokens
 from toolkit.providers.rate_limit import Spent, Window
 from toolkit.testing import FunctionProvider

@@ -11,7 +11,8 @@ from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter
 
 from tests.providers.vendor_answers import anthropic_message, gemini_answer
-from toolkit import AssistantMessage, ChatRequest, Message, ToolResult, UserMessage, dump_messages, load_messages
+from toolkit import AssistantMessage, ChatRequest, Message, ToolResult, UserMessage
+from toolkit.chat import dump_messages, load_messages
 from toolkit.providers.anthropic.decode import decode_message
 from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.failures import Failures

@@ -14,15 +14,8 @@ from openai.types.responses.response import IncompleteDetails
 
 from tests.providers.loopback import chunk, completion, events
 from tests.providers.vendor_answers import anthropic_message, anthropic_stream, block_events, gemini_answer
-from toolkit import (
-    Complete,
-    Provider,
-    ToolLoopConfig,
-    ToolLoopResult,
-    ToolRegistry,
-    tool,
-    tool_loop,
-)
+from toolkit import Provider, ToolLoopConfig, ToolLoopResult, ToolRegistry, tool, tool_loop
+from toolkit.endings import Complete
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider

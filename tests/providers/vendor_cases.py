@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from tests.providers.loopback import Answer, Server
-from toolkit import ChatRequest, ChatResponse, ProviderError, ResponseDone, StreamEvent
+from toolkit import ChatRequest, ProviderError
+from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
 from toolkit.chat.provider import closing
 from toolkit.providers import ClosableProvider
 

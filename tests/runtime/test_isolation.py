@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from tests.process_state import is_running
-from toolkit import ImageBlock, TextBlock
+from toolkit.chat import ImageBlock, TextBlock
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, ToolDeniedError, ToolError, ToolFailedError
 from toolkit.runtime.isolation import IsolatedError, check_isolated, run_isolated as run_to_output

@@ -10,16 +10,8 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict, Unpack
 
-from toolkit import (
-    DuplicateToolError,
-    FunctionTool,
-    SchemaError,
-    ToolRegistry,
-    tool,
-    tool_from_function,
-    tool_with_ctx,
-    tools_of,
-)
+from toolkit import FunctionTool, ToolRegistry, tool, tool_from_function, tool_with_ctx, tools_of
+from toolkit.errors import DuplicateToolError, SchemaError
 
 if TYPE_CHECKING:
     from collections import Counter as App

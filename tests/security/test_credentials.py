@@ -13,8 +13,9 @@ import pytest
 from openai import AsyncAzureOpenAI, AsyncOpenAI
 
 from tests.providers.loopback import completion
-from toolkit import ChatRequest, ConfigurationError, Provider, ProviderAuthError, ProviderError, UserMessage
+from toolkit import ChatRequest, ConfigurationError, Provider, ProviderError, UserMessage
 from toolkit.chat.provider import closing
+from toolkit.errors import ProviderAuthError
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider

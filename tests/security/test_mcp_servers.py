@@ -19,7 +19,6 @@ from tests.sources.mcp.memory_server import MemoryServer, listed, text
 from toolkit import (
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
     ConfigurationError,
     LoopLimits,
     SystemMessage,
@@ -30,6 +29,7 @@ from toolkit import (
     UsageLimits,
     tool_loop,
 )
+from toolkit.chat import ChatResponse
 from toolkit.errors import McpError
 from toolkit.sources.mcp import Elicitation, Sampling, SamplingRequest, http, mcp_tools
 from toolkit.sources.mcp.callbacks import Questions

@@ -15,7 +15,6 @@ from toolkit import (
     ApprovalRequest,
     Modify,
     Permissions,
-    Rule,
     ToolCall,
     ToolLoopConfig,
     ToolRegistry,
@@ -28,6 +27,7 @@ from toolkit import (
     tool_loop,
     tools_of,
 )
+from toolkit.policies import Rule
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from toolkit import PluginError, ToolCall, ToolRegistry, ToolResult
+from toolkit import ToolCall, ToolRegistry, ToolResult
+from toolkit.errors import PluginError
 from toolkit.sources.plugin import plugin_tools
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]

@@ -19,8 +19,9 @@ from openai import AsyncOpenAI
 
 from tests.providers.loopback import chunk, completion, events
 from tests.sources.openapi.pets import document, operation
-from toolkit import BadResponseError, ChatRequest, Provider, ProviderError, ToolCall, ToolRegistry, UserMessage
+from toolkit import ChatRequest, Provider, ProviderError, ToolCall, ToolRegistry, UserMessage
 from toolkit.chat.provider import closing
+from toolkit.errors import BadResponseError
 from toolkit.http_replies import BoundedClient, ReplyTooLargeError, check_json_parts, read_bounded
 from toolkit.providers import ClosableProvider
 from toolkit.providers.anthropic import AnthropicProvider

@@ -23,10 +23,8 @@ from pydantic import BaseModel, SecretStr
 from toolkit import (
     ChatRequest,
     Defer,
-    LoopUsageError,
     MemoryCache,
     ProviderError,
-    SqliteCache,
     Tool,
     ToolCall,
     ToolkitError,
@@ -39,7 +37,9 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.chat.serialization import request_to_plain
+from toolkit.errors import LoopUsageError
 from toolkit.json_text import canonical_json
+from toolkit.policies import SqliteCache
 from toolkit.providers import CachedProvider
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider

@@ -11,16 +11,13 @@ from toolkit import (
     ApprovalRequest,
     Approve,
     AssistantMessage,
-    AwaitingApproval,
     ChatRequest,
     Completed,
     ConfigurationError,
     Defer,
     FunctionTool,
-    LoopUsageError,
     Modify,
     Permissions,
-    TextBlock,
     ToolCall,
     ToolLoopConfig,
     ToolLoopHandle,
@@ -31,8 +28,10 @@ from toolkit import (
     deny,
     tool,
     tool_loop,
-    validate_transcript,
 )
+from toolkit.chat import TextBlock, validate_transcript
+from toolkit.endings import AwaitingApproval
+from toolkit.errors import LoopUsageError
 from toolkit.loop.snapshot import dump_snapshot, load_snapshot, make_seal
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.testing import ScriptedProvider

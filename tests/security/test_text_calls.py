@@ -6,19 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
-from toolkit import (
-    AssistantMessage,
-    ChatRequest,
-    Complete,
-    ToolCall,
-    ToolRegistry,
-    ToolResult,
-    UnansweredItems,
-    UserMessage,
-    tool,
-    tool_loop_sync,
-)
+from toolkit import AssistantMessage, ChatRequest, ToolCall, ToolRegistry, ToolResult, UserMessage, tool, tool_loop_sync
 from toolkit.chat import Message
+from toolkit.endings import Complete, UnansweredItems
 from toolkit.parsing import TextFormat, TextToolProvider, read_reply
 from toolkit.parsing.wording import wording_of
 from toolkit.testing import ScriptedProvider

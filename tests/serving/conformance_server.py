@@ -8,20 +8,8 @@ from typing import Any
 
 import anyio
 
-from toolkit import (
-    AudioBlock,
-    ContentBlock,
-    FileBlock,
-    ImageBlock,
-    TextBlock,
-    Tool,
-    ToolContext,
-    ToolError,
-    ToolRegistry,
-    tool,
-    tool_from_schema,
-    tool_with_ctx,
-)
+from toolkit import Tool, ToolContext, ToolError, ToolRegistry, tool, tool_from_schema, tool_with_ctx
+from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock
 from toolkit.serving.mcp import serve_mcp_http
 
 PIXEL = base64.b64decode(

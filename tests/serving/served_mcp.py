@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import anyio
 
-from toolkit import ImageBlock, ToolContext, ToolError, ToolRegistry, tool, tool_with_ctx
+from toolkit import ToolContext, ToolError, ToolRegistry, tool, tool_with_ctx
+from toolkit.chat import ImageBlock
 from toolkit.serving.mcp import serve_mcp, serve_mcp_http
 
 

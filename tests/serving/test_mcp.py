@@ -23,18 +23,18 @@ from mcp.shared.memory import create_client_server_memory_streams
 from tests.serving.served_mcp import App, made
 from toolkit import (
     ConfigurationError,
-    McpError,
     Permissions,
     ToolCall,
     ToolContext,
     ToolLoopConfig,
-    ToolProgress,
     ToolRegistry,
     deny,
     tool,
     tool_loop,
     tool_with_ctx,
 )
+from toolkit.errors import McpError
+from toolkit.events import ToolProgress
 from toolkit.serving.mcp import mcp_app, mcp_server, serve_mcp_http
 from toolkit.sources.mcp import Elicitation, McpAuthError, http, mcp_tools, stdio
 from toolkit.testing import ScriptedProvider

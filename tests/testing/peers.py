@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from toolkit import ChatRequest, ChatResponse, Provider
+from toolkit import ChatRequest, Provider
+from toolkit.chat import ChatResponse
 from toolkit.testing import FunctionProvider, ScriptedProvider
 from toolkit.testing.conformance import Features
 

@@ -16,31 +16,32 @@ import pytest
 
 from toolkit import (
     AssistantMessage,
-    BadResponseError,
     ChatRequest,
-    ChatResponse,
     ConfigurationError,
-    ImageBlock,
     Message,
     Provider,
     ProviderError,
-    RateLimitedError,
-    ReasoningBlock,
-    ResponseDone,
-    StreamEvent,
-    TextBlock,
     TextDelta,
     ToolCall,
-    ToolDefinition,
     ToolRegistry,
     ToolResult,
     UserMessage,
-    dump_messages,
     tool,
     tool_loop,
     tool_loop_stream,
 )
+from toolkit.chat import (
+    ChatResponse,
+    ImageBlock,
+    ReasoningBlock,
+    ResponseDone,
+    StreamEvent,
+    TextBlock,
+    ToolDefinition,
+    dump_messages,
+)
 from toolkit.chat.provider import closing
+from toolkit.errors import BadResponseError, RateLimitedError
 from toolkit.testing import (
     EventCollector,
     FunctionProvider,

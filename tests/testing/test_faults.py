@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 
 from toolkit import (
-    ArgumentsDelta,
     AssistantMessage,
-    BadResponseError,
     ChatRequest,
     ConfigurationError,
     ProviderError,
     ProviderRetryConfig,
-    ProviderTimeoutError,
-    RateLimitedError,
-    StreamEvent,
     TextDelta,
     ToolCall,
     ToolLoopConfig,
@@ -27,6 +22,9 @@ from toolkit import (
     tool_loop,
     tool_loop_stream,
 )
+from toolkit.chat import StreamEvent
+from toolkit.errors import BadResponseError, ProviderTimeoutError, RateLimitedError
+from toolkit.events import ArgumentsDelta
 from toolkit.testing import FAULTS, EventCollector, Fault, FlakyProvider, ScriptedProvider, check_transcript
 
 pytestmark = pytest.mark.anyio

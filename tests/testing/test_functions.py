@@ -8,17 +8,10 @@ import anyio
 import pytest
 
 from toolkit import (
-    ArgumentsDelta,
     AssistantMessage,
     ChatRequest,
-    ChatResponse,
     ConfigurationError,
     ProviderError,
-    ReasoningBlock,
-    ReasoningDelta,
-    ResponseDone,
-    StreamEvent,
-    TextBlock,
     TextDelta,
     ToolCall,
     ToolRegistry,
@@ -27,6 +20,8 @@ from toolkit import (
     tool,
     tool_loop,
 )
+from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
+from toolkit.events import ArgumentsDelta, ReasoningDelta
 from toolkit.testing import FunctionProvider
 
 pytestmark = pytest.mark.anyio

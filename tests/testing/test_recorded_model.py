@@ -6,16 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import (
-    ArgumentsDelta,
-    Provider,
-    TextDelta,
-    ToolLoopConfig,
-    ToolRegistry,
-    dump_messages,
-    tool,
-    tool_loop,
-)
+from toolkit import Provider, TextDelta, ToolLoopConfig, ToolRegistry, tool, tool_loop
+from toolkit.chat import dump_messages
+from toolkit.events import ArgumentsDelta
 from toolkit.providers.local import LocalProvider
 from toolkit.testing import EventCollector, RecordingProvider, ReplayProvider, check_transcript
 

@@ -8,20 +8,9 @@ import pytest
 
 from tests.testing.peers import ScriptPeer
 from tests.testing.wires.openai_chat import ChatWire
-from toolkit import (
-    ArgumentsDelta,
-    AssistantMessage,
-    ChatRequest,
-    ChatResponse,
-    Provider,
-    ProviderError,
-    ResponseDone,
-    StreamEvent,
-    TextDelta,
-    ToolCall,
-    Usage,
-    UserMessage,
-)
+from toolkit import AssistantMessage, ChatRequest, Provider, ProviderError, TextDelta, ToolCall, Usage, UserMessage
+from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
+from toolkit.events import ArgumentsDelta
 from toolkit.testing.conformance import KEY, Peer, ProviderConformance, ServerConformance, Wire
 from toolkit.testing.loopback import Server
 

@@ -8,20 +8,18 @@ import pytest
 from toolkit import (
     AssistantMessage,
     ConfigurationError,
-    LoopEvent,
     Timeouts,
     ToolCall,
     ToolContext,
-    ToolExecutionUpdate,
     ToolLoopConfig,
     ToolLoopHandle,
-    ToolProgress,
     ToolRegistry,
     ToolRetryConfig,
     tool,
     tool_loop,
     tool_with_ctx,
 )
+from toolkit.events import LoopEvent, ToolExecutionUpdate, ToolProgress
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

@@ -30,12 +30,12 @@ from toolkit import (
     ToolRegistry,
     ToolResult,
     ToolRetryConfig,
-    ToolTimeoutError,
     tool,
     tool_loop,
     tool_loop_sync,
     tool_with_ctx,
 )
+from toolkit.errors import ToolTimeoutError
 from toolkit.loop.config import ProviderRetryConfig
 from toolkit.runtime.backend import keep_cancelling
 from toolkit.runtime.workers import abandoned_count

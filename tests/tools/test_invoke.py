@@ -11,17 +11,15 @@ import pytest
 from tests.runtime.isolated_functions import Report, fail_isolated, report, sleep_isolated
 from toolkit import (
     ConfigurationError,
-    InvalidArgumentsError,
     ToolCall,
     ToolContext,
     ToolOutput,
     ToolRegistry,
     ToolRetryConfig,
-    ToolTimeoutError,
-    ToolUsageLimitExceededError,
     tool,
     tool_with_ctx,
 )
+from toolkit.errors import InvalidArgumentsError, ToolTimeoutError, ToolUsageLimitExceededError
 
 AGAIN = ToolRetryConfig(max_retries=2, initial_backoff=0, jitter=0)
 

@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 import pytest
 
-from toolkit import Finding, ToolContext, ToolRegistry, tool, tool_from_function, tool_with_ctx
+from toolkit import ToolContext, ToolRegistry, tool, tool_from_function, tool_with_ctx
+from toolkit.policies import Finding
 
 
 @tool

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 import anyio
 import pytest
 
-from toolkit import ConfigurationError, SchemaError, ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx, tools_of
+from toolkit import ConfigurationError, ToolCall, ToolContext, ToolRegistry, tool, tool_with_ctx, tools_of
+from toolkit.errors import SchemaError
 
 pytestmark = pytest.mark.anyio
 

@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
-from toolkit import (
-    SchemaError,
-    ToolCall,
-    ToolContext,
-    ToolDefinition,
-    ToolOutput,
-    ToolRegistry,
-    tool_from_schema,
-    tool_from_schema_with_ctx,
-)
+from toolkit import ToolCall, ToolContext, ToolOutput, ToolRegistry, tool_from_schema, tool_from_schema_with_ctx
+from toolkit.chat import ToolDefinition
+from toolkit.errors import SchemaError
 
 pytestmark = pytest.mark.anyio
 

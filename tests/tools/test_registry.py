@@ -6,20 +6,18 @@ import pytest
 
 from toolkit import (
     ConfigurationError,
-    DuplicateToolError,
     EnvVar,
     FunctionTool,
-    MissingEnvError,
     Permissions,
     ToolCall,
     ToolContext,
-    ToolDefinition,
     ToolOutput,
     ToolRegistry,
-    UnknownToolNameError,
     deny,
     tool,
 )
+from toolkit.chat import ToolDefinition
+from toolkit.errors import DuplicateToolError, MissingEnvError, UnknownToolNameError
 
 pytestmark = pytest.mark.anyio
 

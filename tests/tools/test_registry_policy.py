@@ -5,7 +5,8 @@ from typing import Any
 import anyio
 import pytest
 
-from toolkit import ConfigurationError, ToolCall, ToolRegistry, UnknownToolNameError, tool
+from toolkit import ConfigurationError, ToolCall, ToolRegistry, tool
+from toolkit.errors import UnknownToolNameError
 
 pytestmark = pytest.mark.anyio
 

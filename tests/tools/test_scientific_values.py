@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from toolkit import ToolCall, ToolExecutionEnd, ToolLoopConfig, ToolRegistry, tool, tool_loop
+from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop
 from toolkit.chat.output import to_output
+from toolkit.events import ToolExecutionEnd
 from toolkit.testing import EventCollector, ScriptedProvider
 
 pytest.importorskip("numpy", reason="numpy is not installed: pip install numpy")

@@ -15,7 +15,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from toolkit import SchemaError, tool_from_function
+from toolkit import tool_from_function
+from toolkit.errors import SchemaError
 
 PACKAGES = [
     "annotated_types", "anthropic", "anyio", "attr", "cffi", "click", "cryptography", "docstring_parser", "fastapi",

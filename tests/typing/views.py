@@ -9,7 +9,6 @@ from toolkit import (
     Completed,
     Failed,
     FunctionTool,
-    LoopEvent,
     Tool,
     ToolContext,
     ToolLoopConfig,
@@ -24,6 +23,7 @@ from toolkit import (
     tool_loop_stream,
 )
 from toolkit.agents import sub_agent_tool
+from toolkit.events import LoopEvent
 from toolkit.parsing import ToolUser
 from toolkit.testing import ScriptedProvider
 

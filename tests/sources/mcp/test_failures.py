@@ -18,7 +18,8 @@ import httpx2
 import pytest
 from mcp.client.auth import OAuthTokenError
 
-from toolkit import ConfigurationError, McpError
+from toolkit import ConfigurationError
+from toolkit.errors import McpError
 from toolkit.sources.mcp import (
     McpAuthError,
     McpConnectionError,

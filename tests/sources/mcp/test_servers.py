@@ -20,17 +20,9 @@ import pytest
 
 from tests.npm import npm_packages
 from tests.process_state import is_running
-from toolkit import (
-    ImageBlock,
-    TextBlock,
-    ToolCall,
-    ToolLoopConfig,
-    ToolProgress,
-    ToolRegistry,
-    UserMessage,
-    tool_loop,
-    tool_loop_sync,
-)
+from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, UserMessage, tool_loop, tool_loop_sync
+from toolkit.chat import ImageBlock, TextBlock
+from toolkit.events import ToolProgress
 from toolkit.sources.mcp import Elicitation, McpServer, McpTools, Sampling, SamplingRequest, http, mcp_tools, sse, stdio
 from toolkit.testing import ScriptedProvider
 

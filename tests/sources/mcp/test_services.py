@@ -11,7 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from toolkit import McpError, ToolCall, ToolDefinition, ToolError, ToolRegistry, UnknownToolNameError, tool
+from toolkit import ToolCall, ToolError, ToolRegistry, tool
+from toolkit.chat import ToolDefinition
+from toolkit.errors import McpError, UnknownToolNameError
 from toolkit.sources.mcp import register_mcp_service, register_mcp_tools_by_name
 
 pytestmark = pytest.mark.anyio

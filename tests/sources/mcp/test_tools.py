@@ -14,22 +14,10 @@ import pytest
 
 from tests.busy_machine import with_time_enough
 from tests.sources.mcp.memory_server import MemoryServer, listed, text
-from toolkit import (
-    AudioBlock,
-    ConfigurationError,
-    FileBlock,
-    ImageBlock,
-    McpError,
-    TextBlock,
-    ToolCall,
-    ToolLoopConfig,
-    ToolProgress,
-    ToolRegistry,
-    ToolResult,
-    UnknownToolNameError,
-    tool,
-    tool_loop,
-)
+from toolkit import ConfigurationError, ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool, tool_loop
+from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock
+from toolkit.errors import McpError, UnknownToolNameError
+from toolkit.events import ToolProgress
 from toolkit.sources.mcp import MCPToolWrapper, mcp_tools
 from toolkit.testing import ScriptedProvider
 

@@ -14,7 +14,9 @@ import pytest
 
 from tests.sources.openapi.application import Application
 from tests.sources.openapi.pets import document, operation
-from toolkit import LoopEvent, ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, dump_messages, tool_loop
+from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop
+from toolkit.chat import dump_messages
+from toolkit.events import LoopEvent
 from toolkit.sources.openapi import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, openapi_tools
 from toolkit.testing import ScriptedProvider
 

@@ -10,17 +10,8 @@ import httpx2
 import pytest
 
 from tests.sources.openapi.application import PIXEL, Application
-from toolkit import (
-    FileBlock,
-    ImageBlock,
-    TextBlock,
-    ToolCall,
-    ToolLoopConfig,
-    ToolRegistry,
-    ToolResult,
-    tool_loop,
-    tool_loop_sync,
-)
+from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop, tool_loop_sync
+from toolkit.chat import FileBlock, ImageBlock, TextBlock
 from toolkit.sources.openapi import Bearer, openapi_tools
 from toolkit.testing import ScriptedProvider
 

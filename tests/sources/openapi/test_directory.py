@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.sources.openapi.prism import documents
-from toolkit import OpenApiError
+from toolkit.errors import OpenApiError
 from toolkit.sources.openapi import openapi_tools
 
 LONGEST = 30.0

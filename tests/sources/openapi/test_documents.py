@@ -16,7 +16,8 @@ import yaml
 from tests.providers.loopback import closed_port
 from tests.sources.openapi.application import Application
 from tests.sources.openapi.pets import document, operation
-from toolkit import ConfigurationError, OpenApiError
+from toolkit import ConfigurationError
+from toolkit.errors import OpenApiError
 from toolkit.sources.openapi import (
     ApiKey,
     Basic,

@@ -13,7 +13,8 @@ import pytest
 
 from tests.sources.openapi.generation import Generator
 from tests.sources.openapi.prism import Verdicts, documents, prism
-from toolkit import InvalidArgumentsError, ToolCall, ToolRegistry
+from toolkit import ToolCall, ToolRegistry
+from toolkit.errors import InvalidArgumentsError
 from toolkit.sources.openapi import Auth, Basic, Only, OpenApiTool, openapi_tools
 
 pytestmark = pytest.mark.anyio

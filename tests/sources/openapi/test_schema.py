@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.sources.openapi.pets import document, operation
-from toolkit import InvalidArgumentsError
+from toolkit.errors import InvalidArgumentsError
 from toolkit.sources.openapi import OpenApiTool, openapi_tools
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from tests.sources.openapi.pets import document, operation
-from toolkit import InvalidArgumentsError
+from toolkit.errors import InvalidArgumentsError
 from toolkit.sources.openapi import openapi_tools
 
 pytestmark = pytest.mark.anyio

@@ -20,22 +20,10 @@ import pytest
 
 from tests.busy_machine import with_time_enough
 from tests.process_state import is_running
-from toolkit import (
-    AudioBlock,
-    FileBlock,
-    ImageBlock,
-    LoopEvent,
-    PluginError,
-    TextBlock,
-    ToolCall,
-    ToolExecutionUpdate,
-    ToolLoopConfig,
-    ToolLoopResult,
-    ToolRegistry,
-    ToolResult,
-    tool_loop,
-    tool_loop_sync,
-)
+from toolkit import ToolCall, ToolLoopConfig, ToolLoopResult, ToolRegistry, ToolResult, tool_loop, tool_loop_sync
+from toolkit.chat import AudioBlock, FileBlock, ImageBlock, TextBlock
+from toolkit.errors import PluginError
+from toolkit.events import LoopEvent, ToolExecutionUpdate
 from toolkit.sources.plugin import plugin_tools
 from toolkit.testing import ScriptedProvider
 

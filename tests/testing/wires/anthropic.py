@@ -8,24 +8,17 @@ from typing import Any
 import anthropic.types
 
 from tests.testing.wires.openai_chat import words
-from toolkit import (
+from toolkit import AssistantMessage, ChatRequest, Message, Provider, SystemMessage, ToolCall, ToolResult, UserMessage
+from toolkit.chat import (
     AssistantContent,
-    AssistantMessage,
-    ChatRequest,
     ChatResponse,
     ContentBlock,
     ImageBlock,
-    Message,
-    Provider,
     ReasoningBlock,
     ResponseFormat,
-    SystemMessage,
     TextBlock,
-    ToolCall,
     ToolDefinition,
-    ToolResult,
     UnansweredItem,
-    UserMessage,
 )
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.testing.conformance import KEY, Features

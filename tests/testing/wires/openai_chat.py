@@ -6,23 +6,16 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
-from toolkit import (
+from toolkit import AssistantMessage, ChatRequest, Message, Provider, SystemMessage, ToolCall, ToolResult, UserMessage
+from toolkit.chat import (
     AssistantContent,
-    AssistantMessage,
-    ChatRequest,
     ChatResponse,
     ContentBlock,
     ImageBlock,
-    Message,
-    Provider,
     ReasoningBlock,
     ResponseFormat,
-    SystemMessage,
     TextBlock,
-    ToolCall,
     ToolDefinition,
-    ToolResult,
-    UserMessage,
 )
 from toolkit.providers.openai import OpenAIProvider
 from toolkit.testing.conformance import KEY, Features

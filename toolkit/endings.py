@@ -1,0 +1,39 @@
+"""The ways in which a run, or a turn that is stepped by hand, ends; `TerminationReason` is the union of all reasons."""
+
+from toolkit.loop.events import Failed
+from toolkit.loop.outcome import (
+    Aborted,
+    AwaitingApproval,
+    Cancelled,
+    Complete,
+    MaxIterations,
+    NoValidAnswer,
+    ResultAsAnswer,
+    StopCondition,
+    TerminationReason,
+    Timeout,
+    TypedAnswer,
+    UnansweredItems,
+    UsageLimit,
+)
+from toolkit.loop.turns import Completed, TurnOutcome, Yielded
+
+__all__ = [
+    "Aborted",
+    "AwaitingApproval",
+    "Cancelled",
+    "Complete",
+    "Completed",
+    "Failed",
+    "MaxIterations",
+    "NoValidAnswer",
+    "ResultAsAnswer",
+    "StopCondition",
+    "TerminationReason",
+    "Timeout",
+    "TurnOutcome",
+    "TypedAnswer",
+    "UnansweredItems",
+    "UsageLimit",
+    "Yielded",
+]

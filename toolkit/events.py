@@ -1,0 +1,50 @@
+"""The events of a run, and the types of what takes them: `LoopEvent` is the union of all."""
+
+from toolkit.calls.events import (
+    ApprovalRequested,
+    ToolCallRefused,
+    ToolCallRepaired,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolProgress,
+)
+from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
+from toolkit.loop.config import EventHook
+from toolkit.loop.events import (
+    Compacted,
+    Done,
+    Failed,
+    IterationStart,
+    LoopDetected,
+    LoopEvent,
+    ProviderRetried,
+    ResponseReceived,
+    RunStart,
+)
+from toolkit.loop.streaming import EventChannel, EventStream
+
+__all__ = [
+    "ApprovalRequested",
+    "ArgumentsDelta",
+    "Compacted",
+    "Done",
+    "EventChannel",
+    "EventHook",
+    "EventStream",
+    "Failed",
+    "IterationStart",
+    "LoopDetected",
+    "LoopEvent",
+    "ProviderRetried",
+    "ReasoningDelta",
+    "ResponseReceived",
+    "RunStart",
+    "TextDelta",
+    "ToolCallRefused",
+    "ToolCallRepaired",
+    "ToolExecutionEnd",
+    "ToolExecutionStart",
+    "ToolExecutionUpdate",
+    "ToolProgress",
+]

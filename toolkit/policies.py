@@ -1,0 +1,95 @@
+"""The rules and settings that a run is given: approval, permissions, limits, stop conditions, caches, compaction."""
+
+from toolkit.calls.approval import Abort, Approval, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify
+from toolkit.calls.caching import Cache, MemoryCache, SqliteCache
+from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
+from toolkit.calls.policy import AfterToolExecution, BeforeToolExecution, CallConfig, OutputLimits, Timeouts
+from toolkit.calls.results import ResultStore
+from toolkit.loop.approvals import PendingApproval
+from toolkit.loop.budget import UsageLimits
+from toolkit.loop.compaction import keep_last, mask_old_results, summarize
+from toolkit.loop.config import (
+    AnswerFormat,
+    Batched,
+    Compaction,
+    Execution,
+    LoopLimits,
+    Parallel,
+    ProviderRetryConfig,
+    Sequential,
+)
+from toolkit.loop.depth import LoopDepth
+from toolkit.loop.detection import LoopDetectionConfig
+from toolkit.loop.handle import Decisions
+from toolkit.loop.steering import Steering
+from toolkit.loop.steps import InjectMessages
+from toolkit.loop.stopping import (
+    Continue,
+    Stop,
+    StopContext,
+    StopDecision,
+    StopWhen,
+    and_,
+    or_,
+    stop_after,
+    token_budget,
+    when_called,
+)
+from toolkit.tools.linting import Finding
+from toolkit.tools.options import ToolRetryConfig
+
+__all__ = [
+    "Abort",
+    "AfterToolExecution",
+    "AnswerFormat",
+    "Approval",
+    "ApprovalHook",
+    "ApprovalRequest",
+    "Approve",
+    "Batched",
+    "BeforeToolExecution",
+    "Cache",
+    "CallConfig",
+    "Compaction",
+    "Continue",
+    "Decision",
+    "Decisions",
+    "Defer",
+    "Deny",
+    "Execution",
+    "Finding",
+    "InjectMessages",
+    "LoopDepth",
+    "LoopDetectionConfig",
+    "LoopLimits",
+    "MemoryCache",
+    "Modify",
+    "OutputLimits",
+    "Parallel",
+    "PendingApproval",
+    "Permissions",
+    "ProviderRetryConfig",
+    "ResultStore",
+    "Rule",
+    "Sequential",
+    "SqliteCache",
+    "Steering",
+    "Stop",
+    "StopContext",
+    "StopDecision",
+    "StopWhen",
+    "Timeouts",
+    "ToolRetryConfig",
+    "UsageLimits",
+    "allow",
+    "and_",
+    "ask",
+    "deny",
+    "keep_last",
+    "mask_old_results",
+    "or_",
+    "stop_after",
+    "summarize",
+    "token_budget",
+    "when_called",
+]
