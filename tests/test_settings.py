@@ -1,8 +1,11 @@
 """A setting of the wrong kind is refused where it is set, by its name and with what fits."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict
 
 import pytest
 
@@ -44,6 +47,10 @@ from toolkit.policies import (
     token_budget,
     when_called,
 )
+from toolkit.settings import NonNegativeInt, PositiveInt, Seconds, check_fields
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 
 @tool
@@ -77,8 +84,8 @@ CASES = [
     case(tool, label=3, says="label must be text, not 3"),
     case(tool, retry=3, says="retry must be a ToolRetryConfig or None, not 3"),
     case(tool, retry=ToolRetryConfig, says="retry must be a ToolRetryConfig or None, not the class ToolRetryConfig"),
-    case(tool, timeout="5", says="timeout must be a number or a timedelta, not '5'"),
-    case(tool, timeout=True, says="timeout must be a number or a timedelta, not True"),
+    case(tool, timeout="5", says="timeout must be a number, a timedelta or None, not '5'"),
+    case(tool, timeout=True, says="timeout must be a number, a timedelta or None, not True"),
     case(tool, strict="yes", says="strict must be True or False, not 'yes'"),
     case(tool, sequential=1, says="sequential must be True or False, not 1"),
     case(tool, concurrency="2", says="concurrency must be a whole number or None, not '2'"),
@@ -88,8 +95,9 @@ CASES = [
     case(tool, keep_output="middle", says="keep_output must be 'head', 'tail', 'both' or None, not 'middle'"),
     case(tool, env_vars=EnvVar("A"), says="env_vars must be a list or the like, not an EnvVar"),
     case(tool, env_vars=["HOME"], says="each of env_vars must be an EnvVar, not 'HOME'"),
-    case(tool, tags="read", says="tags must be several strings, such as {'read'}, not one string"),
+    case(tool, tags="read", says="tags must be several, such as ['read'], not one string"),
     case(tool, tags=[1], says="each of tags must be text, not 1"),
+    case(tool, tags={"read": 1}, says="tags must be a list or the like, not a dict"),
     case(tool, metadata=[1], says="metadata must be a mapping, not a list"),
     case(tool, name=3, says="the name of a tool must be text or None, not 3"),
     case(tool, description=5, says="the description of a tool must be text or None, not 5"),
@@ -118,12 +126,12 @@ CASES = [
     case(ProviderRetryConfig, initial_backoff=float("nan"), says="initial_backoff must be 0 or more, not nan"),
     case(LoopDetectionConfig, threshold="3", says="threshold must be a whole number, not '3'"),
     case(LoopDetectionConfig, mode="turn", says="mode must be 'batch' or 'call', not 'turn'"),
-    case(LoopDetectionConfig, exempt="poll", says="exempt must be several names, such as {'poll'}, not one string"),
+    case(LoopDetectionConfig, exempt="poll", says="exempt must be several, such as ['poll'], not one string"),
     case(UsageLimits, requests="3", says="usage limit requests must be a whole number or None, not '3'"),
     case(Timeouts, hook=None, says="timeouts.hook must be a number or a timedelta, not None"),
-    case(Timeouts, tool="3", says="timeouts.tool must be a number or a timedelta, not '3'"),
+    case(Timeouts, tool="3", says="timeouts.tool must be a number, a timedelta or None, not '3'"),
     case(OutputLimits, max_chars=0, says="output.max_chars must be 1 or more, not 0"),
-    case(OutputLimits, store=True, says="output.store must be a ResultStore, None, or False to keep nothing, not True"),
+    case(OutputLimits, store=True, says="output.store must be a ResultStore, False or None, not True"),
     case(LoopLimits, usage={"requests": 3}, says="limits.usage must be an UsageLimits or None, not a dict"),
     case(LoopLimits, calls_per_turn=0, says="limits.calls_per_turn must be 1 or more, not 0"),
     case(AnswerFormat, int, mode="json", says="answer.mode must be 'tool' or 'native', not 'json'"),
@@ -164,7 +172,7 @@ LOOP_CASES: list[tuple[dict[str, Any], str]] = [
     ({"max_iterations": -1}, "max_iterations must be 0 or more, not -1"),
     ({"execution": "parallel"}, "execution must be a Sequential, a Parallel or a Batched, not 'parallel'"),
     ({"execution": Parallel}, "execution must be a Sequential, a Parallel or a Batched, not the class Parallel"),
-    ({"timeout": "3"}, "timeout must be a number or a timedelta, not '3'"),
+    ({"timeout": "3"}, "timeout must be a number, a timedelta or None, not '3'"),
     ({"timeouts": 3}, "timeouts must be a Timeouts, not 3"),
     ({"on_tool_call": "yes"}, "on_tool_call must be a function or None, not 'yes'"),
     ({"stop_when": _stop}, "stop_when must not be async: it only looks at what is there, and nothing waits"),
@@ -173,7 +181,7 @@ LOOP_CASES: list[tuple[dict[str, Any], str]] = [
     ({"output": None}, "output must be an OutputLimits, not None"),
     ({"answer": int}, "answer must be an AnswerFormat or None, not the class int"),
     ({"provider_retry": None}, "provider_retry must be a ProviderRetryConfig, not None"),
-    ({"cache": {}}, "cache must have 'get' and 'set', such as a MemoryCache(), not a dict"),
+    ({"cache": {}}, "cache must be a Cache with 'get' and 'set' or None, not a dict"),
     ({"steering": []}, "steering must be a Steering or None, not a list"),
     ({"sync_workers": 0}, "sync_workers must be 1 or more, not 0"),
     ({"name_repair": "no"}, "name_repair must be True or False or 'similar', not 'no'"),
@@ -193,3 +201,125 @@ def test_what_a_loop_is_told_must_be_text_or_a_message_that_can_stand_alone() ->
         Steering().steer(wrong)
     with pytest.raises(TranscriptError, match="answers no call before it"):
         Steering().follow_up(ToolResult("1", "done"))
+
+
+class Store(Protocol):
+    """Keeps texts."""
+
+    def load(self) -> str: ...
+    def save(self, text: str) -> None: ...
+
+
+class Shelves:
+    """Can be loaded and saved."""
+
+    def load(self) -> str:
+        return ""
+
+    def save(self, text: str) -> None: ...
+
+
+class Options(TypedDict):
+    """Some."""
+
+    fast: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One field of each kind."""
+
+    kind: ClassVar[str] = "settings"
+    turns: PositiveInt | None = 10
+    retries: NonNegativeInt = 0
+    timeout: Seconds | None = None
+    store: Store | None = None
+    mode: Literal["fast", False] = False
+    names: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+    numbers: Collection[int] = ()
+    lines: Iterable[str] = ()
+    options: Options | None = None
+    price: Decimal | None = None
+    rate: Callable[[Decimal], int] | None = None
+    places: dict[str, int] = field(default_factory=dict[str, int])
+    count: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self, "the {} of a shop")
+
+
+FIELD_CASES: list[tuple[dict[str, Any], str]] = [
+    ({"turns": 0}, "the turns of a shop must be 1 or more, not 0"),
+    ({"retries": None}, "the retries of a shop must be a whole number, not None"),
+    ({"timeout": 0}, "the timeout of a shop must be more than 0 seconds, not 0"),
+    ({"timeout": timedelta(-1)}, "the timeout of a shop must be more than 0 seconds, not -86400"),
+    ({"store": 3}, "the store of a shop must be a Store with 'load' and 'save' or None, not 3"),
+    ({"store": Shelves}, "the store of a shop must be a Store with 'load' and 'save' or None, not the class Shelves"),
+    ({"mode": True}, "the mode of a shop must be 'fast' or False, not True"),
+    ({"names": "Ann"}, "the names of a shop must be several, such as ['Ann'], not one string"),
+    ({"names": [1]}, "each of the names of a shop must be text, not 1"),
+    ({"tags": 3}, "the tags of a shop must be a list or the like, not 3"),
+    ({"numbers": ["1"]}, "each of the numbers of a shop must be a whole number, not '1'"),
+    ({"numbers": None}, "the numbers of a shop must be a list or the like, not None"),
+    ({"options": []}, "the options of a shop must be a mapping or None, not a list"),
+    ({"rate": 3}, "the rate of a shop must be a function or None, not 3"),
+    ({"places": []}, "the places of a shop must be a dict, not a list"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), FIELD_CASES, ids=[message for _, message in FIELD_CASES])
+def test_a_field_is_checked_by_its_hint(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Settings(**settings)
+    assert str(caught.value) == message
+
+
+def test_a_field_is_kept_as_its_hint_says() -> None:
+    loose: Any = {"timeout": timedelta(minutes=1), "names": ["Ann"], "tags": {"read"}, "store": Shelves()}
+    settings = Settings(**loose)
+    assert (settings.timeout, settings.names, settings.tags) == (60.0, ("Ann",), frozenset({"read"}))
+
+
+def test_a_hint_that_only_the_type_checker_can_import_lets_every_value_pass() -> None:
+    anything: Any = "anything"
+    assert Settings(price=anything).price == "anything"
+
+
+class Counted:
+    """Counts how often it is part of a hint that is read."""
+
+    reads: ClassVar[int] = 0
+
+    def __class_getitem__(cls, _: object) -> type[Counted]:
+        cls.reads += 1
+        return cls
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSettings:
+    """Has a hint that tells when it is read."""
+
+    value: Counted[int] | None = None  # type: ignore[type-arg]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def test_a_hint_is_read_once_and_only_when_its_field_is_set() -> None:
+    CountedSettings()
+    assert Counted.reads == 0
+    CountedSettings(Counted())
+    CountedSettings(Counted())
+    assert Counted.reads == 1
+
+
+def test_the_fields_of_a_subclass_are_checked_as_those_of_its_base_are() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Limits(UsageLimits):
+        words: PositiveInt | None = None
+
+    with pytest.raises(ConfigurationError, match="usage limit words must be 1 or more, not 0"):
+        Limits(words=0)
+    with pytest.raises(ConfigurationError, match="usage limit requests must be 0 or more, not -1"):
+        Limits(requests=-1)

@@ -1,23 +1,62 @@
-"""Checks of what a developer sets, so that a slip is told where it was made and not in the middle of a run."""
+"""Checks of what a developer sets, so that a mistake is reported where it was made and not in the middle of a run."""
 
 from __future__ import annotations
 
+import builtins
+import dataclasses
 import math
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeAlias, cast
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin
+
+from typing_extensions import get_protocol_members, is_protocol, is_typeddict
 
 from toolkit.errors import ConfigurationError
 
-__all__ = ["FUNCTION", "Duration", "Kind", "check_backoff", "check_setting", "check_settings", "shown", "to_seconds"]
+__all__ = [
+    "FUNCTION",
+    "Bounds",
+    "Duration",
+    "Kind",
+    "NonNegativeFloat",
+    "NonNegativeInt",
+    "PositiveInt",
+    "Seconds",
+    "ZeroToOne",
+    "check_fields",
+    "check_setting",
+    "describe_value",
+    "to_seconds",
+]
 
 Duration: TypeAlias = float | timedelta
 """Seconds, or a `timedelta`."""
 
-Kind: TypeAlias = type | str | None
-"""A type, a word that may be chosen, or None."""
+Kind: TypeAlias = type | str | bool | None
+"""A type, a value that may be chosen (a word, True or False), or None."""
 
 FUNCTION = cast("type", Callable)
+
+
+class Bounds:
+    """The smallest and the largest number that a field takes, for the ``Annotated`` of its hint."""
+
+    __slots__ = ("least", "most")
+
+    def __init__(self, least: float, most: float | None = None) -> None:
+        self.least = least
+        self.most = most
+
+
+PositiveInt: TypeAlias = Annotated[int, Bounds(1)]
+NonNegativeInt: TypeAlias = Annotated[int, Bounds(0)]
+NonNegativeFloat: TypeAlias = Annotated[float, Bounds(0)]
+ZeroToOne: TypeAlias = Annotated[float, Bounds(0, 1)]
+Seconds: TypeAlias = Annotated[float, timedelta]
+"""Seconds above zero. `check_fields` takes a `timedelta` too, and keeps its seconds."""
 
 _WORDS: dict[Kind, str] = {
     None: "None",
@@ -25,11 +64,14 @@ _WORDS: dict[Kind, str] = {
     int: "a whole number",
     float: "a number",
     str: "text",
+    bytes: "bytes",
     timedelta: "a timedelta",
     FUNCTION: "a function",
     Mapping: "a mapping",
     Iterable: "a list or the like",
     Collection: "a list or the like",
+    tuple: "a list or the like",
+    frozenset: "a list or the like",
     Sequence: "a list",
 }
 
@@ -50,12 +92,12 @@ def check_setting(
         ConfigurationError: Says what would fit.
     """
     for kind in kinds:
-        if _fits(value, kind):
+        if _is_of_kind(value, kind):
             break
     else:
-        words = [_word(kind) for kind in kinds]
+        words = [_describe_kind(kind) for kind in kinds]
         fitting = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-        raise ConfigurationError(f"{name} must be {fitting}, not {shown(value)}")
+        raise ConfigurationError(f"{name} must be {fitting}, not {describe_value(value)}")
     if least is None or not isinstance(value, (int, float)):
         return
     if not least <= value <= (math.inf if most is None else most):
@@ -63,33 +105,40 @@ def check_setting(
         raise ConfigurationError(f"{name} must be {limits}, not {value:g}")
 
 
-def check_settings(
-    settings: object, kinds: Mapping[str, tuple[Kind, ...]], least: Mapping[str, float] | None = None
-) -> None:
-    """Do what `check_setting` does for each attribute that `kinds` names.
+def check_fields(settings: Any, naming: str = "{}") -> None:
+    """Check each field of a dataclass by its hint, for its ``__post_init__``.
+
+    ::
+
+        @dataclass(frozen=True, slots=True, kw_only=True)
+        class Limits:
+            turns: PositiveInt = 10
+            timeout: Seconds | None = None
+            mode: Literal["fast", "safe"] = "safe"
+            names: frozenset[str] = frozenset()
+
+            def __post_init__(self) -> None:
+                check_fields(self)
+
+    A value that is its field's default is not looked at, and a hint is read when its field is first set to another: so
+    defaults cost nothing at import. A `tuple` or `frozenset` is made of any list or the like, `Seconds` of a
+    `timedelta`. A part of a hint that only the type checker can import lets every value pass.
+
+    Args:
+        settings: The dataclass.
+        naming: How errors name a field, such as ``the {} of a cache``.
 
     Raises:
-        ConfigurationError: Says which one is wrong, and what would fit.
+        ConfigurationError: Says which field is wrong, and what would fit.
     """
-    limits = least or {}
-    for name, fitting in kinds.items():
+    cls = settings.__class__
+    for name, default, factory in _read_defaults(cls):
         value = getattr(settings, name)
-        if type(value) in fitting and name not in limits:
-            continue  # a fifth of the time, for most
-        if value is not None or None not in fitting:
-            check_setting(name, value, *fitting, least=limits.get(name))
-
-
-def check_backoff(retry: Any) -> None:
-    """Check the settings that every configuration of retries has.
-
-    Raises:
-        ConfigurationError: Says which one is wrong, and what would fit.
-    """
-    check_setting("max_retries", retry.max_retries, int, least=0)
-    for name in ("initial_backoff", "max_backoff", "backoff_multiplier"):
-        check_setting(name, getattr(retry, name), float, least=0)
-    check_setting("jitter", retry.jitter, float, least=0, most=1)
+        if value is default or value.__class__ is factory:
+            continue
+        kept = _read_check(cls, name).apply(naming.format(name), value)
+        if kept is not value:
+            object.__setattr__(settings, name, kept)
 
 
 def to_seconds(duration: Duration | None, name: str) -> float | None:
@@ -107,28 +156,140 @@ def to_seconds(duration: Duration | None, name: str) -> float | None:
     return seconds
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """Return how an error names a value: plain ones as they are, of others no more than their type."""
     if value is None or isinstance(value, (str, int, float)):
         text = repr(value)
         return text if len(text) <= 80 else f"{text[:80]}..."
     if isinstance(value, type):
         return f"the class {value.__qualname__}"
-    return _named(type(value))
+    return _name_type(type(value))
 
 
-def _fits(value: object, kind: Kind) -> bool:
-    if kind is None or isinstance(kind, str):
+class _Check:
+    """A hint, read: the kinds of values that fit, their bounds, and the kinds of their parts."""
+
+    __slots__ = ("bounds", "is_time", "kinds", "parts")
+
+    def __init__(self) -> None:
+        self.kinds: list[Kind] = []
+        self.bounds: Bounds | None = None
+        self.is_time = False
+        self.parts: _Check | None = None
+
+    def add(self, hint: Any) -> _Check:
+        """Let what a hint says fit, too."""
+        origin = get_origin(hint)
+        if origin is Union or origin is UnionType:
+            for member in get_args(hint):
+                self.add(member)
+        elif origin is Annotated:
+            self._add_annotated(*get_args(hint))
+        elif origin is Literal:
+            self.kinds += get_args(hint)
+        elif hint is None or hint is NoneType:
+            self.kinds.append(None)
+        elif is_typeddict(hint):
+            self.kinds.append(Mapping)
+        else:
+            kind = origin or hint
+            self.kinds.append(kind if isinstance(kind, type) and kind is not Any else object)
+            self._add_parts(kind, get_args(hint))
+        return self
+
+    def _add_annotated(self, hint: Any, *notes: object) -> None:
+        self.add(hint)
+        for note in notes:
+            if isinstance(note, Bounds):
+                self.bounds = note
+            elif note is timedelta:
+                self.kinds.append(timedelta)
+                self.is_time = True
+
+    def _add_parts(self, kind: Any, arguments: tuple[Any, ...]) -> None:
+        # An iterable may be used up by looking at it, and so is not looked into.
+        is_plain = kind in (list, set, frozenset, Sequence, Collection) and len(arguments) == 1
+        if is_plain or (kind is tuple and arguments[1:] == (...,)):
+            self.parts = _Check().add(arguments[0])
+
+    def apply(self, name: str, value: object) -> Any:
+        """Return the value as it is kept."""
+        if value is None and None in self.kinds:
+            return None
+        if self.parts is not None and not (str in self.kinds and isinstance(value, str)):
+            return self._apply_to_parts(name, value, self.parts)
+        bounds = self.bounds
+        if bounds is None:
+            check_setting(name, value, *self.kinds)
+        else:
+            check_setting(name, value, *self.kinds, least=bounds.least, most=bounds.most)
+        return to_seconds(cast("Any", value), name) if self.is_time else value
+
+    def _apply_to_parts(self, name: str, value: Any, parts: _Check) -> Any:
+        if isinstance(value, str):
+            raise ConfigurationError(f"{name} must be several, such as [{value!r}], not one string")
+        if tuple in self.kinds and _has_items(value):
+            value = tuple(value)
+        elif frozenset in self.kinds and _has_items(value):
+            value = frozenset(value)
+        check_setting(name, value, *self.kinds)
+        for part in value:
+            parts.apply(f"each of {name}", part)
+        return value
+
+
+@cache
+def _read_defaults(cls: Any) -> list[tuple[str, object, object]]:
+    """Return the name, the default and the class that makes the default of each field that can be set."""
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    return [(field.name, field.default, get_origin(field.default_factory) or field.default_factory) for field in fields]
+
+
+@cache
+def _read_check(cls: Any, name: str) -> _Check:
+    field = cls.__dataclass_fields__[name]
+    # The class that has the field first: its module is where the names of the hint are.
+    bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
+    owner = next(base for base in bases if base.__dataclass_fields__.get(name) is field)
+    hint: Any = field.type
+    if isinstance(hint, str):
+        try:
+            hint = eval(hint, {}, _Names(vars(sys.modules[owner.__module__])))  # noqa: S307 - source of a class
+        except Exception:  # noqa: BLE001 - a hint may use what only the type checker knows
+            hint = Any
+    return _Check().add(hint)
+
+
+class _Names(dict[str, Any]):
+    """The names of a module; those that only the type checker imports stand for anything."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Any)
+
+
+def _has_items(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, Mapping)
+
+
+def _is_of_kind(value: object, kind: Kind) -> bool:
+    if not isinstance(kind, type):  # a value that may be chosen
         return value is kind or (isinstance(value, str) and value == kind)
     if isinstance(value, bool):
-        return kind is bool
+        return kind is bool or kind is object
+    if is_protocol(kind):
+        return not isinstance(value, type) and all(hasattr(value, name) for name in get_protocol_members(kind))
     return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
-def _word(kind: Kind) -> str:
-    return _WORDS.get(kind) or (repr(kind) if isinstance(kind, str) else _named(kind or object))
+def _describe_kind(kind: Kind) -> str:
+    if not isinstance(kind, type) or kind in _WORDS:
+        return _WORDS.get(kind) or repr(kind)
+    if is_protocol(kind):
+        members = " and ".join(f"'{member}'" for member in sorted(get_protocol_members(kind)))
+        return f"{_name_type(kind)} with {members}"
+    return _name_type(kind)
 
 
-def _named(kind: type) -> str:
+def _name_type(kind: type) -> str:
     name = kind.__qualname__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"

@@ -42,7 +42,7 @@ from toolkit.loop.outcome import (
 from toolkit.loop.prompt import check_parts
 from toolkit.loop.resources import SubAgentSeat, sub_agent_seat
 from toolkit.loop.streaming import EventStream
-from toolkit.settings import check_setting, check_settings
+from toolkit.settings import check_fields
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
@@ -122,8 +122,7 @@ class SubAgent(Generic[Ctx]):
 
     def __post_init__(self) -> None:
         check_parts(self.provider, self.registry, "", self.config)
-        check_settings(self, {"name": (str,), "system_prompt": (str,), "request": (ChatRequest, None)})
-        check_setting("approvals", self.approvals, "caller", "own")
+        check_fields(self)
         inner = self.registry.tagged(SUB_AGENT_TAG).names
         if inner and not self.allow_sub_agents:
             raise ConfigurationError(

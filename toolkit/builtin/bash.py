@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -24,7 +24,7 @@ from toolkit.builtin.sandbox import Bubblewrap
 from toolkit.builtin.shell_commands import read_script_apart
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
-from toolkit.settings import FUNCTION, Kind, check_settings, to_seconds
+from toolkit.settings import PositiveInt, Seconds, check_fields
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
@@ -63,30 +63,17 @@ class BashOptions:
         max_output_bytes: How much of each stream is kept, from its end; what came before is gone and counted.
     """
 
-    timeout: float | None = 120
-    deny: Sequence[CommandPattern] = DEFAULT_DENY
-    allow: Sequence[PlainCommandPattern] | None = None
+    timeout: Seconds | None = 120.0
+    deny: Collection[CommandPattern] = DEFAULT_DENY
+    allow: Collection[PlainCommandPattern] | None = None
     confirm: Confirm | None = None
-    env_allowlist: Sequence[str] | None = None
+    env_allowlist: Collection[str] | None = None
     working_folder: str = "."
     sandbox: Bubblewrap | None = None
-    max_output_bytes: int = 4_000_000
+    max_output_bytes: PositiveInt = 4_000_000
 
     def __post_init__(self) -> None:
-        check_settings(self, _KINDS, {"max_output_bytes": 1})
-        if isinstance(self.env_allowlist, str):
-            raise ConfigurationError(f"env_allowlist must be several names, such as [{self.env_allowlist!r}]")
-        # A timedelta is taken too; seconds are kept.
-        object.__setattr__(self, "timeout", to_seconds(self.timeout, "timeout"))
-
-
-_KINDS: Mapping[str, tuple[Kind, ...]] = {
-    "confirm": (FUNCTION, None),
-    "env_allowlist": (Collection, None),
-    "working_folder": (str,),
-    "sandbox": (Bubblewrap, None),
-    "max_output_bytes": (int,),
-}
+        check_fields(self)
 
 
 def bash_tool(
@@ -189,7 +176,7 @@ async def _ask_about(confirm: Confirm, command: str) -> None:
         raise ToolDeniedError("Command was not confirmed by the user.")
 
 
-def _environment(allowlist: Sequence[str] | None, working_folder: Path) -> Mapping[str, str]:
+def _environment(allowlist: Collection[str] | None, working_folder: Path) -> Mapping[str, str]:
     names = os.environ if allowlist is None else (*_ALWAYS_INHERITED, *allowlist)
     return {name: os.environ[name] for name in names if name in os.environ} | {"PWD": str(working_folder)}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase, translate
 from pathlib import PurePosixPath
 from typing import TypeAlias
@@ -18,7 +18,6 @@ from typing import TypeAlias
 from toolkit.builtin.plain_commands import PlainCommandPattern, compile_patterns, read_plain_commands
 from toolkit.builtin.shell_commands import ShellScript, Words, read_script
 from toolkit.errors import ConfigurationError, ToolDeniedError
-from toolkit.settings import FUNCTION, check_setting
 
 __all__ = ["DEFAULT_DENY", "CommandPattern", "CommandRules", "removes_everything"]
 
@@ -83,13 +82,8 @@ class CommandRules:
         ConfigurationError: A pattern is empty.
     """
 
-    def __init__(self, deny: Sequence[CommandPattern], allow: Sequence[PlainCommandPattern] | None) -> None:
-        for name, patterns in (("deny", deny), ("allow", allow or ())):
-            if isinstance(patterns, str):
-                raise ConfigurationError(f"{name} must be several patterns, such as [{patterns!r}], not one string")
-            check_setting(name, patterns, Collection)
+    def __init__(self, deny: Collection[CommandPattern], allow: Collection[PlainCommandPattern] | None) -> None:
         for pattern in deny:
-            check_setting("a pattern in deny", pattern, str, FUNCTION)
             if isinstance(pattern, str) and not pattern.split():
                 raise ConfigurationError("a pattern in deny is empty: write one like 'git push'")
         self._denied = [(_shown(pattern), _denial(pattern)) for pattern in deny]

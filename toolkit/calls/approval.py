@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.dataclass import dataclass
-from toolkit.settings import check_setting
+from toolkit.settings import check_fields
 
 __all__ = ["Abort", "Approval", "ApprovalHook", "ApprovalRequest", "Approve", "Defer", "Deny", "Modify", "to_approval"]
 
@@ -32,7 +32,7 @@ class Modify:
     arguments: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        check_setting("the arguments of Modify", self.arguments, Mapping)
+        check_fields(self, "the {} of Modify")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
-from datetime import timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from toolkit.calls.approval import ApprovalHook
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import Observer
 from toolkit.calls.results import ResultStore
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError
-from toolkit.settings import FUNCTION, check_setting, check_settings, shown, to_seconds
+from toolkit.settings import PositiveInt, Seconds, check_fields
 
 if TYPE_CHECKING:
     from toolkit.calls.prepare import Scope
@@ -33,7 +31,7 @@ __all__ = [
 BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool | None] | None]
 """Given tool name, call id and a copy of the arguments; False skips the call. Raising skips it too."""
 
-NameRepair: TypeAlias = Literal["similar"] | bool
+NameRepair: TypeAlias = bool | Literal["similar"]
 """Which names that are not there are taken for one that is; see `ToolLoopConfig`."""
 
 AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
@@ -52,16 +50,13 @@ class Timeouts:
         hook: For an async hook, `on_tool_call` apart; a guard that takes longer denies.
     """
 
-    tool: float | None = None
-    wait: float | None = 300.0
-    approval: float | None = None
-    hook: float = 60.0
+    tool: Seconds | None = None
+    wait: Seconds | None = 300.0
+    approval: Seconds | None = None
+    hook: Seconds = 60.0
 
     def __post_init__(self) -> None:
-        check_setting("timeouts.hook", self.hook, float, timedelta)
-        for name in ("tool", "wait", "approval", "hook"):
-            # A timedelta is taken too; seconds are kept.
-            object.__setattr__(self, name, to_seconds(getattr(self, name), f"timeouts.{name}"))
+        check_fields(self, "timeouts.{}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +70,12 @@ class OutputLimits:
             ``read_result``, which is offered from the first cut on; None keeps it for the run, False keeps nothing.
     """
 
-    max_chars: int | None = 32_000
+    max_chars: PositiveInt | None = 32_000
     keep: Literal["head", "tail", "both"] = "both"
     store: ResultStore | Literal[False] | None = None
 
     def __post_init__(self) -> None:
-        check_setting("output.max_chars", self.max_chars, int, None, least=1)
-        check_setting("output.keep", self.keep, "head", "tail", "both")
-        check_setting("output.store", self.store, ResultStore, bool, None)
-        if cast("object", self.store) is True:
-            raise ConfigurationError("output.store must be a ResultStore, None, or False to keep nothing, not True")
+        check_fields(self, "output.{}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,30 +116,11 @@ class CallConfig:
     name_repair: NameRepair = True
     argument_repair: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    sync_workers: int = 40
+    sync_workers: PositiveInt = 40
     is_approver_async: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_settings(
-            self,
-            {
-                "on_tool_call": (FUNCTION, None),
-                "before_tool_execution": (FUNCTION, None),
-                "after_tool_execution": (FUNCTION, None),
-                "on_tool_exception": ("tell", "raise"),
-                "timeouts": (Timeouts,),
-                "output": (OutputLimits,),
-                "name_repair": (bool, "similar"),
-                "argument_repair": (bool,),
-                "metadata": (Mapping,),
-                "sync_workers": (int,),
-            },
-            {"sync_workers": 1},
-        )
-        if self.cache is not None and not (hasattr(self.cache, "get") and hasattr(self.cache, "set")):
-            raise ConfigurationError(
-                f"cache must have 'get' and 'set', such as a MemoryCache(), not {shown(self.cache)}"
-            )
+        check_fields(self)
         approve = self.on_tool_call
         if approve is not None:
             is_async = iscoroutinefunction(approve) or iscoroutinefunction(type(approve).__call__)

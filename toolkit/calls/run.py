@@ -38,7 +38,7 @@ from toolkit.runtime.backend import (
 from toolkit.runtime.call_clock import CallClock
 from toolkit.runtime.gates import enter_gate, lock_key
 from toolkit.runtime.work import Work
-from toolkit.settings import shown
+from toolkit.settings import describe_value
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.limits import limit_text
@@ -380,7 +380,7 @@ async def _run_in_gates(
     try:
         lock = options.lock(copy_values(registration, arguments)) if callable(options.lock) else options.lock
         if lock is not None:
-            waiting = partial(context.waiting_for, f"the lock {shown(lock)}")
+            waiting = partial(context.waiting_for, f"the lock {describe_value(lock)}")
             held.append(await enter_gate(lock_key(lock), waiting=waiting))
         if options.concurrency is not None:
             places = options.concurrency

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from toolkit.errors import ConfigurationError
-from toolkit.settings import check_setting, shown
+from toolkit.settings import check_setting, describe_value
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registrable import Registrable
 from toolkit.tools.registry import ToolRegistry
@@ -29,7 +29,7 @@ def read_tools(tools: Any, kind: type[Theirs], name: str) -> list[Theirs]:
     if isinstance(given, kind):
         return [given]
     if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping, ToolRegistry)):
-        raise ConfigurationError(f"{name} or a list of them is needed here, not {shown(tools)}")
+        raise ConfigurationError(f"{name} or a list of them is needed here, not {describe_value(tools)}")
     found: list[Theirs] = list(tools)
     for tool in found:
         check_setting(name, tool, kind)
@@ -49,5 +49,7 @@ def read_registry(tools: Any) -> ToolRegistry[Any]:
     if callable(given) or hasattr(given, "definition"):
         return ToolRegistry[Any]([tools])
     if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
-        raise ConfigurationError(f"a ToolRegistry, a tool or a list of tools is needed here, not {shown(tools)}")
+        raise ConfigurationError(
+            f"a ToolRegistry, a tool or a list of tools is needed here, not {describe_value(tools)}"
+        )
     return ToolRegistry[Any](tools)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from toolkit.chat import Usage
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import UsageLimit
-from toolkit.settings import check_setting
+from toolkit.settings import NonNegativeFloat, NonNegativeInt, check_fields
 
 __all__ = ["Budget", "UsageLimits"]
 
@@ -31,17 +29,15 @@ class UsageLimits:
             the models whose prices are known.
     """
 
-    requests: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    tool_calls: int | None = None
-    cost: float | None = None
+    requests: NonNegativeInt | None = None
+    input_tokens: NonNegativeInt | None = None
+    output_tokens: NonNegativeInt | None = None
+    total_tokens: NonNegativeInt | None = None
+    tool_calls: NonNegativeInt | None = None
+    cost: NonNegativeFloat | None = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            kind = float if field.name == "cost" else int
-            check_setting(f"usage limit {field.name}", getattr(self, field.name), kind, None, least=0)
+        check_fields(self, "usage limit {}")
 
 
 class Budget:

@@ -20,7 +20,14 @@ from toolkit.loop.events import LoopEvent
 from toolkit.loop.outcome import Out
 from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
-from toolkit.settings import FUNCTION, Kind, check_backoff, check_setting, check_settings, to_seconds
+from toolkit.settings import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Seconds,
+    ZeroToOne,
+    check_fields,
+)
 
 __all__ = [
     "DEFAULT_CONFIG",
@@ -53,10 +60,10 @@ class Parallel:
     """All calls of a turn at once, or at most `limit` of them."""
 
     unit_size: ClassVar[int] = 0
-    limit: int | None = None
+    limit: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        check_setting("the limit of Parallel", self.limit, int, None, least=1)
+        check_fields(self, "the {} of Parallel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,7 @@ class Batched:
     """Groups of `size` calls; a group starts when the one before has ended."""
 
     limit: ClassVar[None] = None
-    size: int
+    size: PositiveInt
 
     @property
     def unit_size(self) -> int:
@@ -72,7 +79,7 @@ class Batched:
         return self.size
 
     def __post_init__(self) -> None:
-        check_setting("the size of Batched", self.size, int, least=1)
+        check_fields(self, "the {} of Batched")
 
 
 Execution: TypeAlias = Sequential | Parallel | Batched
@@ -95,14 +102,14 @@ class ProviderRetryConfig:
         jitter: How far a pause may differ, from 0 to 1.
     """
 
-    max_retries: int = 3
-    initial_backoff: float = 1.0
-    max_backoff: float = 30.0
-    backoff_multiplier: float = 2.0
-    jitter: float = 0.2
+    max_retries: NonNegativeInt = 3
+    initial_backoff: NonNegativeFloat = 1.0
+    max_backoff: NonNegativeFloat = 30.0
+    backoff_multiplier: NonNegativeFloat = 2.0
+    jitter: ZeroToOne = 0.2
 
     def __post_init__(self) -> None:
-        check_backoff(self)
+        check_fields(self)
 
     def pause(self, retry: int, random: float) -> float:
         """Return the seconds before `retry` (from 0); `random` is a number between 0 and 1."""
@@ -139,11 +146,10 @@ class LoopLimits:
     """
 
     usage: UsageLimits | None = None
-    calls_per_turn: int | None = 128
+    calls_per_turn: PositiveInt | None = 128
 
     def __post_init__(self) -> None:
-        check_setting("limits.usage", self.usage, UsageLimits, None)
-        check_setting("limits.calls_per_turn", self.calls_per_turn, int, None, least=1)
+        check_fields(self, "limits.{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +167,10 @@ class AnswerFormat(Generic[Out]):
     type: TypeForm[Out]
     _: KW_ONLY
     mode: Literal["tool", "native"] = "tool"
-    max_retries: int = 2
+    max_retries: NonNegativeInt = 2
 
     def __post_init__(self) -> None:
-        check_setting("answer.mode", self.mode, "tool", "native")
-        check_setting("answer.max_retries", self.max_retries, int, least=0)
+        check_fields(self, "answer.{}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,11 +209,11 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         policy: What of this holds for every call; made here, once for all runs.
     """
 
-    max_iterations: int = 10
+    max_iterations: NonNegativeInt = 10
     on_max_iterations: Literal["stop", "answer"] = "stop"
     execution: Execution = field(default_factory=Parallel)
-    timeout: float | None = None
-    max_depth: int | None = 3
+    timeout: Seconds | None = None
+    max_depth: NonNegativeInt | None = 3
     stop_when: StopWhen | None = None
     loop_detection: LoopDetectionConfig | None = None
     limits: LoopLimits = field(default_factory=LoopLimits)
@@ -231,8 +236,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         return self.answer is not None and self.answer.mode == "tool"
 
     def __post_init__(self) -> None:
-        CallConfig.__post_init__(self)
-        check_settings(self, _KINDS, {"max_iterations": 0, "max_depth": 0})
+        CallConfig.__post_init__(self)  # checks the fields of both
         if self.signing_key is not None and not self.signing_key:
             raise ConfigurationError("signing_key is empty: give a secret, such as 32 random bytes, or None")
         if self.max_iterations == 0 and self.on_max_iterations == "stop":
@@ -242,30 +246,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
             )
         if inspect.iscoroutinefunction(self.stop_when):
             raise ConfigurationError("stop_when must not be async: it only looks at what is there, and nothing waits")
-        object.__setattr__(self, "timeout", to_seconds(self.timeout, "timeout"))
         object.__setattr__(self, "policy", ExecutionPolicy(config=self))
-
-
-_KINDS: dict[str, tuple[Kind, ...]] = {
-    "max_iterations": (int,),
-    "on_max_iterations": ("stop", "answer"),
-    "execution": (Sequential, Parallel, Batched),
-    "max_depth": (int, None),
-    "stop_when": (FUNCTION, None),
-    "loop_detection": (LoopDetectionConfig, None),
-    "limits": (LoopLimits,),
-    "answer": (AnswerFormat, None),
-    "provider_retry": (ProviderRetryConfig,),
-    "before_tool_execution_update": (FUNCTION, None),
-    "after_tool_execution_update": (FUNCTION, None),
-    "on_event": (FUNCTION, None),
-    "stream": (bool, None),
-    "keep_partial": (bool,),
-    "steering": (Steering, None),
-    "compaction": (FUNCTION, None),
-    "signing_key": (str, bytes, None),
-    "request_options": (Mapping,),
-}
 
 
 DEFAULT_CONFIG: ToolLoopConfig[Any] = ToolLoopConfig()

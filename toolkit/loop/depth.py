@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, TypeVar, cast,
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MaxDepthExceededError
-from toolkit.settings import shown
+from toolkit.settings import describe_value
 
 if TYPE_CHECKING:
     from toolkit.chat import Usage
@@ -101,7 +101,7 @@ def _read_depth(ctx: LoopDepth) -> int:
     depth: object = read() if callable(read) else read
     if not isinstance(depth, int):
         raise ConfigurationError(
-            f"loop_depth of the context must be a number, or a method that returns one, not {shown(depth)}"
+            f"loop_depth of the context must be a number, or a method that returns one, not {describe_value(depth)}"
         )
     return depth
 

@@ -12,7 +12,7 @@ from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.loop.events import LoopDetected, LoopDetectionAction
-from toolkit.settings import Kind, check_settings
+from toolkit.settings import check_fields
 
 __all__ = ["LoopDetectionConfig", "LoopDetector", "warning_text"]
 
@@ -48,9 +48,7 @@ class LoopDetectionConfig:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self, _KINDS)
-        if isinstance(self.exempt, str):
-            raise ConfigurationError(f"exempt must be several names, such as {{{self.exempt!r}}}, not one string")
+        check_fields(self)
         if self.threshold < 2:
             raise ConfigurationError(
                 f"loop detection needs a threshold of 2 or more, not {self.threshold}: one call is no loop"
@@ -59,17 +57,6 @@ class LoopDetectionConfig:
             raise ConfigurationError(
                 f"a window of {self.window} can't hold {self.threshold} repeats: make it at least the threshold"
             )
-
-
-_KINDS: dict[str, tuple[Kind, ...]] = {
-    "threshold": (int,),
-    "action": ("warn", "stop", "inject_warning", "skip"),
-    "mode": ("batch", "call"),
-    "ignore_order": (bool,),
-    "exempt": (Collection,),
-    "include_results": (bool,),
-    "window": (int, None),
-}
 
 
 @dataclass(slots=True)

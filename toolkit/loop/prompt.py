@@ -18,7 +18,7 @@ from toolkit.chat import (
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.outcome import Snapshot
-from toolkit.settings import check_setting, shown
+from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["Prompt", "check_keywords", "check_parts", "check_prompt", "transcript_of", "with_options"]
@@ -39,7 +39,7 @@ def check_parts(provider: object, registry: object, prompt: object, config: obje
     if is_name or not (hasattr(provider, "generate") and hasattr(provider, "stream")):
         raise ConfigurationError(
             "the provider of a loop must be an object with 'generate' and 'stream', such as OpenAIProvider('gpt-5') or "
-            f"provider_for('openai:gpt-5'), not {shown(provider)}"
+            f"provider_for('openai:gpt-5'), not {describe_value(provider)}"
         )
     check_setting("the registry of a loop", registry, ToolRegistry)
     if not isinstance(prompt, dict):

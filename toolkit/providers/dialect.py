@@ -40,7 +40,7 @@ from toolkit.chat import (
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import project_openai_strict
 from toolkit.schema.nodes import subschemas
-from toolkit.settings import shown
+from toolkit.settings import describe_value
 
 __all__ = [
     "Choice",
@@ -227,7 +227,7 @@ def checked_message(message: Message) -> Message:
     if not isinstance(message, SystemMessage | UserMessage | AssistantMessage | ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance] - a mapping, as SDKs take it
         raise ConfigurationError(
             "messages must be SystemMessage, UserMessage, AssistantMessage or ToolResult, "
-            f"as in [UserMessage('Hi')], not {shown(message)}"
+            f"as in [UserMessage('Hi')], not {describe_value(message)}"
         )
     return message
 

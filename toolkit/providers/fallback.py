@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
 from toolkit.chat.provider import closing
 from toolkit.errors import ConfigurationError, ProviderError
-from toolkit.settings import shown
+from toolkit.settings import describe_value
 
 __all__ = ["FallbackProvider"]
 
@@ -45,7 +45,7 @@ class FallbackProvider:
             if not hasattr(provider, "stream"):
                 raise ConfigurationError(
                     "a FallbackProvider takes its providers one by one, as in FallbackProvider(a, b), "
-                    f"not {shown(provider)}"
+                    f"not {describe_value(provider)}"
                 )
         self._providers = providers
         self._when = when

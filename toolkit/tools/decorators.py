@@ -10,7 +10,7 @@ from typing_extensions import TypeVar, Unpack
 
 from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import FunctionSchema, find_local_names, kind_of, raw_arguments
-from toolkit.settings import check_setting, shown
+from toolkit.settings import check_setting, describe_value
 from toolkit.tools.context import ToolContext
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.naming import check_name
@@ -204,7 +204,7 @@ def _from_schema(
     check_setting("formats", formats, bool)
     check_setting(f"the description of tool '{name}'", description, str)
     if not callable(handler):
-        raise SchemaError(f"tool '{name}'", f"its handler must be a function, not {shown(handler)}")
+        raise SchemaError(f"tool '{name}'", f"its handler must be a function, not {describe_value(handler)}")
     if not isinstance(cast("object", parameters), Mapping):
         kind = type(parameters).__qualname__
         raise SchemaError(f"tool '{name}'", f"its parameters must be a JSON Schema, not {kind}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from typing_extensions import TypedDict
@@ -12,7 +12,15 @@ from typing_extensions import TypedDict
 from toolkit.backoff import backoff_pause
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MissingEnvError
-from toolkit.settings import FUNCTION, Duration, Kind, check_backoff, check_setting, check_settings, to_seconds
+from toolkit.settings import (
+    Duration,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Seconds,
+    ZeroToOne,
+    check_fields,
+)
 from toolkit.suggestions import ask_whether_meant, find_similar
 
 if TYPE_CHECKING:
@@ -40,16 +48,15 @@ class ToolRetryConfig:
             that is logged and the tool's own error stands.
     """
 
-    max_retries: int = 3
-    initial_backoff: float = 0.1
-    max_backoff: float = 5.0
-    backoff_multiplier: float = 2.0
-    jitter: float = 0.5
+    max_retries: NonNegativeInt = 3
+    initial_backoff: NonNegativeFloat = 0.1
+    max_backoff: NonNegativeFloat = 5.0
+    backoff_multiplier: NonNegativeFloat = 2.0
+    jitter: ZeroToOne = 0.5
     retry_if: Callable[[Exception], bool] | None = None
 
     def __post_init__(self) -> None:
-        check_backoff(self)
-        check_setting("retry_if", self.retry_if, FUNCTION, None)
+        check_fields(self)
 
     def pause(self, retry: int, random: float) -> float:
         """Return the seconds before `retry` (from 0); `random` is a number between 0 and 1."""
@@ -85,9 +92,7 @@ class EnvVar:
     default: str | None = None
 
     def __post_init__(self) -> None:
-        check_setting("the name of an environment variable", self.name, str)
-        check_setting("the description of an environment variable", self.description, str)
-        check_setting(f"the default of the environment variable {self.name}", self.default, str, None)
+        check_fields(self, "the {} of an environment variable")
 
     def read(self, tool: str = "") -> str:
         """Return its value as it is now, or the default.
@@ -138,10 +143,6 @@ class ToolOptionKeywords(ChangeableOptionKeywords, total=False):
     env_vars: tuple[EnvVar, ...] | list[EnvVar]
 
 
-def _no_metadata() -> Mapping[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
     """How a tool is run.
@@ -183,19 +184,19 @@ class ToolOptions:
 
     label: str = ""
     retry: ToolRetryConfig | None = None
-    timeout: float | None = None
+    timeout: Seconds | None = None
     strict: bool = False
     argument_repair: bool | None = None
     requires_approval: bool | ApprovalNeed = False
     sequential: bool = False
-    concurrency: int | None = None
+    concurrency: PositiveInt | None = None
     lock: str | Callable[[Mapping[str, Any]], object] | None = None
     isolation: Literal["process"] | None = None
     idempotent: bool = False
     result_as_answer: bool = False
-    max_usage_count: int | None = None
+    max_usage_count: PositiveInt | None = None
     usage_scope: Literal["run", "process"] = "run"
-    max_output_chars: int | None = None
+    max_output_chars: PositiveInt | None = None
     keep_output: Literal["head", "tail", "both"] | None = None
     env_vars: tuple[EnvVar, ...] = ()
     cache: bool | None = None
@@ -203,47 +204,14 @@ class ToolOptions:
     cache_key: Callable[[Any], object] | None = None
     run_in_thread: bool = True
     tags: frozenset[str] = frozenset()
-    metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        check_settings(self, _KINDS, dict.fromkeys(("concurrency", "max_usage_count", "max_output_chars"), 1))
-        if isinstance(cast("object", self.tags), str):
-            raise ConfigurationError(f"tags must be several strings, such as {{{self.tags!r}}}, not one string")
-        for tag in self.tags:
-            check_setting("each of tags", tag, str)
-        for variable in self.env_vars:
-            check_setting("each of env_vars", variable, EnvVar)
-        # Looser types are taken at the door and one type is kept.
-        object.__setattr__(self, "timeout", to_seconds(self.timeout, "timeout"))
-        object.__setattr__(self, "env_vars", tuple(self.env_vars))
-        object.__setattr__(self, "tags", frozenset(self.tags))
+        check_fields(self)
 
 
-_KINDS: dict[str, tuple[Kind, ...]] = {
-    "label": (str,),
-    "retry": (ToolRetryConfig, None),
-    "strict": (bool,),
-    "argument_repair": (bool, None),
-    "requires_approval": (bool, FUNCTION),
-    "sequential": (bool,),
-    "concurrency": (int, None),
-    "lock": (str, FUNCTION, None),
-    "isolation": ("process", None),
-    "idempotent": (bool,),
-    "result_as_answer": (bool,),
-    "max_usage_count": (int, None),
-    "usage_scope": ("run", "process"),
-    "max_output_chars": (int, None),
-    "keep_output": ("head", "tail", "both", None),
-    "env_vars": (Iterable,),
-    "cache": (bool, None),
-    "should_cache": (bool, FUNCTION, None),
-    "cache_key": (FUNCTION, None),
-    "run_in_thread": (bool,),
-    "tags": (Iterable,),
-    "metadata": (Mapping,),
-}
 _PLAIN = ToolOptions()
+_NAMES = [field.name for field in fields(ToolOptions)]
 
 
 def made_options(keywords: ChangeableOptionKeywords, base: ToolOptions = _PLAIN) -> ToolOptions:
@@ -253,8 +221,8 @@ def made_options(keywords: ChangeableOptionKeywords, base: ToolOptions = _PLAIN)
         ConfigurationError: There is no such option, or it can't be that.
     """
     for name in keywords:
-        if name not in _KINDS and name != "timeout":
-            near = find_similar(name, [*_KINDS, "timeout"], most=1, cutoff=0.6)
+        if name not in _NAMES:
+            near = find_similar(name, _NAMES, most=1, cutoff=0.6)
             hint = ask_whether_meant(near) or "see ToolOptions"
             raise ConfigurationError(f"there is no option '{name}' of a tool: {hint}")
     return replace(base, **cast("Any", keywords)) if keywords else base

@@ -10,7 +10,7 @@ from typing_extensions import TypeVar, Unpack
 
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
-from toolkit.settings import FUNCTION, check_setting, shown
+from toolkit.settings import FUNCTION, check_setting, describe_value
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.linting import Finding, lint
@@ -68,7 +68,9 @@ class ToolRegistry(Generic[Ctx]):
 
             check_setting("the permissions of a registry", permissions, Permissions, None)
         if tools is not None and not isinstance(cast("object", tools), Iterable):
-            raise ConfigurationError(f"a registry takes a list of tools, not {shown(tools)}: write ToolRegistry([...])")
+            raise ConfigurationError(
+                f"a registry takes a list of tools, not {describe_value(tools)}: write ToolRegistry([...])"
+            )
         for tool in tools or ():
             self.register(cast("Tool[Ctx]", tool))
 

@@ -23,9 +23,9 @@ from toolkit.chat import (
     UserMessage,
     text_of,
 )
-from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.errors import ProviderError
 from toolkit.loop.depth import LoopFrame
-from toolkit.settings import FUNCTION, Kind, check_settings, shown
+from toolkit.settings import PositiveInt, check_fields
 from toolkit.sources.mcp.blocks import blocks_of
 
 __all__ = [
@@ -114,26 +114,14 @@ class Sampling:
 
     provider: Provider
     approve: SamplingApproval | Literal["all"]
-    max_requests: int = 20
-    max_tokens: int = 4_096
-    max_input_chars: int = 100_000
-    concurrency: int = 1
+    max_requests: PositiveInt = 20
+    max_tokens: PositiveInt = 4_096
+    max_input_chars: PositiveInt = 100_000
+    concurrency: PositiveInt = 1
     allow_system_prompt: bool = False
 
     def __post_init__(self) -> None:
-        check_settings(self, _KINDS, dict.fromkeys(("max_requests", "max_tokens", "max_input_chars", "concurrency"), 1))
-        if not hasattr(self.provider, "generate"):
-            raise ConfigurationError(f"Sampling needs a provider, not {shown(self.provider)}")
-
-
-_KINDS: Mapping[str, tuple[Kind, ...]] = {
-    "approve": (FUNCTION, "all"),
-    "max_requests": (int,),
-    "max_tokens": (int,),
-    "max_input_chars": (int,),
-    "concurrency": (int,),
-    "allow_system_prompt": (bool,),
-}
+        check_fields(self)
 
 
 # Of a script, a file, a login that passes for a host, or a name with characters that are not seen, none is shown.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from toolkit.errors import ConfigurationError, OpenApiError
+from toolkit.errors import OpenApiError
+from toolkit.settings import check_fields
 from toolkit.sources.openapi.operation import Operation
 from toolkit.suggestions import ask_whether_meant, find_similar
 
@@ -24,15 +25,13 @@ class Only:
         methods: Such as ``GET``.
     """
 
-    operations: Sequence[str] | None = None
-    tags: Sequence[str] | None = None
-    paths: Sequence[str] | None = None
-    methods: Sequence[str] | None = None
+    operations: Collection[str] | None = None
+    tags: Collection[str] | None = None
+    paths: Collection[str] | None = None
+    methods: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("operations", "tags", "paths", "methods"):
-            if isinstance(value := getattr(self, name), str):
-                raise ConfigurationError(f"{name} must be several strings, such as [{value!r}], not one string")
+        check_fields(self)
 
     def __call__(self, operation: Operation) -> bool:
         """Whether an operation meets them."""
@@ -71,7 +70,7 @@ def check_filter(wanted: Filter | None, operations: Sequence[Operation], documen
             raise OpenApiError(f"{document}: no path of it begins with '{path}'{_hint(near, ())}")
 
 
-def _check_names(wanted: Sequence[str] | None, there: Sequence[str], what: str) -> None:
+def _check_names(wanted: Collection[str] | None, there: Sequence[str], what: str) -> None:
     for name in wanted or ():
         if name not in there:
             raise OpenApiError(f"{what} '{name}'{_hint(find_similar(name, there), there)}")
