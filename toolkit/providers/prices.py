@@ -14,7 +14,7 @@ from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, Stre
 from toolkit.chat.provider import closing
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ProviderError
-from toolkit.settings import FUNCTION, check_setting, shown
+from toolkit.settings import FUNCTION, check_setting, describe_value
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
@@ -118,7 +118,7 @@ class PricedProvider:
         vendor: str | None = None,
     ) -> None:
         if not hasattr(provider, "generate") or not hasattr(provider, "stream"):
-            raise ConfigurationError(f"a PricedProvider takes a provider, not {shown(provider)}")
+            raise ConfigurationError(f"a PricedProvider takes a provider, not {describe_value(provider)}")
         self._provider = provider
         self._url: str | None = getattr(provider, "base_url", None)
         self._vendor = vendor
