@@ -9,30 +9,36 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, NotRequired, Optional, Required, get_args, get_origin
+from typing import Annotated, Any, NotRequired, get_args, get_origin
 
 import typing_extensions
-from pydantic import AliasChoices, AliasPath, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import (
-    ErrorDetails,
     PydanticUndefined,
-    SchemaError as CoreSchemaError,
     SchemaSerializer,
     SchemaValidator,
     core_schema,
 )
-from typing_extensions import ReadOnly, Unpack
 
 from toolkit.errors import SchemaError
-from toolkit.schema.descriptions import find_description, has_field_description, metadata_of
-from toolkit.schema.docstring import Documentation, read_attributes
-from toolkit.schema.generics import UNIONS, rebuild_hint
+from toolkit.schema.compilation import (
+    UNCOMPILABLE,
+    check_compiles,
+    compile_members,
+    explain_failure,
+    is_unsayable,
+    narrow_hint,
+    read_first_line,
+    write_type,
+)
+from toolkit.schema.defaults import is_harmless, is_plain_default, is_type_of
+from toolkit.schema.descriptions import find_description, has_field_description
+from toolkit.schema.docstring import Documentation, DocumentedParameter, read_attributes
+from toolkit.schema.hint_parts import add_none, annotate_hint, find_alias, find_unpacked, is_nullable, strip_qualifiers
 from toolkit.schema.hints import CompiledHint, compiled_hint
 from toolkit.schema.json_schema import finish_schema, generate_schema
 from toolkit.schema.rewriting import rewrite_hint
@@ -40,13 +46,8 @@ from toolkit.schema.signature import NOTHING, Parameter, Signature
 
 __all__ = ["Fields", "collect_fields"]
 
-_FIELD_QUALIFIERS = (Required, NotRequired, ReadOnly)
-_UNCOMPILABLE = (
-    PydanticUserError, PydanticUndefinedAnnotation, CoreSchemaError, NameError, TypeError, RecursionError
-)  # fmt: skip
 _logger = logging.getLogger("toolkit.schema")
 _JSON_TYPES = (str, int, float, bool, list, dict)
-_NOT_IN_JSON = "JSON can't carry its type"
 
 
 class Fields:
@@ -81,17 +82,8 @@ class Fields:
         """Add what one parameter takes: a property, or for ``**keywords`` what else is allowed."""
         name = parameter.name
         documented = documentation.parameters.get(name)
-        hint = parameter.hint
-        if hint is NOTHING:
-            hint = documented.type_in(self._signature.namespace) if documented is not None else NotImplemented
-            if hint is NotImplemented or not _is_type_of(hint, parameter.default):
-                hint = Any
-                self.warnings.append(f"parameter '{name}' has no type: any value is accepted")
-            else:
-                self.warnings.append(f"parameter '{name}' has no hint: its type is taken from the docstring")
-        if isinstance(hint, (typing.ParamSpecArgs, typing.ParamSpecKwargs)):
-            hint = Any
-        unpacked = _find_unpacked(hint)
+        hint = self._choose_hint(parameter, documented)
+        unpacked = find_unpacked(hint)
         if isinstance(unpacked, (typing.TypeVarTuple, typing_extensions.TypeVarTuple)):
             hint, unpacked = Any, None
         description = documented.text_beside(hint, parameter.default) if documented is not None else ""
@@ -109,6 +101,17 @@ class Fields:
                 self._add_field(name, types.GenericAlias(list, (item,)), Field(default_factory=list), description)
             case _:
                 self._add_field(name, hint, parameter.default, description)
+
+    def _choose_hint(self, parameter: Parameter, documented: DocumentedParameter | None) -> Any:
+        """Return the hint of a parameter; without one, the type that its docstring names, or `Any`."""
+        hint = parameter.hint
+        if hint is NOTHING:
+            hint = documented.type_in(self._signature.namespace) if documented is not None else NotImplemented
+            if hint is NotImplemented or not is_type_of(hint, parameter.default):
+                self.warnings.append(f"parameter '{parameter.name}' has no type: any value is accepted")
+                return Any
+            self.warnings.append(f"parameter '{parameter.name}' has no hint: its type is taken from the docstring")
+        return Any if isinstance(hint, (typing.ParamSpecArgs, typing.ParamSpecKwargs)) else hint
 
     def _add_keywords(self, name: str, hint: Any, description: str, documentation: Documentation) -> None:
         """Take any other arguments, and offer by name those that the docstring describes."""
@@ -132,7 +135,7 @@ class Fields:
         try:
             return rewrite_hint(hint, described=described)
         except (TypeError, NameError) as error:
-            raise SchemaError(self._signature.subject, _explain_error(error, hint), parameter=name) from error
+            raise SchemaError(self._signature.subject, explain_failure(error, hint), parameter=name) from error
 
     def _add_unpacked(self, typed_dict: Any, documentation: Documentation) -> None:
         origin = get_origin(typed_dict) or typed_dict
@@ -140,7 +143,7 @@ class Fields:
         substitutes = dict(zip(getattr(origin, "__parameters__", ()), get_args(typed_dict), strict=False))
         own_documentation = read_attributes(origin.__doc__, hints)
         for name, qualified in hints.items():
-            hint, is_required = _strip_qualifiers(qualified, is_required=name in origin.__required_keys__)
+            hint, is_required = strip_qualifiers(qualified, is_required=name in origin.__required_keys__)
             hint = substitutes.get(hint, hint)
             documented = documentation.parameters.get(name) or own_documentation.get(name)
             description = documented.text_beside(hint, NOTHING) if documented is not None else ""
@@ -164,23 +167,27 @@ class Fields:
     def _add_field(self, name: str, hint: Any, default: Any, documented: str) -> None:
         described = find_description(hint, default)
         hint = self._rewrite_parameter(name, hint, described=described is not None)
-        if (alias := _find_alias(hint, default)) is not None:
+        if (alias := find_alias(hint, default)) is not None:
             self.aliases[name] = alias
             self._is_of_parts = False
         value = default.default if isinstance(default, FieldInfo) else default
-        if value is None and not _is_nullable(hint):
-            hint = _add_none(hint)
-        if type(value) in _JSON_TYPES or value is None:
-            self._defaults[name] = value
-        elif value is not NOTHING and value is not PydanticUndefined:
-            self.opaque_defaults[name] = value
+        if value is None and not is_nullable(hint):
+            hint = add_none(hint)
+        self._note_default(name, value)
         text = "" if has_field_description(hint, default) else described or documented
-        self._is_of_parts = self._is_of_parts and _is_plain_default(default)
+        self._is_of_parts = self._is_of_parts and is_plain_default(default)
         if self._is_of_parts and (part := compiled_hint(hint, strict=self._strict)) is not None:
             self._parts[name] = (part, default, text)
         else:
             self._is_of_parts = False
         self._hints[name] = (hint, default, text)
+
+    def _note_default(self, name: str, value: Any) -> None:
+        """Keep a default for the check against its hint; one that is no JSON is left out of what is sent."""
+        if type(value) in _JSON_TYPES or value is None:
+            self._defaults[name] = value
+        elif value is not NOTHING and value is not PydanticUndefined:
+            self.opaque_defaults[name] = value
 
     def warn_of_unknown(self, documentation: Documentation) -> None:
         """Warn of what is documented and does not exist."""
@@ -256,12 +263,12 @@ class Fields:
         if self.aliases:
             config["validate_by_name"] = self._check_aliases()
             config["validate_by_alias"] = True
-        hints = {name: self._annotate_hint(name) for name in self._hints}
+        hints = {name: self._find_annotated(name) for name in self._hints}
         while True:
             try:
-                adapter = _make_adapter(hints, self._extra, dict(config), self._signature.namespace)
+                adapter = compile_members(hints, config, extra=self._extra, namespace=self._signature.namespace)
                 generated = generate_schema(adapter.core_schema)
-            except _UNCOMPILABLE as error:
+            except UNCOMPILABLE as error:
                 blamed = self._find_culprit(error, hints)
                 if not (self._narrow_unions([blamed.parameter], hints) or self._leave_out(blamed, hints)):
                     raise blamed from error
@@ -286,32 +293,13 @@ class Fields:
         for name in names:
             dropped: list[Any] = []
             if name in hints:
-                hints[name] = self._narrow_hint(hints[name], dropped)
+                hints[name] = narrow_hint(hints[name], self._signature.namespace, dropped)
             elif name is not None and name == self._name_of_keywords and self._extra is not NOTHING:
-                self._extra = self._narrow_hint(self._extra, dropped)
+                self._extra = narrow_hint(self._extra, self._signature.namespace, dropped)
             self.warnings += [
-                f"parameter '{name}' is offered without {_write_type(hint)}, which JSON can't carry" for hint in dropped
+                f"parameter '{name}' is offered without {write_type(hint)}, which JSON can't carry" for hint in dropped
             ]
         return len(self.warnings) > before
-
-    def _narrow_hint(self, hint: Any, dropped: list[Any]) -> Any:
-        if get_origin(hint) not in UNIONS:
-            return rebuild_hint(hint, lambda part: self._narrow_hint(part, dropped))
-        arms = [self._narrow_hint(arm, dropped) for arm in get_args(hint)]
-        kept = [arm for arm in arms if arm is types.NoneType or self._is_sayable(arm)]
-        if len(kept) == len(arms) or all(arm is types.NoneType for arm in kept):
-            return rebuild_hint(hint, lambda part: arms[get_args(hint).index(part)])
-        dropped += [arm for arm in arms if not any(arm is other for other in kept)]
-        return typing.Union[tuple(kept)]  # noqa: UP007 - as many as there are
-
-    def _is_sayable(self, hint: Any) -> bool:
-        try:
-            generate_schema(
-                _make_adapter({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema
-            )
-        except _UNCOMPILABLE:
-            return False
-        return True
 
     def _leave_out(self, blamed: SchemaError, hints: dict[str, Any]) -> bool:
         if blamed.parameter is None or not self._is_dispensable(blamed):
@@ -323,7 +311,7 @@ class Fields:
 
     def _is_dispensable(self, blamed: SchemaError) -> bool:
         """Return whether a function works without what JSON can't carry: a callback that has a default, say."""
-        if _NOT_IN_JSON not in blamed.reason:
+        if not is_unsayable(blamed.reason):
             return False
         if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in self._signature.parameters):
             return False
@@ -337,19 +325,8 @@ class Fields:
             and not isinstance(found.default, FieldInfo)
         )
 
-    def _annotate_hint(self, name: str) -> Any:
-        hint, default, text = self._hints[name]
-        options: dict[str, Any] = {"description": text} if text else {}
-        extras: list[Any] = []
-        if isinstance(default, FieldInfo):
-            extras.append(default)
-        elif default is Ellipsis:  # which Pydantic takes for "required"
-            options["default_factory"] = lambda: default
-        elif default is not NOTHING:
-            options["default"] = default
-        if options:
-            extras.append(Field(**options))
-        annotated = Annotated[(hint, *extras)] if extras else hint
+    def _find_annotated(self, name: str) -> Any:
+        annotated = annotate_hint(*self._hints[name])
         return NotRequired[annotated] if name in self._optional else annotated
 
     @property
@@ -378,7 +355,7 @@ class Fields:
             try:
                 self.validator.validate_python({self.aliases.get(name, name): default}, strict=False)
             except ValidationError as error:
-                problems = [p for p in error.errors(include_url=False) if not _is_harmless(p, default)]
+                problems = [p for p in error.errors(include_url=False) if not is_harmless(p, default)]
                 if not problems:
                     continue
                 raise SchemaError(
@@ -399,43 +376,13 @@ class Fields:
             if hint is NOTHING:
                 continue
             try:
-                generate_schema(
-                    _make_adapter({"value": hint}, NOTHING, ConfigDict(), self._signature.namespace).core_schema
-                )
-            except _UNCOMPILABLE as found:
+                check_compiles(hint, self._signature.namespace)
+            except UNCOMPILABLE as found:
                 parameter = name or next(
                     p.name for p in self._signature.parameters if p.kind is inspect.Parameter.VAR_KEYWORD
                 )
-                return SchemaError(subject, _explain_error(found, hint), parameter=parameter)
-        return SchemaError(subject, f"its parameters can't be compiled: {_read_first_line(error)}")
-
-
-def _is_harmless(problem: ErrorDetails, default: Any) -> bool:
-    """Return whether a default may be what no model may send: infinite, or a number that stands for its text."""
-    is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
-    return problem["type"] in ("missing", "finite_number") or (problem["type"] == "string_type" and is_number)
-
-
-def _is_type_of(hint: Any, default: Any) -> bool:
-    """Return whether a default can be what a docstring says of its type; words of a docstring promise nothing."""
-    if default is NOTHING or default is None or isinstance(default, FieldInfo):
-        return True
-    try:
-        TypeAdapter(hint).validate_python(default)
-    except ValidationError:
-        return False
-    except Exception:  # noqa: BLE001 - what the hint itself does not allow is said where all are compiled
-        return True
-    return True
-
-
-def _is_plain_default(default: Any) -> bool:
-    """Return whether a default stands in the schema as it is, without being encoded."""
-    if type(default) in (list, dict):
-        return not default
-    if type(default) is float:
-        return math.isfinite(default)
-    return default is NOTHING or default is None or type(default) in (str, int, bool)
+                return SchemaError(subject, explain_failure(found, hint), parameter=parameter)
+        return SchemaError(subject, f"its parameters can't be compiled: {read_first_line(error)}")
 
 
 def collect_fields(signature: Signature, documentation: Documentation, *, strict: bool) -> Fields:
@@ -450,103 +397,3 @@ def collect_fields(signature: Signature, documentation: Documentation, *, strict
     fields.warn_of_unknown(documentation)
     fields.compile()
     return fields
-
-
-def _make_adapter(
-    hints: dict[str, Any], extra: Any, config: Any, namespace: Mapping[str, Any]
-) -> TypeAdapter[dict[str, Any]]:
-    make: Any = typing_extensions.TypedDict
-    if extra is NOTHING:
-        config["extra"] = "forbid"
-        typed_dict = make("arguments", hints)
-    else:
-        typed_dict = make("arguments", hints, extra_items=extra)
-    typed_dict.__pydantic_config__ = config
-    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict)
-    if not adapter.pydantic_complete:
-        adapter.rebuild(raise_errors=True, _types_namespace=namespace)
-    return adapter
-
-
-def _explain_error(error: Exception, hint: Any) -> str:
-    while get_origin(hint) in (Annotated, NotRequired):
-        hint = get_args(hint)[0]
-    shown = _write_type(hint)
-    if isinstance(error, (PydanticUndefinedAnnotation, NameError)):
-        return (
-            f"its type {shown} uses the name '{error.name}', which does not exist when the program runs: "
-            "import or define it outside of `if TYPE_CHECKING:` and before the function"
-        )
-    code = error.code if isinstance(error, PydanticUserError) else None
-    if code == "schema-for-unknown-type" or isinstance(error, PydanticInvalidForJsonSchema):
-        return (
-            f"{_NOT_IN_JSON} {shown}: take a dataclass, a TypedDict, a Pydantic model or plain "
-            "values instead; take what only your program can supply from the context; or bind it with functools.partial"
-        )
-    return f"its type {shown} can't be used: {_read_first_line(error)}"
-
-
-def _write_type(hint: Any) -> str:
-    return hint.__qualname__ if isinstance(hint, type) else str(hint)
-
-
-def _read_first_line(error: Exception) -> str:
-    text = error.message if isinstance(error, PydanticUserError) else str(error)
-    return text.strip().split("\n", maxsplit=1)[0] or type(error).__name__
-
-
-def _strip_qualifiers(hint: Any, *, is_required: bool) -> tuple[Any, bool]:
-    """Take ``Required`` and the like off; a typed dictionary whose hints are text knows of them only here."""
-    while (origin := get_origin(hint)) in _FIELD_QUALIFIERS:
-        if origin is not ReadOnly:
-            is_required = origin is Required
-        hint = get_args(hint)[0]
-    return hint, is_required
-
-
-def _find_unpacked(hint: Any) -> Any:
-    """Return what ``Unpack[...]`` or ``*tuple[...]`` holds; None where a hint is neither."""
-    origin: Any = get_origin(hint)
-    if origin is Unpack or origin is typing.Unpack:
-        held = get_args(hint)[0]
-        return _find_unpacked(held) or held
-    return types.GenericAlias(tuple, get_args(hint)) if getattr(hint, "__unpacked__", False) else None
-
-
-def _find_alias(hint: Any, default: Any) -> str | None:
-    for item in (default, *reversed(metadata_of(hint))):
-        alias: Any = (item.validation_alias or item.alias) if isinstance(item, FieldInfo) else None
-        if isinstance(alias, AliasChoices):
-            alias = alias.choices[0]
-        if isinstance(alias, AliasPath):
-            alias = alias.path[0]
-        if alias is not None:
-            return str(alias)
-    return None
-
-
-def _is_nullable(hint: Any) -> bool:
-    if hint is None or hint is types.NoneType or hint is Any or hint is object:
-        return True
-    if isinstance(hint, typing_extensions.TypeAliasType):
-        return _is_nullable(hint.__value__)
-    if isinstance(hint, typing.NewType):
-        return _is_nullable(hint.__supertype__)
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _is_nullable(arguments[0])
-    if origin is Literal:
-        return None in arguments
-    return (origin in UNIONS and any(map(_is_nullable, arguments))) or isinstance(hint, typing.TypeVar)
-
-
-def _add_none(hint: Any) -> Any:
-    """Return ``T | None``, with what `Field` says of it kept on the outside, where Pydantic looks for it."""
-    if get_origin(hint) is not Annotated:
-        return Optional[hint]  # noqa: UP045 - a hint that is text has no |
-    inner = hint.__origin__
-    inside = tuple(item for item in hint.__metadata__ if not isinstance(item, FieldInfo))
-    outside = tuple(item for item in hint.__metadata__ if isinstance(item, FieldInfo))
-    kept: Any = Annotated[(inner, *inside)] if inside else inner
-    nullable: Any = Optional[kept]  # noqa: UP045
-    return Annotated[(nullable, *outside)] if outside else nullable

@@ -9,14 +9,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, cast, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
-import typing_extensions
-from pydantic import ConfigDict, TypeAdapter
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
+from pydantic import ConfigDict
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined, SchemaError as CoreSchemaError, core_schema
+from pydantic_core import PydanticUndefined, core_schema
 
+from toolkit.schema.compilation import UNCOMPILABLE, compile_members
 from toolkit.schema.json_schema import generate_schema
 from toolkit.schema.plain import plain_hint
 
@@ -106,15 +105,13 @@ class _HintKey:
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _compile_hint(key: _HintKey) -> CompiledHint | None:
-    typed_dict: Any = cast("Any", typing_extensions.TypedDict)("arguments", {_ONLY_KEY: key.hint})
-    typed_dict.__pydantic_config__ = ConfigDict(strict=key.strict, extra="forbid")
     try:
-        adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict)
+        adapter = compile_members({_ONLY_KEY: key.hint}, ConfigDict(strict=key.strict))
         if not adapter.pydantic_complete:
             return None
         core: Any = adapter.core_schema
         schema, skipped, has_members = generate_schema(core)
-    except (PydanticUserError, PydanticUndefinedAnnotation, PydanticInvalidForJsonSchema, CoreSchemaError, NameError):
+    except UNCOMPILABLE:
         return None
     core_definitions: tuple[core_schema.CoreSchema, ...] = ()
     if core["type"] == "definitions":

@@ -1,0 +1,94 @@
+"""The parts of a hint that are no type: qualifiers, aliases, what is unpacked, and whether null is allowed."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Annotated, Any, Literal, NotRequired, Optional, Required, get_args, get_origin
+
+import typing_extensions
+from pydantic import AliasChoices, AliasPath, Field
+from pydantic.fields import FieldInfo
+from typing_extensions import ReadOnly, Unpack
+
+from toolkit.schema.descriptions import metadata_of
+from toolkit.schema.generics import UNIONS
+from toolkit.schema.signature import NOTHING
+
+__all__ = ["add_none", "annotate_hint", "find_alias", "find_unpacked", "is_nullable", "strip_qualifiers"]
+
+_FIELD_QUALIFIERS = (Required, NotRequired, ReadOnly)
+
+
+def strip_qualifiers(hint: Any, *, is_required: bool) -> tuple[Any, bool]:
+    """Take ``Required`` and the like off; a typed dictionary whose hints are text knows of them only here."""
+    while (origin := get_origin(hint)) in _FIELD_QUALIFIERS:
+        if origin is not ReadOnly:
+            is_required = origin is Required
+        hint = get_args(hint)[0]
+    return hint, is_required
+
+
+def find_unpacked(hint: Any) -> Any:
+    """Return what ``Unpack[...]`` or ``*tuple[...]`` holds; None where a hint is neither."""
+    origin: Any = get_origin(hint)
+    if origin is Unpack or origin is typing.Unpack:
+        held = get_args(hint)[0]
+        return find_unpacked(held) or held
+    return types.GenericAlias(tuple, get_args(hint)) if getattr(hint, "__unpacked__", False) else None
+
+
+def find_alias(hint: Any, default: Any) -> str | None:
+    """Return the name by which a parameter is known to a model, where its hint or its default says one."""
+    for item in (default, *reversed(metadata_of(hint))):
+        alias: Any = (item.validation_alias or item.alias) if isinstance(item, FieldInfo) else None
+        if isinstance(alias, AliasChoices):
+            alias = alias.choices[0]
+        if isinstance(alias, AliasPath):
+            alias = alias.path[0]
+        if alias is not None:
+            return str(alias)
+    return None
+
+
+def is_nullable(hint: Any) -> bool:
+    """Return whether a hint allows None."""
+    if hint is None or hint is types.NoneType or hint is Any or hint is object:
+        return True
+    if isinstance(hint, typing_extensions.TypeAliasType):
+        return is_nullable(hint.__value__)
+    if isinstance(hint, typing.NewType):
+        return is_nullable(hint.__supertype__)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return is_nullable(arguments[0])
+    if origin is Literal:
+        return None in arguments
+    return (origin in UNIONS and any(map(is_nullable, arguments))) or isinstance(hint, typing.TypeVar)
+
+
+def add_none(hint: Any) -> Any:
+    """Return ``T | None``, with what `Field` says of it kept on the outside, where Pydantic looks for it."""
+    if get_origin(hint) is not Annotated:
+        return Optional[hint]  # noqa: UP045 - a hint that is text has no |
+    inner = hint.__origin__
+    inside = tuple(item for item in hint.__metadata__ if not isinstance(item, FieldInfo))
+    outside = tuple(item for item in hint.__metadata__ if isinstance(item, FieldInfo))
+    kept: Any = Annotated[(inner, *inside)] if inside else inner
+    nullable: Any = Optional[kept]  # noqa: UP045
+    return Annotated[(nullable, *outside)] if outside else nullable
+
+
+def annotate_hint(hint: Any, default: Any, text: str) -> Any:
+    """Return a hint with a default, `NOTHING` for none, and a description in it, for Pydantic."""
+    options: dict[str, Any] = {"description": text} if text else {}
+    extras: list[Any] = []
+    if isinstance(default, FieldInfo):
+        extras.append(default)
+    elif default is Ellipsis:  # which Pydantic takes for "required"
+        options["default_factory"] = lambda: default
+    elif default is not NOTHING:
+        options["default"] = default
+    if options:
+        extras.append(Field(**options))
+    return Annotated[(hint, *extras)] if extras else hint
