@@ -28,7 +28,7 @@ from toolkit import (
 from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart
 from toolkit.testing import ScriptedProvider
 
-__all__ = ["main"]
+__all__ = ["run_demo"]
 
 _WIDTH = 79
 
@@ -117,15 +117,15 @@ class _Witness:
             case ToolExecutionStart():
                 self.calls.append((event.tool_name, event.arguments))
                 written = ", ".join([f"{name}={value!r}" for name, value in event.arguments.items()])
-                _print(f"  model  {event.tool_name}({written})")
+                _print_text(f"  model  {event.tool_name}({written})")
             case ToolExecutionEnd():
                 self.results.append(event.result)
-                _print(f"  tool   {event.result.text}")
+                _print_text(f"  tool   {event.result.text}")
             case _:
                 pass
 
     def is_right(self, question: _Question, answer: str) -> bool:
-        """Whether the right tool was called once, as it should, and the answer tells its result."""
+        """Return True where the right tool was called once, as it should, and the answer tells its result."""
         if len(self.calls) != 1 or len(self.results) != 1:
             return False
         tool_name, arguments = self.calls[0]
@@ -138,37 +138,37 @@ class _Witness:
         )
 
 
-def main() -> int:
+def run_demo() -> int:
     """Run the demonstration; return 0 where all three questions were answered rightly."""
     return anyio.run(_demonstrate)
 
 
 async def _demonstrate() -> int:
-    _print("A language model calls Python functions: toolkit's main job, on this machine.")
+    _print_text("A language model calls Python functions: toolkit's main job, on this machine.")
     began = perf_counter()
     right = 0
-    async with _a_model() as provider:
+    async with _open_model() as provider:
         for question in _QUESTIONS:
             asked = perf_counter()
             witness = _Witness()
-            _print(f"\nuser     {question.text}")
+            _print_text(f"\nuser     {question.text}")
             try:
                 config = ToolLoopConfig(max_iterations=3, on_event=witness)
                 result = await tool_loop(provider, _REGISTRY, question.text, config=config)
             except ProviderError as error:
-                _print(f"  failed {error}")
+                _print_text(f"  failed {error}")
                 continue
             is_right = witness.is_right(question, result.text)
             right += is_right
             verdict = "right" if is_right else "WRONG"
-            _print(f"  model  {result.text} [{verdict}, {perf_counter() - asked:.1f} s]")
-    _print(f"\n{right} of {len(_QUESTIONS)} right, {perf_counter() - began:.1f} s in all.")
+            _print_text(f"  model  {result.text} [{verdict}, {perf_counter() - asked:.1f} s]")
+    _print_text(f"\n{right} of {len(_QUESTIONS)} right, {perf_counter() - began:.1f} s in all.")
     return 0 if right == len(_QUESTIONS) else 1
 
 
 @asynccontextmanager
-async def _a_model() -> AsyncGenerator[Provider]:
-    """A real model where there is one, else a script; it prints which."""
+async def _open_model() -> AsyncGenerator[Provider]:
+    """Give a real model where there is one, else a script; print which."""
     began = perf_counter()
     try:
         from toolkit.providers.local import LocalProvider  # noqa: PLC0415 - an extra, which may not be installed
@@ -176,16 +176,16 @@ async def _a_model() -> AsyncGenerator[Provider]:
         local = LocalProvider()
         await local.start()
     except (ImportError, ConfigurationError, ProviderError) as error:
-        _print(f"No local model: {error}", lines=4)
-        _print("Playing a SCRIPT instead: fixed replies, but the tools and the loop are real.")
-        yield _script()
+        _print_text(f"No local model: {error}", lines=4)
+        _print_text("Playing a SCRIPT instead: fixed replies, but the tools and the loop are real.")
+        yield _make_script()
         return
     async with local:
-        _print(f"SmolLM2 135M, offline, in a process of its own, ready in {perf_counter() - began:.1f} s.")
+        _print_text(f"SmolLM2 135M, offline, in a process of its own, ready in {perf_counter() - began:.1f} s.")
         yield local
 
 
-def _script() -> Provider:
+def _make_script() -> Provider:
     replies: list[AssistantMessage] = []
     for question in _QUESTIONS:
         call = ToolCall(f"call_{question.tool_name}", question.tool_name, question.scripted_arguments)
@@ -193,7 +193,7 @@ def _script() -> Provider:
     return ScriptedProvider(replies)
 
 
-def _print(text: str, *, lines: int = 2) -> None:
+def _print_text(text: str, *, lines: int = 2) -> None:
     """Print at once, in no more than so many lines of the screen."""
     room = _WIDTH * lines
     print(text if len(text) <= room else text[: room - 3] + "...", flush=True)

@@ -163,7 +163,7 @@ def describe_value(value: object) -> str:
         return text if len(text) <= 80 else f"{text[:80]}..."
     if isinstance(value, type):
         return f"the class {value.__qualname__}"
-    return _name_type(type(value))
+    return _describe_type(type(value))
 
 
 class _Check:
@@ -286,10 +286,10 @@ def _describe_kind(kind: Kind) -> str:
         return _WORDS.get(kind) or repr(kind)
     if is_protocol(kind):
         members = " and ".join(f"'{member}'" for member in sorted(get_protocol_members(kind)))
-        return f"{_name_type(kind)} with {members}"
-    return _name_type(kind)
+        return f"{_describe_type(kind)} with {members}"
+    return _describe_type(kind)
 
 
-def _name_type(kind: type) -> str:
+def _describe_type(kind: type) -> str:
     name = kind.__qualname__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"

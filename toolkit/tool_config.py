@@ -37,8 +37,8 @@ from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["ToolConfig", "load_tools"]
 
-_MOST_BYTES = 1_000_000
-_MOST_PARTS = 10_000
+_MOST_CONFIG_BYTES = 1_000_000
+_MOST_CONFIG_PARTS = 10_000
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -55,7 +55,7 @@ class PluginConfig(BaseModel):
 
 
 class ToolConfig(BaseModel):
-    """What stands under ``tools``."""
+    """The section ``tools`` of a file."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -65,7 +65,7 @@ class ToolConfig(BaseModel):
 
 
 class LoadedTools:
-    """What `load_tools` gives: enter it for the registry, leave it to end the plugins."""
+    """The tools of a file: entered, it gives the registry; left, it ends the plugins."""
 
     def __init__(self, config: ToolConfig, folder: Path) -> None:
         self._config = config
@@ -120,13 +120,13 @@ def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None
         PluginError: On entering: a plugin can't be started.
     """
     file = Path(path)
-    section = _read(file)
+    section = _read_section(file)
     environment = os.environ if environment is None else environment
-    config = _validate(_expanded(section, environment, f"{file}: tools"), file)
+    config = _validate_section(_expand_variables(section, environment, f"{file}: tools"), file)
     return LoadedTools(config, file.absolute().parent)
 
 
-def _validate(section: Any, file: Path) -> ToolConfig:
+def _validate_section(section: Any, file: Path) -> ToolConfig:
     """Check a section in the words in which the arguments of tools are checked."""
 
     def read(tools: ToolConfig) -> None: ...
@@ -139,7 +139,7 @@ def _validate(section: Any, file: Path) -> ToolConfig:
     return config
 
 
-def _read(file: Path) -> Any:
+def _read_section(file: Path) -> Any:
     try:
         import yaml  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
@@ -147,9 +147,9 @@ def _read(file: Path) -> Any:
             "load_tools needs PyYAML: `pip install 'toolkit-sdk[config]'`", name=error.name
         ) from error
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise ConfigurationError(f"{file} can't be read: it has more than {_MOST_BYTES:,} bytes")
-        content: Any = load_yaml(file.read_text(encoding="utf-8"), most_parts=_MOST_PARTS)
+        if file.stat().st_size > _MOST_CONFIG_BYTES:
+            raise ConfigurationError(f"{file} can't be read: it has more than {_MOST_CONFIG_BYTES:,} bytes")
+        content: Any = load_yaml(file.read_text(encoding="utf-8"), most_parts=_MOST_CONFIG_PARTS)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{file} can't be read: {error}") from error
     if not is_object(content) or "tools" not in content:
@@ -157,17 +157,17 @@ def _read(file: Path) -> Any:
     return {} if content["tools"] is None else content["tools"]
 
 
-def _expanded(value: Any, environment: Mapping[str, str], place: str) -> Any:
+def _expand_variables(value: Any, environment: Mapping[str, str], place: str) -> Any:
     if isinstance(value, str):
-        return _VARIABLE.sub(lambda found: _variable(found, environment, place), value)
+        return _VARIABLE.sub(lambda found: _read_variable(found, environment, place), value)
     if is_object(value):
-        return {key: _expanded(inner, environment, f"{place}.{key}") for key, inner in value.items()}
+        return {key: _expand_variables(inner, environment, f"{place}.{key}") for key, inner in value.items()}
     if is_array(value):
-        return [_expanded(inner, environment, f"{place}.{number}") for number, inner in enumerate(value)]
+        return [_expand_variables(inner, environment, f"{place}.{number}") for number, inner in enumerate(value)]
     return value
 
 
-def _variable(found: re.Match[str], environment: Mapping[str, str], place: str) -> str:
+def _read_variable(found: re.Match[str], environment: Mapping[str, str], place: str) -> str:
     name, default = found[1], found[2]
     value = environment.get(name)
     if not value and default is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WITHOUT = "import sys; sys.modules[{!r}] = None; from toolkit.demo import main; sys.exit(main())"
+WITHOUT = "import sys; sys.modules[{!r}] = None; from toolkit.demo import run_demo; sys.exit(run_demo())"
 ANSWERS = ("70 degrees fahrenheit", "42", "The Old Man and the Sea, Moby-Dick, Treasure Island")
 
 
@@ -71,7 +71,7 @@ def test_a_wrong_answer_ends_with_an_exit_code() -> None:
     spoilt = (
         "import sys; sys.modules['xllamacpp'] = None; import toolkit.demo as demo; from dataclasses import replace\n"
         "demo._QUESTIONS = (replace(demo._QUESTIONS[1], scripted_answer='The answer is 32.'),)\n"
-        "sys.exit(demo.main())"
+        "sys.exit(demo.run_demo())"
     )
     done = run("-c", spoilt)
     assert done.returncode == 1

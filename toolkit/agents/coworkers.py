@@ -47,7 +47,7 @@ def coworker_tools(
     for coworker in team:
         check_setting("a coworker", coworker, SubAgent)
     names = ", ".join(coworker.name for coworker in team)
-    by_name = {_plain(coworker.name): coworker for coworker in team}
+    by_name = {_normalize_name(coworker.name): coworker for coworker in team}
     if not team:
         raise ConfigurationError("coworker_tools needs at least one coworker")
     if len(by_name) < len(team):
@@ -59,7 +59,7 @@ def coworker_tools(
         context: Annotated[str, Field(description="All that has to be known for it.")],
         coworker: _Name,
     ) -> ToolOutput:
-        return await _ask(ctx, by_name, coworker, task, context)
+        return await _ask_coworker(ctx, by_name, coworker, task, context)
 
     async def ask_question(
         ctx: ToolContext[Ctx],
@@ -67,7 +67,7 @@ def coworker_tools(
         context: Annotated[str, Field(description="All that has to be known to answer.")],
         coworker: _Name,
     ) -> ToolOutput:
-        return await _ask(ctx, by_name, coworker, question, context)
+        return await _ask_coworker(ctx, by_name, coworker, question, context)
 
     options["tags"] = frozenset({SUB_AGENT_TAG, *options.get("tags", ())})
     descriptions: Sequence[tuple[Any, str]] = (
@@ -83,10 +83,10 @@ def coworker_tools(
     return tools
 
 
-async def _ask(
+async def _ask_coworker(
     ctx: ToolContext[Ctx], by_name: dict[str, SubAgent[Ctx]], coworker: str, task: str, context: str
 ) -> ToolOutput:
-    asked = by_name.get(_plain(coworker))
+    asked = by_name.get(_normalize_name(coworker))
     if asked is None:
         options = "\n".join(f"- {name}" for name in by_name)
         raise ToolError(f"There is no coworker '{coworker}'. It must be one of these:\n{options}")
@@ -96,7 +96,7 @@ async def _ask(
     return output
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return a coworker's name without what models do to names: ``[Writer, "Editor"]`` is ``writer``."""
     name = name.strip()
     if name.startswith("[") and name.endswith("]"):

@@ -31,12 +31,12 @@ def add_image() -> FunctionTool[object, ..., Any]:
         action: Annotated[str, Field(description="What is to be done with the image.")] = _WHAT_TO_DO,
     ) -> list[TextBlock | ImageBlock]:
         """Look at an image."""
-        return [TextBlock(action), _image_at(image_url.strip())]
+        return [TextBlock(action), _read_image(image_url.strip())]
 
     return tool_from_function(add_image, tags={"read"}, run_in_thread=False)
 
 
-def _image_at(url: str) -> ImageBlock:
+def _read_image(url: str) -> ImageBlock:
     scheme, _, rest = url.partition(":")
     if scheme.lower() in ("http", "https") and re.fullmatch(r"//([^][/\s]|\[[\da-fA-F:.]+\])\S*", rest):
         return ImageBlock(url=url)

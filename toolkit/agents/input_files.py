@@ -20,7 +20,7 @@ _TEXT_TYPES = frozenset({
     "application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml",
     "application/javascript", "application/x-sh", "application/sql",
 })  # fmt: skip
-_LARGEST = 20 * 1024 * 1024
+_MOST_FILE_BYTES = 20 * 1024 * 1024
 
 
 def read_input_file(files: Mapping[str, bytes | str | Path | FileBlock]) -> FunctionTool[object, ..., Any]:
@@ -41,28 +41,28 @@ def read_input_file(files: Mapping[str, bytes | str | Path | FileBlock]) -> Func
             raise ToolError("No input files are there.")
         if file_name not in files:
             raise ToolError(f"There is no file '{file_name}'. These are there: {', '.join(files)}.")
-        return _shown(file_name, _content_of(file_name, files[file_name]))
+        return _make_blocks(file_name, _read_content(file_name, files[file_name]))
 
     return tool_from_function(read_input_file, tags={"read"}, cache=False)
 
 
-def _content_of(name: str, file: bytes | str | Path | FileBlock) -> bytes | str | FileBlock:
+def _read_content(name: str, file: bytes | str | Path | FileBlock) -> bytes | str | FileBlock:
     if not isinstance(file, Path):
         return file
     try:
-        return _read(file)
+        return _read_file(file)
     except OSError as error:
         raise ToolError(f"The file '{name}' can't be read: {error.strerror or type(error).__name__}.") from error
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     size = path.stat().st_size
-    if size > _LARGEST:
-        raise ToolError(f"The file has {size:,} bytes, and at most {_LARGEST:,} can be read.")
+    if size > _MOST_FILE_BYTES:
+        raise ToolError(f"The file has {size:,} bytes, and at most {_MOST_FILE_BYTES:,} can be read.")
     return path.read_bytes()
 
 
-def _shown(name: str, file: bytes | str | FileBlock) -> str | list[ContentBlock]:
+def _make_blocks(name: str, file: bytes | str | FileBlock) -> str | list[ContentBlock]:
     if isinstance(file, str):
         return file
     if isinstance(file, FileBlock):

@@ -77,7 +77,7 @@ class SubAgentEvent:
 
 @dataclass(frozen=True, slots=True)
 class SubAgentRun:
-    """What a sub-agent left, in the `details` of its output: no model reads it.
+    """The outcome of a sub-agent, in the `details` of its output: no model reads it.
 
     Args:
         sub_agent: The sub-agent's name.
@@ -140,13 +140,15 @@ class SubAgent(Generic[Ctx]):
         seat = sub_agent_seat.set(SubAgentSeat(self.name, self._find_caller(context)))
         try:
             config = self.config or DEFAULT_CONFIG
-            handle = ToolLoopHandle(self.provider, self._scope(), self._request(task), ctx=context.state, config=config)
+            handle = ToolLoopHandle(
+                self.provider, self._make_scope(), self._make_request(task), ctx=context.state, config=config
+            )
         finally:
             sub_agent_seat.reset(seat)
         try:
             if context.is_observed:
-                await self._relay(context, handle)
-            return self._output(await handle.run(), handle.loop_id)
+                await self._relay_events(context, handle)
+            return self._make_output(await handle.run(), handle.loop_id)
         except Exception as error:
             _logger.exception("sub-agent %s failed", self.name)
             return ToolOutput(
@@ -156,12 +158,12 @@ class SubAgent(Generic[Ctx]):
                 child_loop_id=handle.loop_id,
             )
         finally:
-            _count(handle)
+            _count_usage(handle)
             # Told where no output comes of it, because the caller gave it up.
             left = SubAgentRun(self.name, handle.loop_id, None, messages=tuple(handle.messages))
             context.left_by_child = (handle.loop_id, left)
 
-    async def _relay(self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any]) -> None:
+    async def _relay_events(self, context: ToolContext[Ctx], handle: ToolLoopHandle[Ctx, Any]) -> None:
         """Run to the end, passing each event on before the next one comes."""
         is_told = False
         async with handle.stream() as events:
@@ -196,20 +198,20 @@ class SubAgent(Generic[Ctx]):
         frame = current_frame.get()
         return Caller(policy=context.policy, scope=context.scope, abort=None if frame is None else frame.stop)
 
-    def _scope(self) -> ToolRegistry[Ctx]:
+    def _make_scope(self) -> ToolRegistry[Ctx]:
         if self.allow_sub_agents or not self.registry.tagged(SUB_AGENT_TAG):
             return self.registry
         return self.registry.where(lambda registration: SUB_AGENT_TAG not in registration.options.tags)
 
-    def _request(self, task: str) -> ChatRequest:
+    def _make_request(self, task: str) -> ChatRequest:
         request = self.request or ChatRequest(messages=())
         prompt: list[Message] = [SystemMessage(self.system_prompt)] if self.system_prompt else []
         return replace(request, messages=[*prompt, *request.messages, UserMessage(task)])
 
-    def _output(self, result: ToolLoopResult[Any], loop_id: str) -> ToolOutput:
+    def _make_output(self, result: ToolLoopResult[Any], loop_id: str) -> ToolOutput:
         output = ToolOutput(result.text) if result.output is None else to_output(result.output)
         has_said = bool(output.text.strip())
-        notice, is_error = _judged(self.name, result)
+        notice, is_error = _judge_result(self.name, result)
         parts = [output.text if has_said else "", f"[{notice}]" if notice else ""]
         text = "\n\n".join([part for part in parts if part])
         return ToolOutput(
@@ -267,7 +269,12 @@ def sub_agent_tool(
         allow_sub_agents=allow_sub_agents,
         approvals=approvals,
     )
+    return _make_agent_tool(agent, description, options)
 
+
+def _make_agent_tool(
+    agent: SubAgent[Ctx], description: str, options: ToolOptionKeywords
+) -> FunctionTool[Ctx, [ToolContext[Ctx], str], Any]:
     async def run(
         context: ToolContext[Ctx], task: Annotated[str, Field(validation_alias=AliasChoices("task", "prompt"))]
     ) -> ToolOutput:
@@ -280,9 +287,10 @@ def sub_agent_tool(
         return await agent.run(context, task)
 
     options["tags"] = frozenset({SUB_AGENT_TAG, *options.get("tags", ())})
-    made = tool_with_ctx(name=name, description=description or f"Delegate a task to the '{name}' sub-agent.", **options)
+    words = description or f"Delegate a task to the '{agent.name}' sub-agent."
+    made = tool_with_ctx(name=agent.name, description=words, **options)
     agent_tool = cast("FunctionTool[Ctx, [ToolContext[Ctx], str], Any]", made(run))
-    agent_tool.inner_registries = (registry,)
+    agent_tool.inner_registries = (agent.registry,)
     return agent_tool
 
 
@@ -303,40 +311,52 @@ def _words_for_model(error: Exception) -> str:
     return words or type(error).__name__
 
 
-def _count(handle: ToolLoopHandle[Any, Any]) -> None:
+def _count_usage(handle: ToolLoopHandle[Any, Any]) -> None:
     frame = current_frame.get()
     if frame is not None and frame.spend is not None:
         frame.spend(handle.usage)
 
 
-def _judged(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:
+def _judge_result(name: str, result: ToolLoopResult[Any]) -> tuple[str, bool]:
     """Return what the caller's model must know of an ending, if anything, and whether the task failed by it."""
     match result.reason:
-        case NoValidAnswer():
-            return f"Sub-agent '{name}' failed: its answer is not of the type that was asked for", True
         case Complete() | ResultAsAnswer() | TypedAnswer():
             return "", False
-        case StopCondition(reason):
-            return (f"Sub-agent '{name}' was stopped: {reason}", False) if reason else ("", False)
-        case MaxIterations(limit):
-            return f"Sub-agent '{name}' was stopped after {limit} turns: this may be incomplete", False
-        case Timeout(limit):
-            return f"Sub-agent '{name}' was stopped after {limit:g} s: this may be incomplete", False
-        case UsageLimit(limit, maximum):
-            words = limit.replace("_", " ")
-            return f"Sub-agent '{name}' was stopped by the limit of {maximum:g} {words}: this may be incomplete", False
-        case LoopDetected():
-            return f"Sub-agent '{name}' failed: it repeated {result.reason.tool_name} without getting further", True
-        case Aborted(reason):
-            return f"Sub-agent '{name}' was aborted: {reason}", True
-        case AwaitingApproval(calls):
-            return f"Sub-agent '{name}' can't go on: {_names(calls)} needs an approval that nobody can give here", True
-        case UnansweredItems(items):
-            kinds = ", ".join(dict.fromkeys(item.kind for item in items))
-            return f"Sub-agent '{name}' can't go on: its model asks for what nobody here can give ({kinds})", True
         case Cancelled():
             raise ToolCancelledError
+        case StopCondition() | MaxIterations() | Timeout() | UsageLimit() as stop:
+            words = _describe_stop(stop)
+            return (f"Sub-agent '{name}' was stopped{words}" if words else ""), False
+        case failure:
+            return f"Sub-agent '{name}' {_describe_failure(failure)}", True
 
 
-def _names(calls: tuple[ToolCall, ...]) -> str:
+def _describe_stop(stop: StopCondition | MaxIterations | Timeout | UsageLimit) -> str:
+    match stop:
+        case StopCondition(reason):
+            return f": {reason}" if reason else ""
+        case MaxIterations(limit):
+            return f" after {limit} turns: this may be incomplete"
+        case Timeout(limit):
+            return f" after {limit:g} s: this may be incomplete"
+        case UsageLimit(limit, maximum):
+            return f" by the limit of {maximum:g} {limit.replace('_', ' ')}: this may be incomplete"
+
+
+def _describe_failure(failure: NoValidAnswer | LoopDetected | Aborted | AwaitingApproval | UnansweredItems) -> str:
+    match failure:
+        case NoValidAnswer():
+            return "failed: its answer is not of the type that was asked for"
+        case LoopDetected():
+            return f"failed: it repeated {failure.tool_name} without getting further"
+        case Aborted(reason):
+            return f"was aborted: {reason}"
+        case AwaitingApproval(calls):
+            return f"can't go on: {_list_names(calls)} needs an approval that nobody can give here"
+        case UnansweredItems(items):
+            kinds = ", ".join(dict.fromkeys(item.kind for item in items))
+            return f"can't go on: its model asks for what nobody here can give ({kinds})"
+
+
+def _list_names(calls: tuple[ToolCall, ...]) -> str:
     return ", ".join(dict.fromkeys(call.name for call in calls))

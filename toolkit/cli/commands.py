@@ -64,9 +64,9 @@ def command_line() -> None:
 @command_line.command("demo")
 def demo_command() -> int:
     """Have a model on this machine call functions: offline, without a key."""
-    from toolkit.demo import main  # noqa: PLC0415 - see the docstring of this module
+    from toolkit.demo import run_demo  # noqa: PLC0415 - see the docstring of this module
 
-    return main()
+    return run_demo()
 
 
 @command_line.command("tools")

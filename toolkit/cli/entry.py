@@ -10,10 +10,10 @@ __all__ = ["start"]
 def start(program: str) -> int:
     """Run the command line of this process; return the exit code. Only the demonstration runs without the extra."""
     if sys.argv[1:] == ["demo"]:
-        from toolkit.demo import main as demonstrate  # noqa: PLC0415 - it brings the edges with it
+        from toolkit.demo import run_demo  # noqa: PLC0415 - it brings the edges with it
 
         try:
-            return demonstrate()
+            return run_demo()
         except KeyboardInterrupt:
             return 130
     try:

@@ -255,7 +255,7 @@ CONFIGURATIONS: list[tuple[str, dict[str, Any]]] = [
     ("base_url must be an absolute URL", {"base_url": "pets.test"}),
     ("must not hold a user or password: pass auth=Basic", {"base_url": "https://ada:pw@pets.test"}),
     ("must not have a query or fragment", {"base_url": "https://pets.test/?key=s3cret"}),
-    ("auth must be Bearer, ApiKey, Basic", {"auth": 5}),
+    ("auth must be a Bearer, an ApiKey, a Basic", {"auth": 5}),
     ("timeout must be more than 0 seconds", {"timeout": 0}),
     ("max_response_bytes must be 1 or more, not 0", {"max_response_bytes": 0}),
 ]

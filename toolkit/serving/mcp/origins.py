@@ -12,7 +12,7 @@ __all__ = ["LOOPBACK", "OriginGuard"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+_ORIGIN_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}|\*))?")
 _ORIGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>[^/?#@\\\s]+)")
 
@@ -38,8 +38,8 @@ class OriginGuard:
     """
 
     def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
-        self._hosts = [_Place(host, "*") for host in LOOPBACK] + [_read_setting(host) for host in hosts]
-        self._origins = [(scheme, _Place(host, "*")) for scheme in _DEFAULT_PORTS for host in LOOPBACK]
+        self._hosts = [_Place(host, "*") for host in LOOPBACK] + [_read_host(host) for host in hosts]
+        self._origins = [(scheme, _Place(host, "*")) for scheme in _ORIGIN_PORTS for host in LOOPBACK]
         for origin in origins:
             read = _read_origin(origin)
             if read is None:
@@ -60,8 +60,7 @@ class OriginGuard:
             return False
         scheme, place = read
         return any(
-            scheme == allowed and _is_meant(place, meant, _DEFAULT_PORTS.get(scheme))
-            for allowed, meant in self._origins
+            scheme == allowed and _is_meant(place, meant, _ORIGIN_PORTS.get(scheme)) for allowed, meant in self._origins
         )
 
 
@@ -71,7 +70,7 @@ def _is_meant(asked: _Place, meant: _Place, default_port: int | None) -> bool:
     return meant.port == "*" or (asked.port or default_port) == (meant.port or default_port)
 
 
-def _read_setting(host: str) -> _Place:
+def _read_host(host: str) -> _Place:
     place = _read_place(host)
     if place is None:
         raise ConfigurationError(

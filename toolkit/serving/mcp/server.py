@@ -1,4 +1,4 @@
-"""What a server says of a registry's tools, and how it runs their calls: on the registry's own path, with its rules."""
+"""A registry as a server of the SDK: it lists the tools, and runs their calls with the registry's own rules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ANSWER_SCHEMA: dict[str, Any] = {
 
 
 CrashReport: TypeAlias = Literal["reference", "text"]
-"""What clients read of an exception that a tool raised by accident: its type and a reference, or its text."""
+"""The words for clients of an exception that a tool raised by accident: its type and a reference, or its text."""
 
 
 @overload
@@ -130,7 +130,7 @@ async def serve_mcp(
         await server.run(read, write, server.create_initialization_options())
 
 
-class _Server(Server[Any]):
+class _RegistryServer(Server[Any]):
     """Says on every transport that its tools may change."""
 
     def create_initialization_options(
@@ -153,23 +153,23 @@ class _Serving:
         self._key = secrets.token_bytes(32)
 
     def make_server(self, name: str, instructions: str | None) -> Server[Any]:
-        return _Server(
+        return _RegistryServer(
             name,
             version="1",
             instructions=instructions,
-            on_list_tools=self._list,
-            on_call_tool=self._call,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
 
-    async def _list(
+    async def _list_tools(
         self,
         context: ServerRequestContext[Any, Any],  # noqa: ARG002 - as the SDK calls it
         params: wire.PaginatedRequestParams | None,  # noqa: ARG002
     ) -> wire.ListToolsResult:
-        return wire.ListToolsResult(tools=[_described(tool) for tool in self._registry.registrations.values()])
+        return wire.ListToolsResult(tools=[_describe_tool(tool) for tool in self._registry.registrations.values()])
 
-    async def _call(
+    async def _call_tool(
         self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams
     ) -> wire.CallToolResult | wire.InputRequiredResult:
         registration = self._registry.registrations.get(params.name)
@@ -177,7 +177,7 @@ class _Serving:
             raise MCPError(wire.INVALID_PARAMS, f"Unknown tool: {params.name}")
         arguments = json.dumps(params.arguments or {})
         call = ToolCall(str(context.request_id), params.name, arguments)
-        approver = _Approver(context, params, self._seal(params.name, arguments))
+        approver = _Approver(context, params, self._seal_call(params.name, arguments))
         token = (context.meta or {}).get("progress_token")
         send, receive = anyio.create_memory_object_stream[str](_WAITING_REPORTS)
         observer = _Reports(send, is_wanted=token is not None)
@@ -195,9 +195,9 @@ class _Serving:
             return approver.question
         if observer.crash is not None and self._crashes == "reference":
             return _refer_to_log(observer.crash, call)
-        return _answer(given[0], observer.whole or given[0], registration)
+        return _make_result(given[0], observer.whole or given[0], registration)
 
-    def _seal(self, name: str, arguments: str) -> str:
+    def _seal_call(self, name: str, arguments: str) -> str:
         """Return what binds a question to the call that it is about."""
         return hmac.new(self._key, f"{name}\n{arguments}".encode(), hashlib.sha256).hexdigest()
 
@@ -224,17 +224,17 @@ class _Reports:
         """Deliver an event."""
         if isinstance(event, ToolExecutionEnd):
             self.whole, self.crash = event.result, event.error
-        elif self._is_wanted and (text := _report(event)) is not None:
+        elif self._is_wanted and (text := _write_report(event)) is not None:
             await self._send.send(text)
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         """Take a report without waiting; where too many wait, it is dropped."""
-        if self._is_wanted and (text := _report(event)) is not None:
+        if self._is_wanted and (text := _write_report(event)) is not None:
             with suppress(anyio.WouldBlock):
                 self._send.send_nowait(text)
 
 
-def _report(event: ToolEvent) -> str | None:
+def _write_report(event: ToolEvent) -> str | None:
     match event:
         case ToolProgress(text=text):
             return text[:_LONGEST_REPORT]
@@ -280,27 +280,28 @@ class _Approver:
         if capabilities is None or capabilities.elicitation is None:
             return Deny(f"{request.reason} This client can't ask its user, so it was not run.")
         if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return _decision(await self._context.session.elicit_form(*_asked(request), self._context.request_id))
+            question = _write_question(request)
+            return _read_decision(await self._context.session.elicit_form(*question, self._context.request_id))
         answer = (self._params.input_responses or {}).get(_QUESTION)
         if isinstance(answer, wire.ElicitResult) and hmac.compare_digest(self._params.request_state or "", self._seal):
-            return _decision(answer)
-        message, schema = _asked(request)
+            return _read_decision(answer)
+        message, schema = _write_question(request)
         asked = wire.ElicitRequest(params=wire.ElicitRequestFormParams(message=message, requested_schema=schema))
         self.question = wire.InputRequiredResult(input_requests={_QUESTION: asked}, request_state=self._seal)
         return Deny("The user is asked first.")
 
 
-def _asked(request: ApprovalRequest) -> tuple[str, dict[str, Any]]:
+def _write_question(request: ApprovalRequest) -> tuple[str, dict[str, Any]]:
     return f"{request.reason} Run it with {request.preview}?", _ANSWER_SCHEMA
 
 
-def _decision(answer: wire.ElicitResult) -> Approval:
+def _read_decision(answer: wire.ElicitResult) -> Approval:
     if answer.action == "accept" and (answer.content or {}).get("approve") is True:
         return Approve()
     return Deny("The user did not approve this call, so it was not run.")
 
 
-def _described(registration: Registration[Any]) -> wire.Tool:
+def _describe_tool(registration: Registration[Any]) -> wire.Tool:
     definition, options = registration.definition, registration.options
     hints = wire.ToolAnnotations(
         title=options.label or None,
@@ -314,7 +315,7 @@ def _described(registration: Registration[Any]) -> wire.Tool:
         title=options.label or None,
         description=definition.description,
         input_schema=dict(definition.parameters),
-        output_schema=_object_schema(definition.output_schema),
+        output_schema=_to_object_schema(definition.output_schema),
         annotations=hints,
     )
 
@@ -323,7 +324,7 @@ def _is_of_object(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "object"
 
 
-def _object_schema(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _to_object_schema(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return an output's schema as MCP has them, about an object: another value is its property ``result``."""
     if schema is None or _is_of_object(schema):
         return None if schema is None else dict(schema)
@@ -332,7 +333,7 @@ def _object_schema(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
 
 
-def _answer(result: ToolResult, whole: ToolResult, registration: Registration[Any]) -> wire.CallToolResult:
+def _make_result(result: ToolResult, whole: ToolResult, registration: Registration[Any]) -> wire.CallToolResult:
     schema = registration.definition.output_schema
     structured: object = None
     if schema is not None and not result.is_error:
@@ -340,34 +341,34 @@ def _answer(result: ToolResult, whole: ToolResult, registration: Registration[An
             # The text may go on after the JSON, with a note.
             value, _ = json.JSONDecoder().raw_decode(whole.text)
         except ValueError:
-            return _failed(f"The tool did not return what its output schema says, but: {result.text}")
+            return _make_failure(f"The tool did not return what its output schema says, but: {result.text}")
         structured = value if _is_of_object(schema) else {"result": value}
     content = [TextBlock(result.content)] if isinstance(result.content, str) else result.content
-    blocks = [_block(block) for block in content]
+    blocks = [_write_block(block) for block in content]
     return wire.CallToolResult(content=blocks, structured_content=structured, is_error=result.is_error)
 
 
 def _refer_to_log(crash: BaseException, call: ToolCall) -> wire.CallToolResult:
     reference = secrets.token_hex(4)
     _logger.error("reference %s: tool %s raised in call %s", reference, call.name, call.id, exc_info=crash)
-    return _failed(f"{type(crash).__name__}: the tool failed. The server's log has the rest, as {reference}.")
+    return _make_failure(f"{type(crash).__name__}: the tool failed. The server's log has the rest, as {reference}.")
 
 
-def _failed(text: str) -> wire.CallToolResult:
+def _make_failure(text: str) -> wire.CallToolResult:
     return wire.CallToolResult(content=[wire.TextContent(type="text", text=text)], is_error=True)
 
 
-def _block(block: ContentBlock) -> wire.ContentBlock:
+def _write_block(block: ContentBlock) -> wire.ContentBlock:
     match block:
         case TextBlock(text):
             return wire.TextContent(type="text", text=text)
         case ImageBlock(data) if data is not None:
-            return wire.ImageContent(type="image", data=_encoded(data), mime_type=block.media_type)
+            return wire.ImageContent(type="image", data=_encode_base64(data), mime_type=block.media_type)
         case AudioBlock(data):
-            return wire.AudioContent(type="audio", data=_encoded(data), mime_type=block.media_type)
+            return wire.AudioContent(type="audio", data=_encode_base64(data), mime_type=block.media_type)
         case FileBlock(data) if data is not None:
             contents = wire.BlobResourceContents(
-                uri=f"file:///{quote(block.name)}", blob=_encoded(data), mime_type=block.media_type
+                uri=f"file:///{quote(block.name)}", blob=_encode_base64(data), mime_type=block.media_type
             )
             return wire.EmbeddedResource(type="resource", resource=contents)
         case ImageBlock() | FileBlock():
@@ -379,5 +380,5 @@ def _block(block: ContentBlock) -> wire.ContentBlock:
             assert_never(never)
 
 
-def _encoded(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()

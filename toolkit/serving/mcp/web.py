@@ -25,7 +25,7 @@ from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["mcp_app", "serve_mcp_http"]
 
-_CLOSE_SECONDS = 5.0
+_SHUTDOWN_SECONDS = 5.0
 
 
 @overload
@@ -183,14 +183,14 @@ async def serve_mcp_http(
         allowed_origins=allowed_origins,
     )
     config = uvicorn.Config(app, host=host, port=port, log_config=None, timeout_graceful_shutdown=1)
-    listening = _bound(host, port)
+    listening = _bind_socket(host, port)
     shown = f"[{host}]" if ":" in host else host
     with listening:
         url = f"http://{shown}:{listening.getsockname()[1]}{path}"
-        await _Server(config, lambda: task_status.started(url)).run_until_cancelled(listening)
+        await _UvicornServer(config, lambda: task_status.started(url)).run_until_cancelled(listening)
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """Says when it can be reached, and ends in good order when it is cancelled."""
 
     def __init__(self, config: uvicorn.Config, is_reached: Callable[[], None]) -> None:
@@ -212,11 +212,11 @@ class _Server(uvicorn.Server):
             await self.serve(sockets=[listening])
         finally:
             if self.started and not self._is_shut:
-                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                with anyio.move_on_after(_SHUTDOWN_SECONDS, shield=True):
                     await self.shutdown([listening])
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, port), family=family)
     listening.setblocking(False)

@@ -1,4 +1,4 @@
-"""What MCP says, as the blocks, messages and definitions of this library."""
+"""Contents, results and prompts of MCP as blocks, outputs and messages of this library."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import ToolOutput
 
-__all__ = ["blocks_of", "messages_of", "output_of", "resource_block"]
+__all__ = ["read_block", "read_prompt", "read_result", "read_contents"]
 
 
-def output_of(result: wire.CallToolResult) -> ToolOutput:
+def read_result(result: wire.CallToolResult) -> ToolOutput:
     """Return the result of a call: its content; what is structured goes to `details`, and stands in for no content.
 
     A server should say what is structured as text, too; where it has not, the model reads the JSON.
     """
-    blocks = [block for item in result.content for block in blocks_of(item)]
+    blocks = [block for item in result.content for block in read_block(item)]
     structured: object = result.structured_content
     if structured is not None and not any(isinstance(block, TextBlock) for block in blocks):
         blocks.append(TextBlock(json.dumps(structured, ensure_ascii=False)))
@@ -41,16 +41,18 @@ def output_of(result: wire.CallToolResult) -> ToolOutput:
     return ToolOutput(content or "(no output)", details=structured)
 
 
-def blocks_of(item: wire.ContentBlock) -> list[ContentBlock]:
+def read_block(item: wire.ContentBlock) -> list[ContentBlock]:
     """Return one block of MCP's as blocks."""
     match item:
         case wire.TextContent():
             return [TextBlock(item.text)]
         case wire.ImageContent():
-            data = _decoded(item.data)
-            return [TextBlock("(An image that is no base64.)")] if data is None else [_image(data, item.mime_type)]
+            data = _decode_base64(item.data)
+            if data is None:
+                return [TextBlock("(An image that is no base64.)")]
+            return [ImageBlock(data, media_type=item.mime_type)]
         case wire.AudioContent():
-            data = _decoded(item.data)
+            data = _decode_base64(item.data)
             if data is None:
                 return [TextBlock("(A sound that is no base64.)")]
             return [AudioBlock(data, media_type=item.mime_type)]
@@ -59,40 +61,36 @@ def blocks_of(item: wire.ContentBlock) -> list[ContentBlock]:
             kind = f", {item.mime_type}" if item.mime_type else ""
             return [TextBlock(f"[{item.title or item.name}]({item.uri}{kind}){about}")]
         case wire.EmbeddedResource():
-            return [resource_block(item.resource)]
+            return [read_contents(item.resource)]
         case _ as never:
             assert_never(never)
 
 
-def resource_block(resource: wire.TextResourceContents | wire.BlobResourceContents) -> ContentBlock:
+def read_contents(resource: wire.TextResourceContents | wire.BlobResourceContents) -> ContentBlock:
     """Return the content of a resource: text as text, else an image, a sound or a file."""
     if isinstance(resource, wire.TextResourceContents):
         return TextBlock(resource.text)
-    data = _decoded(resource.blob)
+    data = _decode_base64(resource.blob)
     if data is None:
         return TextBlock(f"({resource.uri} is no base64.)")
     kind = resource.mime_type or "application/octet-stream"
     if kind.startswith("image/"):
-        return _image(data, kind)
+        return ImageBlock(data, media_type=kind)
     if kind.startswith("audio/"):
         return AudioBlock(data, media_type=kind)
     return FileBlock(data, name=str(resource.uri).rstrip("/").rpartition("/")[2] or "file", media_type=kind)
 
 
-def messages_of(result: wire.GetPromptResult) -> list[Message]:
+def read_prompt(result: wire.GetPromptResult) -> list[Message]:
     """Return the messages of a prompt."""
     messages: list[Message] = []
     for message in result.messages:
-        content = tuple(blocks_of(message.content))
+        content = tuple(read_block(message.content))
         messages.append(UserMessage(content) if message.role == "user" else AssistantMessage(content))
     return messages
 
 
-def _image(data: bytes, kind: str) -> ImageBlock:
-    return ImageBlock(data, media_type=kind)
-
-
-def _decoded(text: Any) -> bytes | None:
+def _decode_base64(text: Any) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""What a server may ask of its client: a model's words, or the user's."""
+"""The questions of a server to its client: for a model's words, or for the user's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolkit.chat import (
 from toolkit.errors import ProviderError
 from toolkit.loop.depth import LoopFrame
 from toolkit.settings import PositiveInt, check_fields
-from toolkit.sources.mcp.blocks import blocks_of
+from toolkit.sources.mcp.blocks import read_block
 
 __all__ = [
     "Elicitation",
@@ -202,7 +202,7 @@ class Sampler:
             return _refuse_sampling(f"this client makes at most {sampling.max_requests} requests for a server")
         self._made += 1
         try:
-            request = self._read(params)
+            request = self._read_request(params)
         except ValueError as error:
             return _refuse_sampling(str(error))
         async with self._places:
@@ -210,8 +210,8 @@ class Sampler:
                 return _refuse_sampling("the user did not approve the request")
             return await self._generate(request, params)
 
-    def _read(self, params: wire.CreateMessageRequestParams) -> SamplingRequest:
-        messages = [_message(message) for message in params.messages]
+    def _read_request(self, params: wire.CreateMessageRequestParams) -> SamplingRequest:
+        messages = [_read_message(message) for message in params.messages]
         size = len(params.system_prompt or "") + sum(len(text_of(message.content)) for message in messages)
         if size > self._sampling.max_input_chars:
             raise ValueError(f"the request is longer than {self._sampling.max_input_chars} characters")
@@ -244,7 +244,7 @@ class Sampler:
         try:
             response = await self._sampling.provider.generate(
                 ChatRequest(
-                    messages=self._messages_of(request),
+                    messages=self._build_messages(request),
                     max_tokens=request.max_tokens,
                     temperature=params.temperature,
                     stop=tuple(params.stop_sequences or ()),
@@ -266,7 +266,7 @@ class Sampler:
             stop_reason=reason,
         )
 
-    def _messages_of(self, request: SamplingRequest) -> Sequence[Message]:
+    def _build_messages(self, request: SamplingRequest) -> Sequence[Message]:
         prompt = request.system_prompt
         if not prompt:
             return request.messages
@@ -278,10 +278,10 @@ def _refuse_sampling(reason: str) -> wire.ErrorData:
     return wire.ErrorData(code=wire.INVALID_REQUEST, message=f"Not sampled: {reason}.")
 
 
-def _message(message: wire.SamplingMessage) -> Message:
+def _read_message(message: wire.SamplingMessage) -> Message:
     blocks: list[Any] = []
     for item in message.content if isinstance(message.content, list) else [message.content]:
         if isinstance(item, (wire.ToolUseContent, wire.ToolResultContent)):
             raise ValueError("calls and results in a request for sampling are not taken")  # noqa: TRY004 - a value of it
-        blocks += blocks_of(item)
+        blocks += read_block(item)
     return UserMessage(tuple(blocks)) if message.role == "user" else AssistantMessage(blocks)

@@ -1,4 +1,4 @@
-"""What went wrong with an MCP server, in words that say what to do."""
+"""Failures of MCP servers, in words that say what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "to_mcp_error",
 ]
 
-_LONGEST = 600
+_LONGEST_TEXT = 600
 _SHORT = 20
 _STAND_INS = ("Server returned an error response", "Not Found", "Session terminated")  # for a status, by the SDK
 
@@ -51,7 +51,7 @@ def innermost(error: BaseException) -> BaseException:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether an error says that the connection or the session may be gone, rather than that a request is wrong."""
+    """Return whether an error says that the connection or the session may be gone, and not that a request is wrong."""
     if isinstance(error, MCPError):
         return error.code == CONNECTION_CLOSED
     return isinstance(
@@ -60,7 +60,7 @@ def is_loss(error: BaseException) -> bool:
 
 
 def is_ended_session(error: BaseException, faults: Iterable[HttpFault]) -> bool:
-    """Whether a request was refused, and so not carried out, because the server doesn't know the session anymore.
+    """Return whether a request was refused, and so not carried out, as the server doesn't know the session anymore.
 
     MCP has status 404 for that; some servers say 400. What stands in the body beside it is each server's own.
     """
@@ -92,46 +92,50 @@ def to_mcp_error(
     inner = innermost(error)
     if isinstance(inner, McpError):
         return inner
-    kind, reason = _reason(inner, list(faults), seconds)
+    kind, reason = _explain_error(inner, list(faults), seconds)
     said = list(words)
-    tail = f" Its last words: {_short(' | '.join(said[-5:]))}" if said else ""
+    tail = f" Its last words: {_shorten_text(' | '.join(said[-5:]))}" if said else ""
     return kind(server.redact(f"MCP server '{server.name}': could not {what}: {reason}{tail}"))
 
 
-def _reason(error: BaseException, faults: list[HttpFault], seconds: float | None) -> tuple[type[McpError], str]:
+def _explain_error(error: BaseException, faults: list[HttpFault], seconds: float | None) -> tuple[type[McpError], str]:
     for fault in faults:
         if fault.error is not None:
-            return _of_network(fault.error)
+            return _explain_network_error(fault.error)
     # Asking in a newer revision first may be refused: the last refusal counts, where the server did not explain it.
     statuses = [fault.status for fault in faults if fault.status is not None]
     is_explained = isinstance(error, MCPError) and error.message not in _STAND_INS
     if statuses and (not is_explained or statuses[-1] in (401, 403)):
-        return _of_status(statuses[-1])
+        return _explain_status(statuses[-1])
     if isinstance(error, TimeoutError):
         return McpConnectionError, (
             f"it gave no answer within {seconds:g} s; is it an MCP server, and does it speak this transport?"
             if seconds is not None
             else "it took too long"
         )
-    if isinstance(error, FileNotFoundError):
-        return McpNotFoundError, f"{error.filename!r} was not found; install it, or give its whole path"
-    if isinstance(error, PermissionError):
-        return McpNotFoundError, f"{error.filename!r} can't be executed; is it a program, and is it yours to run?"
     if isinstance(error, (httpx2.HTTPError, ssl.SSLError)):
-        return _of_network(error)
+        return _explain_network_error(error)
     if isinstance(error, MCPError):
-        return _of_protocol(error)
+        return _explain_protocol_error(error)
     if isinstance(error, ValidationError):
         return McpError, f"what it answered is not MCP ({error.error_count()} problems); is it an MCP server?"
     if isinstance(error, RuntimeError) and "structured content" in str(error):  # so the SDK checks it
         return McpError, f"the tool ran, but its answer does not fit its output schema: {str(error).splitlines()[0]}"
     if isinstance(error, OSError):
-        return McpConnectionError, f"{type(error).__name__}: {_short(str(error))}"
-    return McpError, f"{type(error).__name__}: {_short(str(error))}"
+        return _explain_os_error(error)
+    return McpError, f"{type(error).__name__}: {_shorten_text(str(error))}"
 
 
-def _of_protocol(error: MCPError) -> tuple[type[McpError], str]:
-    message = _short(error.message)
+def _explain_os_error(error: OSError) -> tuple[type[McpError], str]:
+    if isinstance(error, FileNotFoundError):
+        return McpNotFoundError, f"{error.filename!r} was not found; install it, or give its whole path"
+    if isinstance(error, PermissionError):
+        return McpNotFoundError, f"{error.filename!r} can't be executed; is it a program, and is it yours to run?"
+    return McpConnectionError, f"{type(error).__name__}: {_shorten_text(str(error))}"
+
+
+def _explain_protocol_error(error: MCPError) -> tuple[type[McpError], str]:
+    message = _shorten_text(error.message)
     if error.code == CONNECTION_CLOSED:
         return McpConnectionError, "the connection was closed; did the server end, and is it an MCP server?"
     if error.code == REQUEST_TIMEOUT and "timed out" in message:  # some servers mean other things by that code
@@ -143,7 +147,7 @@ def _of_protocol(error: MCPError) -> tuple[type[McpError], str]:
     return McpError, f"{message} (code {error.code})"
 
 
-def _of_status(status: int) -> tuple[type[McpError], str]:
+def _explain_status(status: int) -> tuple[type[McpError], str]:
     if status in (401, 403):
         return McpAuthError, (
             f"it refuses who calls (HTTP {status}); give the right bearer=, headers= or auth= to http(...)"
@@ -158,17 +162,18 @@ def _of_status(status: int) -> tuple[type[McpError], str]:
     return McpError, f"it refused the request (HTTP {status})"
 
 
-def _of_network(error: Exception) -> tuple[type[McpError], str]:
+def _explain_network_error(error: Exception) -> tuple[type[McpError], str]:
     if isinstance(error, OAuthFlowError):
-        return McpAuthError, f"signing in failed ({_short(str(error))}); give the right auth= to http(...)"
+        return McpAuthError, f"signing in failed ({_shorten_text(str(error))}); give the right auth= to http(...)"
     if _is_about_certificates(error):
         return McpError, (
-            f"its certificate is not trusted ({_short(str(error))}); give http(...) a "
+            f"its certificate is not trusted ({_shorten_text(str(error))}); give http(...) a "
             "verify=ssl.create_default_context(cafile=...)"
         )
     if isinstance(error, httpx2.TimeoutException):
         return McpConnectionError, f"{type(error).__name__}: it gave no answer in time"
-    return McpConnectionError, f"{type(error).__name__}: {_short(str(error))}; is it running, and is the URL right?"
+    words = _shorten_text(str(error))
+    return McpConnectionError, f"{type(error).__name__}: {words}; is it running, and is the URL right?"
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:
@@ -179,8 +184,8 @@ def _is_about_certificates(error: BaseException | None) -> bool:
     return False
 
 
-def _short(text: str) -> str:
-    if len(text) <= _LONGEST:
+def _shorten_text(text: str) -> str:
+    if len(text) <= _LONGEST_TEXT:
         return text
-    head = text[:_LONGEST]
+    head = text[:_LONGEST_TEXT]
     return f"{head.rpartition(' ')[0] or head[:_SHORT]} ..."  # a piece of a secret would not be known for one

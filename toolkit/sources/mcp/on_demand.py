@@ -16,14 +16,14 @@ from toolkit.settings import Duration, to_seconds
 from toolkit.sources.mcp.failures import McpConnectionError
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings
-from toolkit.sources.mcp.tools import call_tool, definition_of, mcp_tools, options_of
+from toolkit.sources.mcp.tools import call_tool, make_definition, mcp_tools, read_options
 from toolkit.tools.context import ToolContext
 from toolkit.tools.options import ToolOptions
 
 __all__ = ["MCPToolWrapper"]
 
 _TRIES = 3
-_LONGEST_PAUSE = 60.0
+_LONGEST_TRY_PAUSE = 60.0
 
 
 class _PassingError(Exception):
@@ -56,9 +56,9 @@ class MCPToolWrapper:
         timeout: Duration = 60.0,
         first_pause: float = 1.0,
     ) -> None:
-        self.definition: ToolDefinition = definition_of(tool, name or tool.name)
+        self.definition: ToolDefinition = make_definition(tool, name or tool.name)
         # No timeout: it is that of one run, and there may be several.
-        self.options: ToolOptions = options_of(tool, server, None)
+        self.options: ToolOptions = read_options(tool, server, None)
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
         self.original_name: str = tool.name
         self._server = server
@@ -95,7 +95,7 @@ class MCPToolWrapper:
                 failure,
                 retries=_TRIES - 1,
                 is_worth_it=lambda error: isinstance(error, _PassingError),
-                pause=lambda retry, _: backoff_pause(retry, initial=self._first_pause, longest=_LONGEST_PAUSE),
+                pause=lambda retry, _: backoff_pause(retry, initial=self._first_pause, longest=_LONGEST_TRY_PAUSE),
             )
         except _PassingError as error:
             raise ToolFailedError(f"MCP tool execution failed after {_TRIES} attempts: {error}") from None
@@ -109,7 +109,7 @@ class MCPToolWrapper:
         """
         is_under_way = False
         try:
-            async with McpSession(self._server, self._settings()) as session:
+            async with McpSession(self._server, self._make_settings()) as session:
                 is_under_way = True
                 with anyio.fail_after(self._timeout):
                     return await call_tool(
@@ -129,5 +129,5 @@ class MCPToolWrapper:
         after = " It may have taken effect." if is_under_way and "taken effect" not in failure else ""
         raise ToolFailedError(f"{failure}{after}")
 
-    def _settings(self) -> SessionSettings:
+    def _make_settings(self) -> SessionSettings:
         return SessionSettings(connect_timeout=self._connect_timeout, on_listed=lambda _: None)

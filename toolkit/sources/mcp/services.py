@@ -42,7 +42,7 @@ async def register_mcp_service(
     Raises:
         McpError: A name is taken, or is there twice.
     """
-    return _register(registry, service, await service.list_tools(), prefix=prefix, replace=replace)
+    return _register_tools(registry, service, await service.list_tools(), prefix=prefix, replace=replace)
 
 
 async def register_mcp_tools_by_name(
@@ -70,10 +70,10 @@ async def register_mcp_tools_by_name(
             if name not in known:
                 raise UnknownToolNameError(name, known)
     chosen = [definition for definition in listed if definition.name in wanted]
-    return _register(registry, service, chosen, prefix=prefix, replace=replace)
+    return _register_tools(registry, service, chosen, prefix=prefix, replace=replace)
 
 
-def _register(
+def _register_tools(
     registry: ToolRegistry[Any],
     service: McpService,
     definitions: Sequence[ToolDefinition],

@@ -38,19 +38,19 @@ __all__ = ["McpSession", "SessionSettings", "all_pages"]
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_LOG = logging.getLogger("toolkit.sources.mcp")
+_logger = logging.getLogger("toolkit.sources.mcp")
 _MAX_PAGES = 100
 _LIST_PAUSE = 1.0  # between two lists, however often a server says that its tools have changed
-_CLOSE_SECONDS = 5.0
+_END_CONNECTION_SECONDS = 5.0
 _END_SECONDS = 1.0
-_PROBE_SECONDS = 5.0
+_REVIVAL_SECONDS = 5.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """How a session is held.
+    """The settings of a session.
 
     Args:
         connect_timeout: Seconds to start, connect, greet and list the tools.
@@ -96,19 +96,19 @@ class McpSession:
     async def __aenter__(self) -> Self:
         self._is_over = False
         self._home = Home()
-        start_detached(self._own)
+        start_detached(self._own_connection)
         try:
-            await self._connected()
+            await self._wait_for_client()
         except BaseException as error:
             cut_causes(error, self.server.redact)
-            await self._close()
+            await self._close_connection()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._close()
+        await self._close_connection()
 
     async def request(self, what: str, make: Callable[[Client], Awaitable[T]], *, is_repeatable: bool = True) -> T:
         """Make a request, on a new connection where the old one is lost.
@@ -122,18 +122,18 @@ class McpSession:
             McpError: The server refused it or can't be reached.
         """
         if self._home is None:
-            raise self._closed()
+            raise self._make_closed_error()
         try:
-            return await self._home.call(partial(self._requested, what, make, is_repeatable=is_repeatable))
+            return await self._home.call(partial(self._send_request, what, make, is_repeatable=is_repeatable))
         except McpError as error:
             cut_causes(error, self.server.redact)
             raise
 
-    async def _requested(self, what: str, make: Callable[[Client], Awaitable[T]], *, is_repeatable: bool) -> T:
-        client = await self._connected()
+    async def _send_request(self, what: str, make: Callable[[Client], Awaitable[T]], *, is_repeatable: bool) -> T:
+        client = await self._wait_for_client()
         faults: list[HttpFault] = []
         try:
-            return await self._made_on(client, make, faults)
+            return await self._send_on(client, make, faults)
         except Exception as error:
             failure = to_mcp_error(error, self.server, what, faults=faults)
             inner = innermost(error)
@@ -143,17 +143,17 @@ class McpSession:
                 if not is_repeatable and any((fault.status or 0) >= 500 for fault in faults):
                     raise type(failure)(f"{failure}. It may have taken effect.") from error
                 raise failure from error
-            note = await self._revived(client)
+            note = await self._revive(client)
             if not (is_repeatable or was_refused):
                 raise McpConnectionError(f"{failure} It may have taken effect and was not repeated. {note}") from error
-        client = await self._connected()
+        client = await self._wait_for_client()
         faults.clear()
         try:
-            return await self._made_on(client, make, faults)
+            return await self._send_on(client, make, faults)
         except Exception as error:
             raise to_mcp_error(error, self.server, what, faults=faults) from error
 
-    async def _made_on(self, client: Client, make: Callable[[Client], Awaitable[T]], faults: list[HttpFault]) -> T:
+    async def _send_on(self, client: Client, make: Callable[[Client], Awaitable[T]], faults: list[HttpFault]) -> T:
         before = faults_of_call.set(faults)
         self._under_way += 1
         try:
@@ -162,19 +162,19 @@ class McpSession:
             faults_of_call.reset(before)
             self._under_way -= 1
             if self._client is not client:
-                self._ring()
+                self._ring_bell()
 
-    async def _connected(self) -> Client:
+    async def _wait_for_client(self) -> Client:
         failures = self._failures
         if self._client is None and not self._is_opening:
             self._is_wanted = True
-            self._ring()
+            self._ring_bell()
         while True:
             client = self._client
             if client is not None:
                 return client
             if self._is_over or self._is_closing:
-                raise self._closed()
+                raise self._make_closed_error()
             if self._failures > failures and self._failure is not None:
                 raise self._failure
             await self._bell.wait()
@@ -183,44 +183,44 @@ class McpSession:
         """Return what calls a function in the running event loop, for use in the session's own."""
         return function if self._home is None else self._home.back(function)
 
-    def _closed(self) -> McpError:
+    def _make_closed_error(self) -> McpError:
         return McpError(f"MCP server '{self.server.name}': its tools are closed; use them inside of `async with`")
 
-    async def _revived(self, client: Client) -> str:
+    async def _revive(self, client: Client) -> str:
         """See whether a connection still serves, and make another where it does not; say how that went."""
         async with self._reviving:
             if self._client is client:
-                with suppress(Exception), anyio.move_on_after(_PROBE_SECONDS):
-                    self._settings.on_listed(await _listed(client, self.server))
+                with suppress(Exception), anyio.move_on_after(_REVIVAL_SECONDS):
+                    self._settings.on_listed(await _list_tools(client, self.server))
                     return "The server is still there."
-                self._lose(client)
+                self._lose_client(client)
             try:
-                await self._connected()
+                await self._wait_for_client()
             except McpError as error:
                 return f"It can't be connected again: {error}"
             return "It is connected again."
 
-    def _ring(self) -> None:
+    def _ring_bell(self) -> None:
         self._bell.set()
         self._bell = anyio.Event()
 
-    def _lose(self, client: Client | None) -> None:
+    def _lose_client(self, client: Client | None) -> None:
         if client is not None and self._client is client:
             self._client = None
-            self._ring()
+            self._ring_bell()
 
-    async def _close(self) -> None:
+    async def _close_connection(self) -> None:
         self._is_closing = True
         if self._opening is not None:
             self._opening.cancel()
-        self._ring()
+        self._ring_bell()
         with anyio.CancelScope(shield=True):
             while not self._is_over:
                 await self._bell.wait()
 
     # the owner's task
 
-    async def _own(self) -> None:
+    async def _own_connection(self) -> None:
         try:
             while True:
                 while not (self._is_wanted or self._is_closing):
@@ -228,17 +228,17 @@ class McpSession:
                 if self._is_closing:
                     return
                 self._is_wanted, self._is_opening = False, True
-                failure = await self._hold()
+                failure = await self._hold_connection()
                 self._client, self._is_opening = None, False
                 if failure is not None:
                     self._failure = failure
                     self._failures += 1
-                self._ring()
+                self._ring_bell()
         finally:
             self._client, self._is_over = None, True
-            self._ring()
+            self._ring_bell()
 
-    async def _hold(self) -> ToolkitError | None:
+    async def _hold_connection(self) -> ToolkitError | None:
         """Hold one connection from its beginning to its end; return why it could not begin."""
         words: deque[str] = deque(maxlen=20)
         faults: list[HttpFault] = []
@@ -247,25 +247,25 @@ class McpSession:
         is_open = False
 
         try:
-            client = self._made(words)
+            client = self._make_client(words)
             # One scope for all that is opened in here: one round a part of it could not be left first.
             with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
                 self._opening = scope
                 async with client:
-                    self._settings.on_listed(await _listed(client, self.server))
+                    self._settings.on_listed(await _list_tools(client, self.server))
                     scope.deadline, self._opening = math.inf, None
                     self._client, self._is_opening, is_open = client, False, True
-                    self._ring()
-                    await self._attend(client)
-                    await self._let_end()
+                    self._ring_bell()
+                    await self._attend_client(client)
+                    await self._let_requests_end()
                     # A server that is gone must not hold up what comes next.
-                    scope.deadline = anyio.current_time() + _CLOSE_SECONDS
+                    scope.deadline = anyio.current_time() + _END_CONNECTION_SECONDS
             if scope.cancelled_caught and not is_open:
                 raise TimeoutError  # noqa: TRY301 - told in the same words as others
         except Exception as error:  # noqa: BLE001 - told to who waits for the connection
             inner = innermost(error)
             if is_open:
-                _LOG.info("MCP server '%s': the connection ended with %s", self.server.name, type(inner).__name__)
+                _logger.info("MCP server '%s': the connection ended with %s", self.server.name, type(inner).__name__)
                 return None
             if isinstance(inner, ToolkitError):
                 return inner
@@ -276,9 +276,9 @@ class McpSession:
             self._opening = None
         return None
 
-    def _made(self, words: deque[str]) -> Client:
+    def _make_client(self, words: deque[str]) -> Client:
         def ended() -> None:
-            self._lose(client)
+            self._lose_client(client)
 
         client = Client(
             _Watched(self.server.open(words), ended),
@@ -290,12 +290,12 @@ class McpSession:
         )
         return client
 
-    async def _attend(self, client: Client) -> None:
+    async def _attend_client(self, client: Client) -> None:
         """Stay until the connection is lost or to be closed; list the tools anew when they change."""
         self._is_listing = False
         async with anyio.create_task_group() as tasks:
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                tasks.start_soon(self._listen, client)
+                tasks.start_soon(self._take_changes, client)
             while self._client is client and not self._is_closing:
                 if self._is_stale and not self._is_listing:
                     self._is_stale, self._is_listing = False, True
@@ -303,13 +303,13 @@ class McpSession:
                 await self._bell.wait()
             tasks.cancel_scope.cancel()
 
-    async def _let_end(self) -> None:
+    async def _let_requests_end(self) -> None:
         """Leave a moment to what others have asked of a lost connection: they may have their answer yet."""
         with anyio.move_on_after(_END_SECONDS):
             while self._under_way and not self._is_closing:
                 await self._bell.wait()
 
-    async def _listen(self, client: Client) -> None:
+    async def _take_changes(self, client: Client) -> None:
         """Take the changes of a server that tells them only to who subscribes; subscribe again where that is lost."""
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed:
@@ -319,36 +319,38 @@ class McpSession:
             try:
                 async with client.listen(tools_list_changed=True) as changes:
                     failures = 0
-                    self._changed()  # what changed while nobody listened is not told
+                    self._mark_stale()  # what changed while nobody listened is not told
                     async for _ in changes:
-                        self._changed()
+                        self._mark_stale()
             except Exception as error:  # noqa: BLE001 - a server may tell of no changes; its tools serve all the same
-                _LOG.debug("MCP server '%s' tells of no changes: %s", self.server.name, type(innermost(error)).__name__)
+                _logger.debug(
+                    "MCP server '%s' tells of no changes: %s", self.server.name, type(innermost(error)).__name__
+                )
             await anyio.sleep(backoff_pause(failures, initial=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
             failures += 1
 
     async def _list_again(self, client: Client) -> None:
         try:
             with anyio.fail_after(self._settings.connect_timeout):
-                self._settings.on_listed(await _listed(client, self.server))
+                self._settings.on_listed(await _list_tools(client, self.server))
         except Exception as error:  # noqa: BLE001 - the tools stay as they were
             reason = to_mcp_error(error, self.server, "list the tools again", seconds=self._settings.connect_timeout)
-            _LOG.warning("%s", reason)
+            _logger.warning("%s", reason)
         await anyio.sleep(_LIST_PAUSE)
         self._is_listing = False
-        self._ring()
+        self._ring_bell()
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, wire.ToolListChangedNotification):
-            self._changed()
+            self._mark_stale()
 
-    def _changed(self) -> None:
+    def _mark_stale(self) -> None:
         # Only noted here: who delivers messages must not wait for one.
         self._is_stale = True
-        self._ring()
+        self._ring_bell()
 
 
-async def _listed(client: Client, server: McpServer) -> list[wire.Tool]:
+async def _list_tools(client: Client, server: McpServer) -> list[wire.Tool]:
     """Return the tools of all pages."""
     if client.server_capabilities.tools is None:
         return []

@@ -18,7 +18,7 @@ from toolkit.errors import ConfigurationError, McpError, SchemaError, ToolFailed
 from toolkit.loop.depth import LoopFrame, current_frame
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.settings import Duration, check_setting, to_seconds
-from toolkit.sources.mcp.blocks import messages_of, output_of, resource_block
+from toolkit.sources.mcp.blocks import read_contents, read_prompt, read_result
 from toolkit.sources.mcp.callbacks import ElicitationCallback, Questions, Sampler, Sampling
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings, all_pages
@@ -27,14 +27,14 @@ from toolkit.tools.naming import legal_names
 from toolkit.tools.options import ToolOptions
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["MCPNativeTool", "McpTools", "ToolFilter", "definition_of", "mcp_tools", "options_of"]
+__all__ = ["MCPNativeTool", "McpTools", "ToolFilter", "make_definition", "mcp_tools", "read_options"]
 
-_LOG = logging.getLogger("toolkit.sources.mcp")
+_logger = logging.getLogger("toolkit.sources.mcp")
 _MOST_TOOLS = 1_000
-_LONGEST_DESCRIPTION = 20_000
+_LONGEST_TOOL_DESCRIPTION = 20_000
 
 ToolFilter = Callable[[wire.Tool], bool]
-"""Whether a tool that the server lists is taken."""
+"""Given a tool that the server lists, says whether it is taken."""
 
 
 class MCPNativeTool:
@@ -49,8 +49,8 @@ class MCPNativeTool:
     """
 
     def __init__(self, session: McpSession, tool: wire.Tool, *, name: str, timeout: float | None) -> None:
-        self.definition: ToolDefinition = definition_of(tool, name)
-        self.options: ToolOptions = options_of(tool, session.server, timeout)
+        self.definition: ToolDefinition = make_definition(tool, name)
+        self.options: ToolOptions = read_options(tool, session.server, timeout)
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
         self.original_name: str = tool.name
         self.listed = tool
@@ -100,20 +100,20 @@ async def call_tool(
     finally:
         if frame is not None:
             session.frames.remove(frame)
-    return redacted(output_of(result), session.server.redact)
+    return redacted(read_result(result), session.server.redact)
 
 
-def definition_of(tool: wire.Tool, name: str) -> ToolDefinition:
+def make_definition(tool: wire.Tool, name: str) -> ToolDefinition:
     """Return what a model is told of a server's tool."""
     return ToolDefinition(
         name=name,
-        description=tool.description or _title(tool) or "MCP tool (no description)",
+        description=tool.description or _find_title(tool) or "MCP tool (no description)",
         parameters=tool.input_schema,
         output_schema=tool.output_schema,
     )
 
 
-def options_of(tool: wire.Tool, server: McpServer, timeout: float | None) -> ToolOptions:
+def read_options(tool: wire.Tool, server: McpServer, timeout: float | None) -> ToolOptions:
     """Return how a server's tool is run, by its annotations: a server that is not trusted may say what it likes."""
     hints = tool.annotations or wire.ToolAnnotations()
     is_read = hints.read_only_hint is True
@@ -124,7 +124,7 @@ def options_of(tool: wire.Tool, server: McpServer, timeout: float | None) -> Too
         "open_world": hints.open_world_hint is True,
     }
     return ToolOptions(
-        label=_title(tool),
+        label=_find_title(tool),
         timeout=timeout,
         idempotent=is_read or hints.idempotent_hint is True,
         cache=False,
@@ -133,7 +133,7 @@ def options_of(tool: wire.Tool, server: McpServer, timeout: float | None) -> Too
     )
 
 
-def _title(tool: wire.Tool) -> str:
+def _find_title(tool: wire.Tool) -> str:
     return tool.title or (tool.annotations.title if tool.annotations else None) or ""
 
 
@@ -215,10 +215,10 @@ class McpTools(Sequence[MCPNativeTool]):
     def _on_listed(self, listed: list[wire.Tool]) -> None:
         if self._tools and listed == self._listed:
             return
-        self._tools, self.refused = _made(self._session, listed, self._settings, is_first=not self._listed)
+        self._tools, self.refused = _make_tools_of(self._session, listed, self._settings, is_first=not self._listed)
         self._listed = listed
         for registry, registered in self._followers:
-            _update(registry, registered, self._tools)
+            _update_registry(registry, registered, self._tools)
 
     async def resources(self) -> list[wire.Resource]:
         """Return what the server offers to read, of all pages.
@@ -244,7 +244,7 @@ class McpTools(Sequence[MCPNativeTool]):
         """
 
         async def read(client: Client) -> tuple[ContentBlock, ...]:
-            return tuple(resource_block(content) for content in (await client.read_resource(uri)).contents)
+            return tuple(read_contents(content) for content in (await client.read_resource(uri)).contents)
 
         return await self._session.request(f"read '{uri}'", read)
 
@@ -272,7 +272,7 @@ class McpTools(Sequence[MCPNativeTool]):
         """
 
         async def get(client: Client) -> list[Message]:
-            return messages_of(await client.get_prompt(name, dict(arguments or {})))
+            return read_prompt(await client.get_prompt(name, dict(arguments or {})))
 
         return await self._session.request(f"get the prompt '{name}'", get)
 
@@ -353,7 +353,7 @@ def mcp_tools(
     )
 
 
-def _made(
+def _make_tools_of(
     session: McpSession, listed: list[wire.Tool], settings: _Settings, *, is_first: bool
 ) -> tuple[tuple[MCPNativeTool, ...], dict[str, str]]:
     if len(listed) > _MOST_TOOLS:
@@ -373,15 +373,15 @@ def _made(
     tools: list[MCPNativeTool] = []
     refused: dict[str, str] = {}
     for tool, name in zip(chosen, shown, strict=True):
-        if len(tool.description or "") > _LONGEST_DESCRIPTION:
-            refused[tool.name] = f"its description has more than {_LONGEST_DESCRIPTION} characters"
-            _LOG.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, refused[tool.name])
+        if len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
+            refused[tool.name] = f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
+            _logger.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, refused[tool.name])
             continue
         try:
             tools.append(MCPNativeTool(session, tool, name=name, timeout=settings.timeout))
         except SchemaError as error:
             refused[tool.name] = error.reason
-            _LOG.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, error.reason)
+            _logger.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, error.reason)
     return tuple(tools), refused
 
 
@@ -391,7 +391,7 @@ def _is_wanted(tool: wire.Tool, settings: _Settings) -> bool:
     return settings.filter is None or settings.filter(tool)
 
 
-def _update(
+def _update_registry(
     registry: ToolRegistry[Any], registered: dict[str, MCPNativeTool], tools: tuple[MCPNativeTool, ...]
 ) -> None:
     """Make what a registry has of a server what the server has; another tool of a name is left alone."""
@@ -402,7 +402,7 @@ def _update(
             registry.unregister(name)
     for name, tool in wanted.items():
         if name in registry and registry.get(name) is not registered.get(name):
-            _LOG.warning("a tool named '%s' is there already: that of the MCP server is left out", name)
+            _logger.warning("a tool named '%s' is there already: that of the MCP server is left out", name)
             continue
         registry.register_or_replace(tool)
         registered[name] = tool

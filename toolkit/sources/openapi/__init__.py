@@ -3,6 +3,7 @@
 try:
     from toolkit.sources.openapi.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials
     from toolkit.sources.openapi.operation import Operation
+    from toolkit.sources.openapi.options import OpenApiOptions
     from toolkit.sources.openapi.selection import Filter, Only
     from toolkit.sources.openapi.tools import OpenApiTool, openapi_tools
 except ModuleNotFoundError as error:
@@ -21,6 +22,7 @@ __all__ = [
     "Filter",
     "OAuth2ClientCredentials",
     "Only",
+    "OpenApiOptions",
     "OpenApiTool",
     "Operation",
     "openapi_tools",

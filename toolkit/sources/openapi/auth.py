@@ -1,4 +1,4 @@
-"""How calls are signed: who a call comes from, said in a header, the query or a cookie.
+"""The signatures of calls: a header, a part of the query or a cookie that proves who calls.
 
 No secret is in the ``repr`` of anything here; what one is written into is remembered, so that it can be blotted out of
 whatever a server or an error says.
@@ -28,12 +28,22 @@ from toolkit.sources.openapi.document import Document
 from toolkit.sources.openapi.urls import Origin, is_url
 from toolkit.suggestions import ask_whether_meant, find_similar
 
-__all__ = ["ApiKey", "Auth", "Basic", "Bearer", "OAuth2ClientCredentials", "Secrets", "Signature", "Signer", "signers"]
+__all__ = [
+    "ApiKey",
+    "Auth",
+    "Basic",
+    "Bearer",
+    "OAuth2ClientCredentials",
+    "Secrets",
+    "RequestSignature",
+    "Signer",
+    "make_signers",
+]
 
 _SENDABLE = re.compile(r"[\x21-\x7e]+([ \t]+[\x21-\x7e]+)*")
 _EARLIER = 30.0
 _LIFETIME = 300.0
-_SHORTEST = 4
+_SHORTEST_SECRET = 4
 _LONGEST_FORM = 5  # each byte percent-encoded twice
 _MOST_TOKEN_BYTES = 1_000_000
 
@@ -45,7 +55,7 @@ class Bearer:
     token: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        _check(self.token, "the token of Bearer")
+        _check_sendable(self.token, "the token of Bearer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +73,8 @@ class ApiKey:
     location: Literal["header", "query", "cookie"] = "header"
 
     def __post_init__(self) -> None:
-        _check(self.name, "the name of ApiKey")
-        _check(self.value, f"the value of ApiKey '{self.name}'")
+        _check_sendable(self.name, "the name of ApiKey")
+        _check_sendable(self.value, f"the value of ApiKey '{self.name}'")
         if self.location not in ("header", "query", "cookie"):
             raise ConfigurationError(f"the location of ApiKey must be header, query or cookie, not {self.location!r}")
 
@@ -102,12 +112,13 @@ class OAuth2ClientCredentials:
 AuthCallable: TypeAlias = Callable[[httpx2.Request], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 
 Auth: TypeAlias = Bearer | ApiKey | Basic | OAuth2ClientCredentials | AuthCallable
-"""Who calls. A callable, sync or async, gets each request as it will be sent, and gives the headers to add to it."""
+"""The credentials of a caller. A callable, sync or async, is given each request as it will be sent, and returns the
+headers to add to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
-    """What signs one request."""
+class RequestSignature:
+    """The headers, query and cookie that sign one request."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     query: str = field(default="", repr=False)
@@ -115,7 +126,7 @@ class Signature:
 
 
 class Secrets:
-    """What must not be seen by anybody: it is blotted out of text."""
+    """Secrets, which are blotted out of all text that is shown."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -126,12 +137,12 @@ class Secrets:
     def add(self, *secrets: str) -> None:
         """Remember secrets; shorter ones than four characters would be found in everything, and are not."""
         for secret in secrets:
-            if len(secret) >= _SHORTEST:
+            if len(secret) >= _SHORTEST_SECRET:
                 self._known.add(secret)
 
     @property
     def longest(self) -> int:
-        """How many bytes the longest takes, however it is written."""
+        """The most bytes that one of them takes, however it is written."""
         return max((_LONGEST_FORM * len(secret.encode()) for secret in self._known), default=0)
 
     def without(self, text: str) -> str:
@@ -161,7 +172,7 @@ class Signer:
 
     @property
     def can_renew(self) -> bool:
-        """Whether a refused signature may be due to age."""
+        """True where a refused signature may be due to age."""
         return isinstance(self._auth, OAuth2ClientCredentials)
 
     def forget(self, refused: httpx2.Request) -> None:
@@ -169,7 +180,7 @@ class Signer:
         if refused.headers.get("authorization") == f"Bearer {self._token}":
             self._token = ""
 
-    async def sign(self, request: httpx2.Request, client: httpx2.AsyncClient) -> Signature:
+    async def sign(self, request: httpx2.Request, client: httpx2.AsyncClient) -> RequestSignature:
         """Return what signs a request.
 
         Raises:
@@ -178,47 +189,47 @@ class Signer:
         match self._auth:
             case Bearer(token):
                 self._secrets.add(token)
-                return Signature(headers={"authorization": f"Bearer {token}"})
+                return RequestSignature(headers={"authorization": f"Bearer {token}"})
             case ApiKey(name=name, value=value, location=location):
                 self._secrets.add(value)
                 if location == "header":
-                    return Signature(headers={name: value})
+                    return RequestSignature(headers={name: value})
                 pair = f"{quote(name, safe='')}={quote(value, safe='')}"
-                return Signature(query=pair) if location == "query" else Signature(cookie=pair)
+                return RequestSignature(query=pair) if location == "query" else RequestSignature(cookie=pair)
             case Basic(username, password):
-                return self._basic(username, password)
+                return self._sign_basic(username, password)
             case OAuth2ClientCredentials() as credentials:
-                token = await self._current_token(credentials, client)
-                return Signature(headers={"authorization": f"Bearer {token}"})
+                token = await self._get_token(credentials, client)
+                return RequestSignature(headers={"authorization": f"Bearer {token}"})
             case function:
-                return await self._called(function, request)
+                return await self._ask_callable(function, request)
 
-    def _basic(self, username: str, password: str) -> Signature:
+    def _sign_basic(self, username: str, password: str) -> RequestSignature:
         pair = base64.b64encode(f"{username}:{password}".encode()).decode()
         self._secrets.add(password, pair)
-        return Signature(headers={"authorization": f"Basic {pair}"})
+        return RequestSignature(headers={"authorization": f"Basic {pair}"})
 
-    async def _called(self, function: AuthCallable, request: httpx2.Request) -> Signature:
+    async def _ask_callable(self, function: AuthCallable, request: httpx2.Request) -> RequestSignature:
         try:
             given = function(request)
             headers = dict(await given if inspect.isawaitable(given) else given)
             for name, value in headers.items():
-                _check(value, f"the header {name} of the auth callable")
+                _check_sendable(value, f"the header {name} of the auth callable")
         except Exception as error:
             # What it says may hold what it handles.
             raise ToolFailedError(f"The request could not be signed: {type(error).__name__}.") from error
         self._secrets.add(*secrets_of_headers(headers))
-        return Signature(headers=headers)
+        return RequestSignature(headers=headers)
 
-    async def _current_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> str:
+    async def _get_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> str:
         lock = self._lock.get(None) or anyio.Lock()
         self._lock.set(lock)
         async with lock:  # so that calls at once ask for one token
             if not self._token or time.monotonic() > self._until:
-                await self._renew(credentials, client)
+                await self._renew_token(credentials, client)
             return self._token
 
-    async def _renew(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> None:
+    async def _renew_token(self, credentials: OAuth2ClientCredentials, client: httpx2.AsyncClient) -> None:
         where = without_credentials(self._token_url)
         self._secrets.add(credentials.client_secret)
         form = {"grant_type": "client_credentials"}
@@ -236,7 +247,7 @@ class Signer:
             }
             request = httpx2.Request("POST", self._token_url, data=form, headers=signed)
             response = await client.send(request, stream=True)
-            answer = _object_in(await read_bounded(response, most_bytes=_MOST_TOKEN_BYTES))
+            answer = _read_json_object(await read_bounded(response, most_bytes=_MOST_TOKEN_BYTES))
         except (httpx2.HTTPError, ValueError) as error:
             raise ToolFailedError(f"No access token could be had from {where}: {type(error).__name__}.") from error
         token = answer.get("access_token")
@@ -251,7 +262,7 @@ class Signer:
         self._secrets.add(token)
 
 
-def signers(
+def make_signers(
     auth: Auth | Mapping[str, Auth | str] | None, document: Document, secrets: Secrets, trusted: Collection[Origin]
 ) -> dict[str, Signer] | Signer | None:
     """Return what signs: one for all requests, or one for each security scheme.
@@ -273,13 +284,15 @@ def signers(
                 hint = ask_whether_meant(near) or f"it has {', '.join(there) or 'none'}"
                 raise OpenApiError(f"{document.name}: it has no security scheme '{name}'; {hint}")
             scheme = schemes.at(name).about(f"{document.name}: security scheme '{name}'").resolved()
-            meant = _meant(one, scheme.value, scheme.subject) if isinstance(one, str) else one
-            made[name] = _signer(meant, [scheme.value], document, secrets, trusted)
+            meant = _read_bare_secret(one, scheme.value, scheme.subject) if isinstance(one, str) else one
+            made[name] = _make_signer(meant, [scheme.value], document, secrets, trusted)
         return made
-    return _signer(auth, list(schemes.value.values()) if is_object(schemes.value) else [], document, secrets, trusted)
+    return _make_signer(
+        auth, list(schemes.value.values()) if is_object(schemes.value) else [], document, secrets, trusted
+    )
 
 
-def _meant(secret: str, scheme: Any, subject: str) -> Auth:
+def _read_bare_secret(secret: str, scheme: Any, subject: str) -> Auth:
     """Return what a bare secret is, by what the document says of the scheme."""
     match scheme:
         case {"type": "apiKey", "name": str(name), "in": "header" | "query" | "cookie" as location}:
@@ -295,7 +308,7 @@ def _meant(secret: str, scheme: Any, subject: str) -> Auth:
             raise OpenApiError(f"{subject} is of the type {found!r}, unknown here: pass a callable that gives headers")
 
 
-def _signer(
+def _make_signer(
     auth: object, schemes: list[Any], document: Document, secrets: Secrets, trusted: Collection[Origin]
 ) -> Signer:
     url = ""
@@ -329,7 +342,7 @@ def _token_url(schemes: list[Any], document: Document) -> str:
     )
 
 
-def _object_in(content: bytes) -> dict[str, Any]:
+def _read_json_object(content: bytes) -> dict[str, Any]:
     try:
         found: object = from_json(content)
     except ValueError:
@@ -337,7 +350,7 @@ def _object_in(content: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _check(secret: str, what: str) -> None:
+def _check_sendable(secret: str, what: str) -> None:
     """Refuse what no header can carry before an HTTP library does, which would show it."""
     if not _SENDABLE.fullmatch(secret):
         raise ConfigurationError(

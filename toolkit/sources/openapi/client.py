@@ -15,20 +15,20 @@ from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError, ToolTimeoutError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, hide_urls, origin_of
 from toolkit.secrets import without_credentials
-from toolkit.sources.openapi.auth import Secrets, Signature, Signer
+from toolkit.sources.openapi.auth import RequestSignature, Secrets, Signer
 from toolkit.sources.openapi.operation import Endpoint
-from toolkit.sources.openapi.response import Limits, output_of
-from toolkit.sources.openapi.serialization import Wire, wire_of
+from toolkit.sources.openapi.response import ResponseLimits, read_response
+from toolkit.sources.openapi.serialization import WireRequest, write_request
 from toolkit.sources.openapi.urls import Origin
 
-__all__ = ["Caller"]
+__all__ = ["OperationCaller"]
 
-_MAX_REDIRECTS = 5
+_MOST_CALL_REDIRECTS = 5
 _UNAUTHORIZED = 401
 _ACCEPT = {"accept": "application/json, */*;q=0.8", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
-class Caller:
+class OperationCaller:
     """Calls operations over connections of its own, from when it is entered until it is left.
 
     Args:
@@ -48,7 +48,7 @@ class Caller:
         secrets: Secrets,
         headers: Mapping[str, str],
         timeout: float,
-        limits: Limits,
+        limits: ResponseLimits,
         trusted: Collection[Origin],
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
@@ -82,14 +82,14 @@ class Caller:
             ToolFailedError: The server can't be reached, or no answer came.
             ToolTimeoutError: No answer came in time.
         """
-        wire = wire_of(endpoint, arguments)
-        url = _url(endpoint.base_url, wire)
+        wire = write_request(endpoint, arguments)
+        url = _join_url(endpoint.base_url, wire)
         is_read = endpoint.operation.is_read
         shown = f"{endpoint.operation.method} {without_credentials(url)}"
         try:
             with anyio.fail_after(self._timeout):
-                async with self._borrowed() as client:
-                    return await self._called(client, endpoint, wire, url)
+                async with self._borrow_client() as client:
+                    return await self._call_signed(client, endpoint, wire, url)
         except (TimeoutError, httpx2.TimeoutException):
             raise ToolTimeoutError(
                 endpoint.operation.id, self._timeout, still_running=not is_read, is_harmless=is_read
@@ -99,24 +99,26 @@ class Caller:
             after = "" if is_read or isinstance(error, httpx2.ConnectError) else " It may have taken effect."
             raise ToolFailedError(f"{shown} failed: {type(error).__name__}: {said}.{after}") from None
 
-    async def _called(self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: Wire, url: str) -> ToolOutput:
-        signers = self._signers(endpoint)
-        response = await self._sent(client, endpoint, wire, url, signers)
+    async def _call_signed(
+        self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str
+    ) -> ToolOutput:
+        signers = self._choose_signers(endpoint)
+        response = await self._send(client, endpoint, wire, url, signers)
         if response.status_code == _UNAUTHORIZED and any(signer.can_renew for signer in signers):
             # What was refused has not been done, so it may be asked again.
             await response.aclose()
             for signer in signers:
                 signer.forget(response.request)
-            response = await self._sent(client, endpoint, wire, url, signers)
+            response = await self._send(client, endpoint, wire, url, signers)
         try:
             shown = without_credentials(url) + (f"?{wire.query}" if wire.query else "")
             method = endpoint.operation.method
-            return await output_of(response, method=method, url=shown, limits=self._limits, secrets=self._secrets)
+            return await read_response(response, method=method, url=shown, limits=self._limits, secrets=self._secrets)
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
 
-    def _signers(self, endpoint: Endpoint) -> Sequence[Signer]:
+    def _choose_signers(self, endpoint: Endpoint) -> Sequence[Signer]:
         if self._sign is None:
             return ()
         if isinstance(self._sign, Signer):
@@ -126,15 +128,15 @@ class Caller:
                 return [self._sign[name] for name in sorted(schemes)]
         return ()
 
-    async def _sent(
-        self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: Wire, url: str, signers: Sequence[Signer]
+    async def _send(
+        self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str, signers: Sequence[Signer]
     ) -> httpx2.Response:
-        request = _request(client, endpoint.operation.method, url, wire)
+        request = _build_request(client, endpoint.operation.method, url, wire)
         is_here = origin_of(url) in self._trusted
         signatures = [await signer.sign(request, client) for signer in signers] if is_here else []
-        _apply(request, wire, signatures)
+        _apply_signatures(request, wire, signatures)
         response = await client.send(request, stream=True)
-        for _ in range(_MAX_REDIRECTS):
+        for _ in range(_MOST_CALL_REDIRECTS):
             following = response.next_request
             if following is None or not endpoint.operation.is_read:
                 break
@@ -142,14 +144,14 @@ class Caller:
             # Once a request has been sent elsewhere, the other host chooses where it goes: nothing is signed again.
             is_here = is_here and origin_of(str(following.url)) == origin_of(url)
             if is_here:
-                _apply(following, wire, signatures)
+                _apply_signatures(following, wire, signatures)
             else:
                 following = httpx2.Request(following.method, following.url, headers=_ACCEPT)
             response = await client.send(following, stream=True)
         return response
 
     @asynccontextmanager
-    async def _borrowed(self) -> AsyncGenerator[httpx2.AsyncClient]:
+    async def _borrow_client(self) -> AsyncGenerator[httpx2.AsyncClient]:
         """Give the open client, or one for this call alone where the call is on another event loop."""
         if self._client is None:
             raise ToolFailedError("The tools of this document are closed: use them inside their `async with` block.")
@@ -173,13 +175,13 @@ class Caller:
         return client
 
 
-def _url(base_url: str, wire: Wire) -> str:
+def _join_url(base_url: str, wire: WireRequest) -> str:
     path, _, _ = wire.path.partition("#")  # a few documents tell operations of one path apart by a fragment
     joined = base_url + (path if path.startswith("/") else f"/{path}")
     return f"{joined}{'&' if '?' in joined else '?'}{wire.query}" if wire.query else joined
 
 
-def _request(client: httpx2.AsyncClient, method: str, url: str, wire: Wire) -> httpx2.Request:
+def _build_request(client: httpx2.AsyncClient, method: str, url: str, wire: WireRequest) -> httpx2.Request:
     headers = [(name, value.encode("utf-8")) for name, value in wire.headers]
     encoded = [(name.encode("ascii", "replace"), value) for name, value in headers]
     content = wire.content
@@ -192,7 +194,7 @@ def _request(client: httpx2.AsyncClient, method: str, url: str, wire: Wire) -> h
     return client.build_request(method, url, headers=encoded, content=content.data)
 
 
-def _apply(request: httpx2.Request, wire: Wire, signatures: Sequence[Signature]) -> None:
+def _apply_signatures(request: httpx2.Request, wire: WireRequest, signatures: Sequence[RequestSignature]) -> None:
     for signature in signatures:
         request.headers.update(signature.headers)
     cookies = [part for part in (wire.cookies, *(signature.cookie for signature in signatures)) if part]

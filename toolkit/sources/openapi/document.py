@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import url2pathname
 
 import httpx2
 import referencing
 import yaml
+from pydantic import BaseModel, ValidationError
 from referencing.exceptions import NoSuchResource
 from referencing.jsonschema import DRAFT202012
 
@@ -31,8 +32,10 @@ from toolkit.sources.openapi.urls import is_url
 
 __all__ = ["Document", "Part", "read_document"]
 
-_MAX_BYTES = 200_000_000
-_MOST_PARTS = 20_000_000
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_MOST_DOCUMENT_BYTES = 200_000_000
+_MOST_DOCUMENT_PARTS = 20_000_000
 _MAX_REFERENCES = 50
 _MAX_REDIRECTS = 10
 _VERSIONS = re.compile(r"3\.[01](\.|$)")
@@ -70,9 +73,26 @@ class Part:
         try:
             found = self.resolver.lookup(reference)
         except Exception as error:  # where something is no schema, `referencing` fails as it happens to
-            reason = _reason(error) or "nothing is there"
+            reason = _find_reason(error) or "nothing is there"
             raise OpenApiError(f"{self.subject}: the reference {reference!r} can't be followed: {reason}") from error
         return Part(value=found.contents, resolver=found.resolver, subject=self.subject)
+
+    def read_as(self, model: type[ModelT], what: str) -> ModelT:
+        """Return this piece as OpenAPI has it.
+
+        Raises:
+            OpenApiError: It is not so; `what` names the piece.
+        """
+        try:
+            return model.model_validate(self.value)
+        except ValidationError as error:
+            # Where one of several things may stand, the complaints about being no reference say nothing.
+            complaints = error.errors(include_url=False, include_context=False, include_input=False)
+            told = [one for one in complaints if "Reference" not in one["loc"]] or complaints
+            where = ".".join(str(step) for step in told[0]["loc"])
+            raise OpenApiError(
+                f"{self.subject}: {what} is not what OpenAPI has{f', at {where}' if where else ''}: {told[0]['msg']}"
+            ) from error
 
     def resolved(self) -> Part:
         """Return this piece, or what it refers to where it is nothing but a reference.
@@ -106,7 +126,7 @@ class Document:
 
     @property
     def is_3_0(self) -> bool:
-        """Whether schemas are of OpenAPI's own dialect rather than JSON Schema."""
+        """True where schemas are of OpenAPI's own dialect rather than JSON Schema."""
         return self.version.startswith("3.0")
 
 
@@ -121,27 +141,27 @@ def read_document(source: Mapping[str, Any] | str | Path, *, timeout: float) -> 
         OpenApiError: It can't be read, is no OpenAPI document, or is of a version that is not known here.
     """
     if isinstance(source, Mapping):
-        name, uri, contents = "the document", "", _mapping(source)
+        name, uri, contents = "the document", "", _copy_mapping(source)
     elif isinstance(source, str) and is_url(source):
         name, uri = without_credentials(source), urldefrag(source)[0]
-        text, uri = _fetched(uri, timeout)
-        contents = _parsed(text, name)
-    elif isinstance(source, str) and _is_text(source):
-        name, uri, contents = "the text", "", _parsed(source, "the text")
+        text, uri = _fetch_text(uri, timeout)
+        contents = _parse_text(text, name)
+    elif isinstance(source, str) and _is_source_text(source):
+        name, uri, contents = "the text", "", _parse_text(source, "the text")
     else:
         path = Path(source)
         name, uri = str(path), path.resolve().as_uri()
-        contents = _parsed(_text_of(path), name)
-    return _checked(contents, name=name, uri=uri, timeout=timeout)
+        contents = _parse_text(_read_text_file(path), name)
+    return _check_document(contents, name=name, uri=uri, timeout=timeout)
 
 
-def _is_text(text: str) -> bool:
+def _is_source_text(text: str) -> bool:
     return "\n" in text or text.lstrip().startswith("{")
 
 
-def _checked(contents: Any, *, name: str, uri: str, timeout: float) -> Document:
+def _check_document(contents: Any, *, name: str, uri: str, timeout: float) -> Document:
     if not is_object(contents):
-        raise OpenApiError(f"{name}: this is no OpenAPI document: it must be an object, not {_kind(contents)}")
+        raise OpenApiError(f"{name}: this is no OpenAPI document: it must be an object, not {_name_kind(contents)}")
     version = contents.get("openapi")
     if "swagger" in contents:
         raise OpenApiError(
@@ -153,14 +173,16 @@ def _checked(contents: Any, *, name: str, uri: str, timeout: float) -> Document:
         raise OpenApiError(f"{name}: it {said}; a document of OpenAPI 3.0 or 3.1 says so, such as openapi: 3.1.0")
     paths = contents.get("paths", {})
     if not is_object(paths):
-        raise OpenApiError(f"{name}: its paths must be an object, not {_kind(paths)}")
+        raise OpenApiError(f"{name}: its paths must be an object, not {_name_kind(paths)}")
     resource = _OPENAPI.create_resource(contents)
-    registry: Any = cast("Any", referencing.Registry)(retrieve=_retriever(uri, timeout)).with_resource(uri, resource)
+    registry: Any = cast("Any", referencing.Registry)(retrieve=_make_retriever(uri, timeout)).with_resource(
+        uri, resource
+    )
     root = Part(value=contents, resolver=registry.resolver(base_uri=uri), subject=name)
     return Document(root=root, name=name, version=version, url=uri if is_url(uri) else "")
 
 
-def _subresources_of(contents: Any) -> Iterable[Any]:
+def _list_subresources(contents: Any) -> Iterable[Any]:
     # A schema with an $id or an $anchor is found by it; elsewhere in a document they mean nothing.
     if is_object(contents) and "openapi" in contents:
         components = contents.get("components")
@@ -169,60 +191,60 @@ def _subresources_of(contents: Any) -> Iterable[Any]:
     return DRAFT202012.subresources_of(contents)
 
 
-def _id_of(contents: Any) -> str | None:
+def _read_id(contents: Any) -> str | None:
     found = contents.get("$id") if is_object(contents) else None
     return found if isinstance(found, str) else None
 
 
-def _inside(segments: Any, resolver: Any, subresource: Any) -> Any:  # noqa: ARG001
+def _enter_subresource(segments: Any, resolver: Any, subresource: Any) -> Any:  # noqa: ARG001
     return resolver.in_subresource(subresource)
 
 
-def _anchors_in(specification: Any, contents: Any) -> Any:  # noqa: ARG001
+def _list_anchors(specification: Any, contents: Any) -> Any:  # noqa: ARG001
     return DRAFT202012.anchors_in(contents)
 
 
 _OPENAPI: Any = cast("Any", referencing.Specification)(
     name="OpenAPI",
-    id_of=_id_of,
-    subresources_of=_subresources_of,
-    maybe_in_subresource=_inside,
-    anchors_in=_anchors_in,
+    id_of=_read_id,
+    subresources_of=_list_subresources,
+    maybe_in_subresource=_enter_subresource,
+    anchors_in=_list_anchors,
 )
 
 
-def _retriever(base: str, timeout: float) -> Callable[[str], Any]:
+def _make_retriever(base: str, timeout: float) -> Callable[[str], Any]:
     """Return what opens the documents that this one refers to, if they may be opened."""
     opened: dict[str, Any] = {}
 
     def retrieve(uri: str) -> Any:
         if uri not in opened:
-            opened[uri] = _OPENAPI.create_resource(_opened(uri, base, timeout))
+            opened[uri] = _OPENAPI.create_resource(_open_document(uri, base, timeout))
         return opened[uri]
 
     return retrieve
 
 
-def _opened(uri: str, base: str, timeout: float) -> Any:
+def _open_document(uri: str, base: str, timeout: float) -> Any:
     shown = without_credentials(uri)
     if base.startswith("file:") and uri.startswith("file:"):
-        path, folder = _path_of(uri).resolve(), _path_of(base).parent
+        path, folder = _read_file_path(uri).resolve(), _read_file_path(base).parent
         if not path.is_relative_to(folder):
             raise OpenApiError(f"{path} is not in the document's folder, {folder}: put what it means there")
-        return _parsed(_text_of(path), str(path))
+        return _parse_text(_read_text_file(path), str(path))
     if is_url(base) and is_url(uri) and origin_of(base) == origin_of(uri):
-        text, _ = _fetched(uri, timeout, origin=origin_of(base))
-        return _parsed(text, shown)
+        text, _ = _fetch_text(uri, timeout, origin=origin_of(base))
+        return _parse_text(text, shown)
     if not base:
         raise OpenApiError("the document was given as text, so it can refer to itself alone: pass its path or URL")
     raise OpenApiError(f"{shown or uri} is elsewhere, and is never fetched: put what it means into the document")
 
 
-def _path_of(uri: str) -> Path:
+def _read_file_path(uri: str) -> Path:
     return Path(url2pathname(unquote(urlsplit(uri).path)))
 
 
-def _text_of(path: Path) -> str:
+def _read_text_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -231,7 +253,7 @@ def _text_of(path: Path) -> str:
         raise OpenApiError(f"{path}: it can't be read: {error.strerror or error}") from error
 
 
-def _fetched(url: str, timeout: float, *, origin: tuple[str, str, int | None] | None = None) -> tuple[str, str]:
+def _fetch_text(url: str, timeout: float, *, origin: tuple[str, str, int | None] | None = None) -> tuple[str, str]:
     """Return the text at a URL, and the URL that it came from in the end.
 
     Args:
@@ -248,7 +270,7 @@ def _fetched(url: str, timeout: float, *, origin: tuple[str, str, int | None] | 
                 with closing(client.send(request, stream=True)) as response:
                     following = response.next_request
                     if following is None:
-                        return _content_of(response, name), url
+                        return _read_reply(response, name), url
                     url = str(following.url)
                     if origin is not None and origin_of(url) != origin:
                         raise OpenApiError(f"{name}: it leads to {without_credentials(url)}, which is never fetched")
@@ -257,7 +279,7 @@ def _fetched(url: str, timeout: float, *, origin: tuple[str, str, int | None] | 
     raise OpenApiError(f"{name}: it can't be fetched: too many redirects")
 
 
-def _content_of(response: httpx2.Response, name: str) -> str:
+def _read_reply(response: httpx2.Response, name: str) -> str:
     if response.is_error:
         raise OpenApiError(
             f"{name}: it can't be fetched: {response.status_code} {response.reason_phrase}; check the URL, or fetch "
@@ -266,23 +288,23 @@ def _content_of(response: httpx2.Response, name: str) -> str:
     content = bytearray()
     for piece in response.iter_bytes():
         content += piece
-        if len(content) > _MAX_BYTES:
-            raise OpenApiError(f"{name}: the document is larger than {_MAX_BYTES:,} bytes")
+        if len(content) > _MOST_DOCUMENT_BYTES:
+            raise OpenApiError(f"{name}: the document is larger than {_MOST_DOCUMENT_BYTES:,} bytes")
     return content.decode("utf-8-sig", "replace")
 
 
-def _mapping(source: Mapping[str, Any]) -> Any:
+def _copy_mapping(source: Mapping[str, Any]) -> Any:
     try:
-        return _plain(source)
+        return _to_plain(source)
     except RecursionError as error:
         raise OpenApiError("the document: it is nested too deeply") from error
 
 
-def _parsed(text: str, name: str) -> Any:
+def _parse_text(text: str, name: str) -> Any:
     try:
         if text.lstrip()[:1] in ("{", "["):
             return json.loads(text)
-        return _plain(load_yaml(text, _Loader, most_parts=_MOST_PARTS))
+        return _to_plain(load_yaml(text, _OpenApiLoader, most_parts=_MOST_DOCUMENT_PARTS))
     except RecursionError as error:
         raise OpenApiError(f"{name}: it is nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -299,20 +321,20 @@ def _parsed(text: str, name: str) -> Any:
         raise OpenApiError(f"{name}: this is neither JSON nor YAML: {error}") from error
 
 
-class _Loader(yaml.CSafeLoader):
+class _OpenApiLoader(yaml.CSafeLoader):
     """YAML 1.2's types, as OpenAPI has it: ``no`` and ``on`` are words, and a date is text."""
 
 
-_Loader.yaml_implicit_resolvers = {
+_OpenApiLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":bool"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-cast("Any", _Loader).add_implicit_resolver(
+cast("Any", _OpenApiLoader).add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF"
 )
 
 
-def _plain(value: Any, known: dict[int, Any] | None = None) -> Any:
+def _to_plain(value: Any, known: dict[int, Any] | None = None) -> Any:
     """Return a value with text for keys, such as those of responses in YAML, and dicts for mappings.
 
     What is there several times, by YAML's aliases, stays one: copies could be more than any memory holds.
@@ -322,17 +344,17 @@ def _plain(value: Any, known: dict[int, Any] | None = None) -> Any:
     known = {} if known is None else known
     if id(value) not in known:
         if is_object(value):
-            known[id(value)] = {_key(key): _plain(item, known) for key, item in value.items()}
+            known[id(value)] = {_to_key(key): _to_plain(item, known) for key, item in value.items()}
         else:
-            known[id(value)] = [_plain(item, known) for item in value]
+            known[id(value)] = [_to_plain(item, known) for item in value]
     return known[id(value)]
 
 
-def _key(key: object) -> str:
+def _to_key(key: object) -> str:
     return key if isinstance(key, str) else json.dumps(key, default=str)
 
 
-def _kind(value: object) -> str:
+def _name_kind(value: object) -> str:
     match value:
         case None:
             return "nothing"
@@ -344,7 +366,7 @@ def _kind(value: object) -> str:
             return type(value).__name__
 
 
-def _reason(error: BaseException) -> str:
+def _find_reason(error: BaseException) -> str:
     """Return what an error of `referencing` was caused by, where that was one of ours."""
     cause: BaseException | None = error
     while cause is not None:

@@ -33,7 +33,7 @@ FILE_SCHEMA: Mapping[str, Any] = {
     "required": ["content"],
     "additionalProperties": False,
 }
-"""How a model hands over a file."""
+"""The schema by which a model hands over a file."""
 
 _MAX_FILE_DEPTH = 5
 _MAX_INLINED = 100
@@ -75,12 +75,12 @@ class Schemas:
         self._left = _MAX_PARTS
         known = len(self._names)
         try:
-            return self._converted(part)
+            return self._convert(part)
         except RecursionError as error:
-            self._forget(known)
+            self._forget_since(known)
             raise OpenApiError(f"{part.subject}: a schema is nested too deeply") from error
         except OpenApiError:
-            self._forget(known)
+            self._forget_since(known)
             raise
 
     def with_files(self, part: Part) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Schemas:
         if not holds_file(part):
             return self.convert(part)
         part = part.resolved()
-        if _is_file(part.value):
+        if _is_file_schema(part.value):
             words = {key: part.value[key] for key in _ANNOTATIONS - {"default", "examples"} if key in part.value}
             return {**FILE_SCHEMA, **words}
         inside = ("anyOf", "oneOf", "items")
@@ -122,7 +122,7 @@ class Schemas:
         whole = {**schema, "$defs": {name: needed[name] for name in sorted(needed)}}
         return with_few_definitions(whole) if len(needed) <= _MAX_INLINED else whole
 
-    def _converted(self, part: Part) -> dict[str, Any]:
+    def _convert(self, part: Part) -> dict[str, Any]:
         schema = part.value
         self._left -= 1
         if self._left < 0:
@@ -132,19 +132,19 @@ class Schemas:
         if not is_object(schema):
             raise OpenApiError(f"{part.subject}: a schema must be an object, not {schema!r:.60}")
         if "$ref" in schema or "$dynamicRef" in schema:
-            return self._reference(part)
+            return self._convert_reference(part)
         kept = {key: value for key, value in schema.items() if key not in _LEFT_OUT and not key.startswith("x-")}
-        kept = self._without_read_only(part, kept)
-        made: dict[str, Any] = map_subschemas(kept, lambda member: self._converted(part.of(member)))
+        kept = self._drop_read_only(part, kept)
+        made: dict[str, Any] = map_subschemas(kept, lambda member: self._convert(part.of(member)))
         if "discriminator" in schema:
-            self._discriminate(part, made)
+            self._add_discriminator(part, made)
         if "example" in schema and "examples" not in made:
             made["examples"] = [schema["example"]]
         if self._is_3_0:
-            _modernise(schema, made)
-        return _tidy(made)
+            _rewrite_dialect(schema, made)
+        return _drop_unusable(made)
 
-    def _reference(self, part: Part) -> dict[str, Any]:
+    def _convert_reference(self, part: Part) -> dict[str, Any]:
         schema: dict[str, Any] = part.value
         reference = schema.get("$ref", schema.get("$dynamicRef"))
         target = part.refer(reference)
@@ -152,7 +152,7 @@ class Schemas:
         beside = {key: value for key, value in schema.items() if key not in ("$ref", "$dynamicRef")}
         if self._is_3_0:  # which ignores all of them; words do no harm
             beside = {key: value for key, value in beside.items() if key == "description"}
-        more = self._converted(part.of(beside))
+        more = self._convert(part.of(beside))
         if more.keys() <= _ANNOTATIONS:
             return {"$ref": _PREFIX + name, **more}
         return {**more, "allOf": [{"$ref": _PREFIX + name}, *more.get("allOf", ())]}
@@ -167,16 +167,16 @@ class Schemas:
         self._names[id(target.value)] = name
         self._kept.append(target.value)
         self._definitions[name] = {}  # its place, for a schema that contains itself
-        self._definitions[name] = self._converted(target)
+        self._definitions[name] = self._convert(target)
         return name
 
-    def _forget(self, known: int) -> None:
+    def _forget_since(self, known: int) -> None:
         """Drop the definitions since then: they are half done, and another use must fail as the first one did."""
         while len(self._names) > known:
             self._names.popitem()
             self._definitions.popitem()
 
-    def _without_read_only(self, part: Part, schema: dict[str, Any]) -> dict[str, Any]:
+    def _drop_read_only(self, part: Part, schema: dict[str, Any]) -> dict[str, Any]:
         properties = schema.get("properties")
         if not is_object(properties):
             return schema
@@ -192,7 +192,7 @@ class Schemas:
             **({"required": [name for name in required if name not in hidden]} if is_array(required) else {}),
         }
 
-    def _discriminate(self, part: Part, made: dict[str, Any]) -> None:
+    def _add_discriminator(self, part: Part, made: dict[str, Any]) -> None:
         """Say in each alternative which value of the discriminating property chooses it."""
         discriminator: Any = part.value["discriminator"]
         keyword = "oneOf" if "oneOf" in part.value else "anyOf"
@@ -220,22 +220,22 @@ class Schemas:
 
 
 def holds_file(part: Part, _depth: int = 0) -> bool:
-    """Whether a value of this schema is the content of a file, or a list of such, or may be."""
+    """Return whether a value of this schema is the content of a file, or a list of such, or may be."""
     part = part.resolved()
-    if _is_file(part.value):
+    if _is_file_schema(part.value):
         return True
-    return _depth < _MAX_FILE_DEPTH and any(holds_file(inner, _depth + 1) for inner in _alternatives(part))
+    return _depth < _MAX_FILE_DEPTH and any(holds_file(inner, _depth + 1) for inner in _list_alternatives(part))
 
 
-def _is_file(schema: Any) -> bool:
+def _is_file_schema(schema: Any) -> bool:
     return (
         is_object(schema)
         and schema.get("type", "string") == "string"
-        and (schema.get("format") == "binary" or (_says_media_type(schema) and "contentEncoding" not in schema))
+        and (schema.get("format") == "binary" or (_has_binary_media_type(schema) and "contentEncoding" not in schema))
     )
 
 
-def _alternatives(part: Part) -> Iterator[Part]:
+def _list_alternatives(part: Part) -> Iterator[Part]:
     for keyword in ("anyOf", "oneOf"):
         listed = part.at(keyword).value
         yield from (part.of(member) for member in (listed if is_array(listed) else ()))
@@ -243,11 +243,11 @@ def _alternatives(part: Part) -> Iterator[Part]:
         yield part.at("items")
 
 
-def _says_media_type(schema: dict[str, Any]) -> bool:
+def _has_binary_media_type(schema: dict[str, Any]) -> bool:
     return isinstance(said := schema.get("contentMediaType"), str) and not said.startswith("text/")
 
 
-def _modernise(schema: Mapping[str, Any], made: dict[str, Any]) -> None:
+def _rewrite_dialect(schema: Mapping[str, Any], made: dict[str, Any]) -> None:
     """Say in JSON Schema's words what OpenAPI 3.0 says in its own."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(made.get(exclusive), bool) and made.pop(exclusive) and bound in made:
@@ -265,10 +265,10 @@ def _modernise(schema: Mapping[str, Any], made: dict[str, Any]) -> None:
         made.update(words, anyOf=[whole, {"type": "null"}])
 
 
-def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
+def _drop_unusable(schema: dict[str, Any]) -> dict[str, Any]:
     """Drop what checks nothing and only makes validators fail."""
     pattern = schema.get("pattern")
-    if isinstance(pattern, str) and not _is_pattern(pattern):
+    if isinstance(pattern, str) and not _is_python_pattern(pattern):
         # JavaScript's expressions are not all Python's; the server still holds the value to it.
         del schema["pattern"]
         said = schema.get("description")
@@ -280,7 +280,7 @@ def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _is_pattern(pattern: str) -> bool:
+def _is_python_pattern(pattern: str) -> bool:
     if _MEANS_MORE_IN_PYTHON.search(pattern):
         return False
     try:

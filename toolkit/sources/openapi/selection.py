@@ -34,11 +34,11 @@ class Only:
         check_fields(self)
 
     def __call__(self, operation: Operation) -> bool:
-        """Whether an operation meets them."""
+        """Return whether an operation meets them."""
         return (
             (self.operations is None or operation.id in self.operations)
             and (self.tags is None or not set(self.tags).isdisjoint(operation.tags))
-            and (self.paths is None or any(_is_under(operation.path, path) for path in self.paths))
+            and (self.paths is None or any(_is_path_under(operation.path, path) for path in self.paths))
             and (self.methods is None or operation.method in {method.upper() for method in self.methods})
         )
 
@@ -65,27 +65,27 @@ def check_filter(wanted: Filter | None, operations: Sequence[Operation], documen
         f"{document}: no operation of it has the method",
     )
     for path in wanted.paths or ():
-        if not any(_is_under(operation.path, path) for operation in operations):
+        if not any(_is_path_under(operation.path, path) for operation in operations):
             near = find_similar(path, [operation.path for operation in operations])
-            raise OpenApiError(f"{document}: no path of it begins with '{path}'{_hint(near, ())}")
+            raise OpenApiError(f"{document}: no path of it begins with '{path}'{_suggest_names(near, ())}")
 
 
 def _check_names(wanted: Collection[str] | None, there: Sequence[str], what: str) -> None:
     for name in wanted or ():
         if name not in there:
-            raise OpenApiError(f"{what} '{name}'{_hint(find_similar(name, there), there)}")
+            raise OpenApiError(f"{what} '{name}'{_suggest_names(find_similar(name, there), there)}")
 
 
-def _hint(near: Sequence[str], there: Sequence[str]) -> str:
+def _suggest_names(near: Sequence[str], there: Sequence[str]) -> str:
     if near:
         return f"; {ask_whether_meant(near)}"
-    return f"; there are {_quoted(there[:10])}" if there else ""
+    return f"; there are {_join_quoted(there[:10])}" if there else ""
 
 
-def _quoted(names: Iterable[str]) -> str:
+def _join_quoted(names: Iterable[str]) -> str:
     return " or ".join(f"'{name}'" for name in names)
 
 
-def _is_under(path: str, prefix: str) -> bool:
+def _is_path_under(path: str, prefix: str) -> bool:
     stem = prefix.rstrip("/")
     return path in (prefix, stem) or path.startswith(f"{stem}/")

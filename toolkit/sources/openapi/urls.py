@@ -14,7 +14,7 @@ __all__ = ["Origin", "allowed_origins", "is_url"]
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is a URL that can be fetched."""
+    """Return whether a text is a URL that can be fetched."""
     return text.startswith(("http://", "https://"))
 
 
@@ -30,10 +30,10 @@ def allowed_origins(hosts: Iterable[str]) -> frozenset[Origin]:
     """
     if isinstance(hosts, str):
         raise ConfigurationError(f"allow_hosts must be several hosts, such as [{hosts!r}]")
-    return frozenset(map(_read_origin, hosts))
+    return frozenset(map(_read_allowed_host, hosts))
 
 
-def _read_origin(host: str) -> Origin:
+def _read_allowed_host(host: str) -> Origin:
     url = host if is_url(host) else f"https://{host}"
     try:
         parts = urlsplit(url)
