@@ -43,6 +43,7 @@ from toolkit.loop.config import AnswerFormat, LoopLimits, ProviderRetryConfig, T
 from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.events import Done, Failed
 from toolkit.loop.handle import ToolLoopHandle, tool_loop_resumable
+from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import Snapshot, ToolLoopResult
 from toolkit.loop.prompt import Prompt
 from toolkit.loop.run import tool_loop, tool_loop_channel, tool_loop_stream, tool_loop_sync
@@ -82,6 +83,7 @@ __all__ = [
     "LoopLimits",
     "MemoryCache",
     "Message",
+    "Middleware",
     "Modify",
     "OutputLimits",
     "Permissions",

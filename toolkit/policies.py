@@ -1,4 +1,4 @@
-"""The rules and settings that a run is given: approval, permissions, limits, stop conditions, caches, compaction."""
+"""The rules and settings of a run: approval, permissions, limits, stop conditions, caches, compaction, middleware."""
 
 from toolkit.calls.approval import Abort, Approval, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.calls.caching import Cache, MemoryCache, SqliteCache
@@ -21,6 +21,17 @@ from toolkit.loop.config import (
 from toolkit.loop.depth import LoopDepth
 from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.handle import Decisions
+from toolkit.loop.middleware import (
+    CallInfo,
+    CallProceed,
+    Delta,
+    DeltaHook,
+    Middleware,
+    RequestInfo,
+    RequestProceed,
+    RunInfo,
+    RunProceed,
+)
 from toolkit.loop.steering import Steering
 from toolkit.loop.steps import InjectMessages
 from toolkit.loop.stopping import (
@@ -50,11 +61,15 @@ __all__ = [
     "BeforeToolExecution",
     "Cache",
     "CallConfig",
+    "CallInfo",
+    "CallProceed",
     "Compaction",
     "Continue",
     "Decision",
     "Decisions",
     "Defer",
+    "Delta",
+    "DeltaHook",
     "Deny",
     "Execution",
     "Finding",
@@ -63,14 +78,19 @@ __all__ = [
     "LoopDetectionConfig",
     "LoopLimits",
     "MemoryCache",
+    "Middleware",
     "Modify",
     "OutputLimits",
     "Parallel",
     "PendingApproval",
     "Permissions",
     "ProviderRetryConfig",
+    "RequestInfo",
+    "RequestProceed",
     "ResultStore",
     "Rule",
+    "RunInfo",
+    "RunProceed",
     "Sequential",
     "SqliteCache",
     "Steering",

@@ -3,7 +3,8 @@
 from toolkit.agents.coworkers import coworker_tools
 from toolkit.agents.images import add_image
 from toolkit.agents.input_files import read_input_file
-from toolkit.agents.sub_agents import SubAgent, SubAgentEvent, SubAgentRun, sub_agent_tool
+from toolkit.agents.sub_agents import SubAgent, SubAgentRun, sub_agent_tool
+from toolkit.loop.events import SubAgentEvent
 
 __all__ = [
     "SubAgent",

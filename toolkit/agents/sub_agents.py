@@ -22,7 +22,7 @@ from toolkit.chat.output import ToolOutput, to_output, words_of
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame
-from toolkit.loop.events import Done, Failed, LoopDetected, LoopEvent
+from toolkit.loop.events import Done, Failed, LoopDetected, LoopEvent, SubAgentEvent
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import (
     Aborted,
@@ -50,29 +50,12 @@ from toolkit.tools.handler import Ctx
 from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentEvent", "SubAgentRun", "sub_agent_tool"]
+__all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentRun", "sub_agent_tool"]
 
 _logger = logging.getLogger("toolkit.agents")
 
 SUB_AGENT_TAG = "sub_agent"
 """Every tool that runs a loop has this tag."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubAgentEvent:
-    """An event of a sub-agent's loop, in the `details` of an update of the call that runs it.
-
-    That of a `ToolProgress` is in the `details` of another one, which says it for people.
-
-    Args:
-        sub_agent: The sub-agent's name.
-        loop_id: The id of its run.
-        event: What its loop told; that of a sub-agent inside it is an update, or progress, again.
-    """
-
-    sub_agent: str
-    loop_id: str
-    event: LoopEvent
 
 
 @dataclass(frozen=True, slots=True)

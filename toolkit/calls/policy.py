@@ -11,14 +11,16 @@ from toolkit.calls.approval import ApprovalHook
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import Observer
 from toolkit.calls.results import ResultStore
+from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.settings import PositiveInt, Seconds, check_fields
 
 if TYPE_CHECKING:
-    from toolkit.calls.prepare import Scope
+    from toolkit.calls.prepare import Ready, Scope
 
 __all__ = [
     "AfterToolExecution",
+    "AroundCall",
     "BeforeToolExecution",
     "CallConfig",
     "Caller",
@@ -130,6 +132,10 @@ class CallConfig:
 DEFAULT_CALL_CONFIG = CallConfig()
 
 
+AroundCall: TypeAlias = "Callable[[Ready[Any], Callable[[], Awaitable[ToolOutput]]], Awaitable[ToolOutput]]"
+"""Given a call that may run and what runs it; returns the output, by running it or without that."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Caller:
     """The caller that runs a sub-agent: its rules and its guards hold for the sub-agent's calls, too.
@@ -152,6 +158,7 @@ class ExecutionPolicy:
     Args:
         config: What the caller chose.
         caches_by_default: Whether tools are cached that don't say so.
+        around: Stands around the run of each call; None where nothing does.
         observer: Takes the events.
         agent: The sub-agent whose calls these are; empty where they are not those of one.
         loop_id: The id of its loop.
@@ -160,6 +167,7 @@ class ExecutionPolicy:
 
     config: CallConfig = DEFAULT_CALL_CONFIG
     caches_by_default: bool = False
+    around: AroundCall | None = None
     observer: Observer | None = None
     agent: str = ""
     loop_id: str = ""

@@ -113,8 +113,10 @@ async def run(
             began = time.perf_counter()
             await observer.emit(_start_of(ready))
         try:
-            if registration.is_guarded or policy.config.cache is not None or policy.config.timeouts.tool is not None:
-                output, is_cached = await _guarded(ready, context, policy)
+            chosen = policy.config
+            if registration.is_guarded or policy.around or chosen.cache is not None or chosen.timeouts.tool is not None:
+                run_it = _run_guarded if policy.around is None else _run_around
+                output, is_cached = await run_it(ready, context, policy)
             else:
                 context.waits_for = None  # what waits first says so itself
                 output = await registration.execute(ready.arguments, context)
@@ -311,7 +313,31 @@ def _cut(text: str, most: int, keep: Literal["head", "tail", "both"], memory: Ru
 # what only some tools ask for
 
 
-async def _guarded(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
+async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
+    """Run inside of what stands around each call; say whether the output came from the cache."""
+    assert policy.around is not None
+    is_cached = False
+
+    async def proceed() -> ToolOutput:
+        nonlocal is_cached
+        is_over = False
+        try:
+            output, is_cached = await _run_guarded(ready, context, policy)
+            is_over = True
+        except (Exception, SystemExit):
+            is_over = True
+            raise
+        finally:
+            if not is_over:  # also where what stands around ends it, and goes on
+                context.abandon()
+        return output if type(output) is ToolOutput else to_output(output)
+
+    return await policy.around(ready, proceed), is_cached
+
+
+async def _run_guarded(
+    ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy
+) -> tuple[ToolOutput, bool]:
     """Run under cache, usage limit, locks, retry and timeout; say whether the output came from the cache."""
     registration, arguments = ready.registration, ready.arguments
     options = registration.options

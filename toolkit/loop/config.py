@@ -17,6 +17,7 @@ from toolkit.errors import ConfigurationError
 from toolkit.loop.budget import UsageLimits
 from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.events import LoopEvent
+from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out
 from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
@@ -191,6 +192,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         before_tool_execution_update: Asked before each `ToolExecutionUpdate` with name, call id and text; False
             suppresses that event, and only that.
         after_tool_execution_update: Told after each `ToolExecutionUpdate` that was not suppressed.
+        middleware: What stands around runs, requests and calls, and watches them; the first is the outermost.
         on_event: Takes each event; raising changes nothing.
         stream: Whether the model is asked for its answer in pieces; None asks for them when somebody takes events.
         keep_partial: Whether the text of an answer that is cut off while it comes stays in the transcript, as a message
@@ -228,6 +230,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     compaction: Compaction | None = None
     signing_key: str | bytes | None = field(default=None, repr=False)
     request_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    middleware: Sequence[Middleware[Any]] = ()
     policy: ExecutionPolicy = field(init=False, repr=False, compare=False)
 
     @property
@@ -244,6 +247,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
                 "max_iterations=0 would end the loop before the model is asked: give 1 or more, or "
                 "on_max_iterations='answer' for one answer without tools; there is no value for 'no limit'"
             )
+        object.__setattr__(self, "middleware", check_middleware(self.middleware))
         if inspect.iscoroutinefunction(self.stop_when):
             raise ConfigurationError("stop_when must not be async: it only looks at what is there, and nothing waits")
         object.__setattr__(self, "policy", ExecutionPolicy(config=self))

@@ -15,8 +15,9 @@ from toolkit.settings import describe_value
 if TYPE_CHECKING:
     from toolkit.chat import Usage
     from toolkit.loop.budget import Budget
+    from toolkit.loop.middleware import Middleware
 
-__all__ = ["LoopDepth", "LoopFrame", "current_frame", "enter_depth", "nested_context", "new_loop_id"]
+__all__ = ["LoopDepth", "LoopFrame", "current_call_id", "current_frame", "enter_depth", "nested_context", "new_loop_id"]
 
 Context = TypeVar("Context")
 
@@ -49,6 +50,7 @@ class LoopFrame:
         spend: Counts what a loop started here used towards the loop round it; who starts one as a part of its own
             work, as a sub-agent, calls it.
         stop: Ends the loop whose tools run under this before its next request, given a reason.
+        inherited: The middleware that also serves the loops started here, outermost first.
     """
 
     depth: int
@@ -59,9 +61,13 @@ class LoopFrame:
     budget: Budget | None = None
     spend: Callable[[Usage], None] | None = field(default=None, compare=False)
     stop: Callable[[str], None] | None = field(default=None, compare=False)
+    inherited: tuple[Middleware[Any], ...] = field(default=(), compare=False)
 
 
 current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)
+
+current_call_id: ContextVar[str | None] = ContextVar("toolkit_call_id", default=None)
+"""The call, of the loop whose frame that is, in which the current code runs."""
 
 
 def new_loop_id() -> str:
@@ -85,7 +91,15 @@ def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFr
         raise MaxDepthExceededError(depth, limit)
     if outer is None:
         return LoopFrame(depth + 1, limit, loop_id, run_id)
-    return LoopFrame(depth + 1, limit, loop_id, run_id, parent_loop_id=outer.loop_id, budget=outer.budget)
+    return LoopFrame(
+        depth + 1,
+        limit,
+        loop_id,
+        run_id,
+        parent_loop_id=outer.loop_id,
+        budget=outer.budget,
+        inherited=outer.inherited,
+    )
 
 
 def nested_context(ctx: Context, frame: LoopFrame) -> Context:

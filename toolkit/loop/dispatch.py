@@ -11,7 +11,7 @@ import anyio
 from toolkit.calls.prepare import Ready
 from toolkit.calls.run import run
 from toolkit.loop.approvals import Approvals
-from toolkit.loop.depth import current_frame
+from toolkit.loop.depth import current_call_id, current_frame
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import RunTools
 from toolkit.runtime.backend import gather, run_in_own_context
@@ -73,6 +73,7 @@ async def _run_call(ready: Ready[Ctx], resources: LoopResources[Ctx], clock: Cal
     """Run one call, telling the machine that it started and ended."""
     state, frame = resources.state, resources.frame
     current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
+    current_call_id.set(ready.call.id)
     state.tool_started(ready.call.id)
     await run(
         ready,

@@ -32,10 +32,12 @@ from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, CallBinder
 from toolkit.loop.budget import Budget
 from toolkit.loop.config import Compaction, ToolLoopConfig
-from toolkit.loop.depth import LoopFrame, enter_depth, nested_context, new_loop_id
+from toolkit.loop.depth import LoopFrame, current_call_id, enter_depth, nested_context, new_loop_id
 from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
 from toolkit.loop.listener import EventFeed, Listener, has_hooks
+from toolkit.loop.middleware import RunInfo
+from toolkit.loop.middleware_chain import MiddlewareChain, join_middleware
 from toolkit.loop.outcome import Aborted, AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.loop.prompt import transcript_of
 from toolkit.loop.requests import ModelRequests
@@ -56,17 +58,24 @@ _logger = logging.getLogger("toolkit.loop")
 
 
 class Driver(Generic[Ctx, Out]):
-    """Drives one machine against one provider and one registry. Made, it does nothing; `begin` comes first."""
+    """Drives one machine against one provider and one registry. Made, it does nothing; `begin` comes first.
+
+    Attributes:
+        has_begun: True once the run has entered its place.
+        has_middleware: True where middleware serves the run; before it began, that of its own configuration.
+    """
 
     __slots__ = (
         "_approvals",
         "_budget",
         "_feed",
-        "_has_begun",
+        "_is_restored",
         "_is_telling",
         "_requests",
         "_resources",
         "_user_ctx",
+        "has_begun",
+        "has_middleware",
         "loop_id",
         "state",
     )
@@ -95,7 +104,10 @@ class Driver(Generic[Ctx, Out]):
         self.loop_id: str = new_loop_id() if saved is None else saved.loop_id
         seat = sub_agent_seat.get()
         self._user_ctx = ctx
-        self._has_begun = self._is_telling = False
+        self.has_begun: bool = False
+        self.has_middleware: bool = bool(config.middleware)
+        self._is_telling = False
+        self._is_restored = saved is not None
         self._feed: EventFeed | None = None
         self._resources: LoopResources[Ctx] = LoopResources(
             state=self.state,
@@ -117,23 +129,21 @@ class Driver(Generic[Ctx, Out]):
             self._requests.take_up(saved)
             self._resources.resume(saved.uses, saved.cut_texts)
 
-    def run_in(self, scope: anyio.CancelScope) -> None:
-        """Let tools see by `scope` that the run is to end."""
-        self._resources.memory.run_scope = scope
-
-    async def begin(self, feed: EventFeed | None, *, waits: bool) -> None:
+    async def begin(self, feed: EventFeed | None, scope: anyio.CancelScope | None = None, *, waits: bool) -> None:
         """Take a place under the loops round this one, and tell observers that the run begins or goes on.
 
         Args:
             feed: Takes the events besides the hooks.
+            scope: Tells tools that the run is to end.
             waits: Whether to wait for the reader of the feed; a run that was cancelled already has none.
 
         Raises:
             MaxDepthExceededError: The loop is nested too deep.
         """
-        if not self._has_begun:
-            self._enter()
         resources = self._resources
+        resources.memory.run_scope = scope
+        if not self.has_begun:
+            self._enter()
         if resources.listener is None or feed is not self._feed:
             self._listen(feed)
         listener, frame = resources.listener, resources.frame
@@ -148,6 +158,16 @@ class Driver(Generic[Ctx, Out]):
         else:
             await listener.emit_last([start])
 
+    def find_middleware(self) -> MiddlewareChain | None:
+        """Take a place under the loops round this one, where the run begins; return the middleware that serves it.
+
+        Raises:
+            MaxDepthExceededError: The loop is nested too deep.
+        """
+        if not self.has_begun:
+            self._enter()
+        return self._resources.middleware
+
     def _enter(self) -> None:
         resources = self._resources
         frame = enter_depth(self._user_ctx, resources.config.max_depth, self.loop_id)
@@ -158,7 +178,35 @@ class Driver(Generic[Ctx, Out]):
             self._budget.nest_in(frame.budget)
             frame.budget = self._budget
         resources.frame, resources.ctx = frame, nested_context(self._user_ctx, frame)
-        self._has_begun = True
+        if resources.config.middleware or frame.inherited:
+            self._gather_middleware(frame)
+        self.has_begun = True
+
+    def _gather_middleware(self, frame: LoopFrame) -> None:
+        """Have this run served by its own middleware, and by what it inherits."""
+        resources, policy = self._resources, self._resources.policy
+        members = join_middleware(frame.inherited, resources.config.middleware)
+        frame.inherited = tuple([each for each in members if each.is_inherited])
+        provider = self._requests.provider
+        run = RunInfo(
+            run_id=frame.run_id,
+            loop_id=self.loop_id,
+            parent_loop_id=frame.parent_loop_id,
+            parent_call_id=None if frame.parent_loop_id is None else current_call_id.get(),
+            depth=frame.depth - 1,
+            agent=policy.agent,
+            provider=str(getattr(provider, "name", "") or type(provider).__name__),
+            model=str(getattr(provider, "model", "")),
+            tool_names=resources.registry.names,
+            metadata=resources.config.metadata,
+            ctx=resources.ctx,
+            is_restored=self._is_restored,
+        )
+        chain = MiddlewareChain(run, members)
+        resources.middleware = chain
+        self.has_middleware = True
+        if chain.has_around_call:
+            resources.policy = replace(policy, around=chain.call_around)
 
     def _stop(self, reason: str) -> None:
         if not self.state.is_finished:
@@ -166,9 +214,10 @@ class Driver(Generic[Ctx, Out]):
 
     def _listen(self, feed: EventFeed | None) -> None:
         resources, self._feed = self._resources, feed
-        if feed is not None or has_hooks(resources.config):
+        hooks = () if resources.middleware is None else resources.middleware.event_hooks
+        if feed is not None or hooks or has_hooks(resources.config):
             run_id = resources.frame.run_id
-            resources.listen(Listener(resources.config, run_id=run_id, loop_id=self.loop_id, feed=feed))
+            resources.listen(Listener(resources.config, hooks, run_id=run_id, loop_id=self.loop_id, feed=feed))
         else:
             resources.listen(None)
 

@@ -32,6 +32,7 @@ __all__ = [
     "ProviderRetried",
     "ResponseReceived",
     "RunStart",
+    "SubAgentEvent",
 ]
 
 LoopDetectionAction: TypeAlias = Literal["warn", "stop", "inject_warning", "skip"]
@@ -161,3 +162,20 @@ LoopEvent: TypeAlias = (
     | Failed
 )
 """What is told of a running loop: `RunStart` first, then `Done` or `Failed`, once, last."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubAgentEvent:
+    """An event of a sub-agent's loop, in the `details` of an update of the call that runs it.
+
+    That of a `ToolProgress` is in the `details` of another one, which says it for people.
+
+    Args:
+        sub_agent: The sub-agent's name.
+        loop_id: The id of its run.
+        event: What its loop told; that of a sub-agent inside it is an update, or progress, again.
+    """
+
+    sub_agent: str
+    loop_id: str
+    event: LoopEvent

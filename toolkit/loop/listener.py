@@ -6,7 +6,7 @@ import inspect
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from toolkit.calls.events import ToolExecutionUpdate, ToolProgress
 from toolkit.loop.events import LoopEvent
 
 if TYPE_CHECKING:
-    from toolkit.loop.config import ToolLoopConfig
+    from toolkit.loop.config import EventHook, ToolLoopConfig
 
 __all__ = ["EventFeed", "Listener", "has_hooks"]
 
@@ -156,12 +156,14 @@ class Listener:
 
     Args:
         config: Has the hooks.
+        event_hooks: Take the events after those, in order.
         run_id: The run that its events are marked with.
         loop_id: The loop that its events are marked with.
         feed: Where a reader takes them; None without one.
 
     Attributes:
         needs_pump: Whether what was offered waits for `pump`; else `offer` delivers it.
+        takes_deltas: True where somebody wants the answer in pieces; middleware only watches.
     """
 
     __slots__ = (
@@ -177,16 +179,26 @@ class Listener:
         "_turn",
         "_waiting",
         "needs_pump",
+        "takes_deltas",
     )
 
     def __init__(
-        self, config: ToolLoopConfig[Any], *, run_id: str = "", loop_id: str = "", feed: EventFeed | None = None
+        self,
+        config: ToolLoopConfig[Any],
+        event_hooks: Sequence[EventHook] = (),
+        *,
+        run_id: str = "",
+        loop_id: str = "",
+        feed: EventFeed | None = None,
     ) -> None:
-        self._hook = config.on_event
+        hooks = event_hooks if config.on_event is None else (config.on_event, *event_hooks)
+        self._hook = _join_hooks(hooks, config.timeouts.hook) if event_hooks else config.on_event
         self._before_update = config.before_tool_execution_update
         self._after_update = config.after_tool_execution_update
-        self._has_hooks = has_hooks(config)
-        self._timeout = config.timeouts.hook
+        is_hooked = has_hooks(config)
+        self.takes_deltas: bool = is_hooked or feed is not None
+        self._has_hooks = is_hooked or bool(hooks)
+        self._timeout = config.timeouts.hook * max(1, len(hooks))
         self._run_id = run_id
         self._loop_id = loop_id
         self._feed = feed
@@ -195,7 +207,7 @@ class Listener:
         # Tools of one turn run at once, and an async hook would overtake itself.
         self._turn = anyio.Lock(fast_acquire=True)
         # Plain functions are called where a report is made. A task beside the tools would cost more than a turn.
-        self.needs_pump: bool = any(map(_may_wait, (self._hook, self._before_update, self._after_update)))
+        self.needs_pump: bool = any(map(_may_wait, (*hooks, self._before_update, self._after_update)))
 
     async def emit(self, event: LoopEvent, *, waits: bool = True) -> None:
         """Tell an event, after all that was told before; a cancellation leaves it to the next one that is told.
@@ -313,12 +325,29 @@ class Listener:
         return await self._wait_for(value) if inspect.isawaitable(value) else value
 
     async def _wait_for(self, value: Awaitable[Any]) -> Any:
-        try:
-            with anyio.fail_after(self._timeout):
-                return await value
-        except Exception:
-            _logger.exception("a hook raised; the loop goes on")
-            return None
+        return await _await_hook_value(value, self._timeout)
+
+
+def _join_hooks(hooks: Sequence[EventHook], timeout: float) -> EventHook | None:
+    """Return one hook that tells all, one after the other, whatever one of them raises."""
+    if len(hooks) <= 1:
+        return hooks[0] if hooks else None
+
+    def tell_all(event: LoopEvent) -> Awaitable[None] | None:
+        for index, hook in enumerate(hooks):
+            value = _call_hook(hook, event)
+            if inspect.isawaitable(value):
+                return tell_rest(event, value, hooks[index + 1 :])
+        return None
+
+    async def tell_rest(event: LoopEvent, value: Awaitable[Any], rest: Sequence[EventHook]) -> None:
+        await _await_hook_value(value, timeout)
+        for hook in rest:
+            value = _call_hook(hook, event)
+            if inspect.isawaitable(value):
+                await _await_hook_value(value, timeout)
+
+    return tell_all
 
 
 def has_hooks(config: ToolLoopConfig[Any]) -> bool:
@@ -330,6 +359,15 @@ def has_hooks(config: ToolLoopConfig[Any]) -> bool:
 def _call_hook(hook: Any, *arguments: Any) -> Any:
     try:
         return hook(*arguments)
+    except Exception:
+        _logger.exception("a hook raised; the loop goes on")
+        return None
+
+
+async def _await_hook_value(value: Awaitable[Any], timeout: float) -> Any:
+    try:
+        with anyio.fail_after(timeout):
+            return await value
     except Exception:
         _logger.exception("a hook raised; the loop goes on")
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -29,6 +29,8 @@ from toolkit.loop.budget import Budget
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, LoopDetected, ProviderRetried, ResponseReceived
 from toolkit.loop.listener import Listener
+from toolkit.loop.middleware import Delta, RequestInfo
+from toolkit.loop.middleware_chain import DeltaTaker, MiddlewareChain
 from toolkit.loop.outcome import Complete, NoValidAnswer, TypedAnswer
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import CallModel
@@ -52,16 +54,18 @@ class ModelRequests:
 
     Attributes:
         answer_retries: How often the model may be asked again for an answer of a type.
+        provider: As given.
+        request: The settings of the next request.
     """
 
-    __slots__ = ("_approvals", "_partial", "_provider", "_resources", "_streams", "answer_retries", "request")
+    __slots__ = ("_approvals", "_partial", "_resources", "_streams", "answer_retries", "provider", "request")
 
     def __init__(
         self, resources: LoopResources[Any], approvals: Approvals[Any], provider: Provider, request: ChatRequest | None
     ) -> None:
         messages = resources.state.messages
         self._resources = resources
-        self._provider = provider
+        self.provider: Provider = provider
         self.answer_retries: int = 0 if resources.config.answer is None else resources.config.answer.max_retries
         self._approvals = approvals
         self._streams = resources.config.stream
@@ -114,15 +118,21 @@ class ModelRequests:
             if detected is not None:
                 await listener.emit(detected)
 
-    async def _try_request(self, request: ChatRequest, listener: Listener | None) -> ChatResponse | None:
+    async def _try_request(
+        self, request: ChatRequest, listener: Listener | None, attempt: int = 1
+    ) -> ChatResponse | None:
         """Make a request once; return None where a limit forbids it, and has ended the loop."""
         budget = self._resources.budget
         if budget is not None and not self._reserve(budget, request):
             return None
         spent: Usage | None = None
         try:
-            streams = listener is not None if self._streams is None else self._streams
-            asked = self._stream_answer(request, listener) if streams else self._provider.generate(request)
+            streams = (listener is not None and listener.takes_deltas) if self._streams is None else self._streams
+            chain = self._resources.middleware
+            if chain is not None and chain.has_around_request:
+                asked = self._ask_around(chain, request, streams=streams, attempt=attempt)
+            else:
+                asked = self._stream_answer(request) if streams else self.provider.generate(request)
             response = await asked
             spent = response.usage
         except ProviderError as error:
@@ -154,7 +164,7 @@ class ModelRequests:
                 await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=error))
 
         return await run_again(
-            lambda _: self._try_request(request, listener),
+            lambda attempt: self._try_request(request, listener, attempt),
             failure,
             retries=retry.max_retries,
             is_worth_it=is_worth_it,
@@ -168,13 +178,40 @@ class ModelRequests:
         if text and not self._resources.state.is_finished:
             self._resources.state.keep_partial(text)
 
-    async def _stream_answer(self, request: ChatRequest, listener: Listener | None) -> ChatResponse:
-        events = self._provider.stream(request)
+    def _ask_around(
+        self, chain: MiddlewareChain, request: ChatRequest, *, streams: bool, attempt: int
+    ) -> Awaitable[ChatResponse]:
+        """Make a request inside of the middleware."""
+        info = RequestInfo(
+            run=chain.run,
+            # What a middleware keeps must not grow with the transcript.
+            chat=replace(request, messages=tuple(request.messages)),
+            iteration=self._resources.state.iterations,
+            attempt=attempt,
+            is_streamed=streams,
+        )
+        return chain.ask_around(info, self._stream_answer if streams else self._ask_whole, self._take_delta)
+
+    async def _ask_whole(self, request: ChatRequest, take: DeltaTaker) -> ChatResponse:
+        del take  # there are none
+        return await self.provider.generate(request)
+
+    async def _take_delta(self, delta: Delta) -> None:
+        listener = self._resources.listener
+        if listener is not None:
+            if isinstance(delta, TextDelta) and self._resources.config.keep_partial:
+                self._partial.append(delta.text)
+            await listener.emit(_copy_delta(delta))
+
+    async def _stream_answer(self, request: ChatRequest, take: DeltaTaker | None = None) -> ChatResponse:
+        events, listener = self.provider.stream(request), self._resources.listener
         response: ChatResponse | None = None
         try:
             async for event in events:
                 if isinstance(event, ResponseDone):
                     response = event.response
+                elif take is not None:
+                    await take(event)
                 elif listener is not None:
                     if isinstance(event, TextDelta) and self._resources.config.keep_partial:
                         self._partial.append(event.text)
@@ -184,7 +221,7 @@ class ModelRequests:
                 await _close(events)
         if response is None:
             raise BadResponseError(
-                type(self._provider).__name__, "the stream ended without its last event", is_retryable=True
+                type(self.provider).__name__, "the stream ended without its last event", is_retryable=True
             )
         return response
 

@@ -24,6 +24,7 @@ from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from toolkit.loop.listener import Listener
+    from toolkit.loop.middleware_chain import MiddlewareChain
 
 __all__ = ["LoopResources", "SubAgentSeat", "sub_agent_seat"]
 
@@ -61,6 +62,7 @@ class LoopResources(Generic[Ctx]):
         fixed_tools: What the caller has the model offered; None offers what the registry holds.
         shown_tools: What the last request offered; None before the first.
         listener: Takes the events; None where nobody does.
+        middleware: What serves the run; None where nothing does.
     """
 
     state: LoopState
@@ -74,6 +76,7 @@ class LoopResources(Generic[Ctx]):
     fixed_tools: Sequence[ToolDefinition] | None
     shown_tools: Sequence[ToolDefinition] | None = None
     listener: Listener | None = None
+    middleware: MiddlewareChain | None = None
     memory: RunMemory = field(init=False)
     _reader: Registration[object] | None = field(default=None, init=False)
     _with_reader: tuple[object, tuple[ToolDefinition, ...]] | None = field(default=None, init=False)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Generic
 
 import anyio
 
 from toolkit.errors import LoopUsageError
 from toolkit.loop.clock import LoopClock
+from toolkit.loop.depth import current_frame
 from toolkit.loop.driver import Driver
 from toolkit.loop.events import Done, Failed
-from toolkit.loop.outcome import Out
+from toolkit.loop.middleware_chain import MiddlewareChain
+from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.loop.state import LoopState
 from toolkit.loop.turns import Completed
 from toolkit.runtime.backend import LoopWaker, loop_waker
@@ -78,22 +82,50 @@ class RunningLoop(Generic[Ctx, Out]):
         driver.state.close()
         with anyio.CancelScope(shield=True):
             if is_waiting:
-                await driver.begin(None, waits=False)
-            await self._end(None)
+                await self._run_part(partial(driver.begin, None, waits=False))
+            elif driver.has_begun:
+                await self._run_part(_do_nothing)
+            else:
+                await self._end(None)
 
     async def _advance(self, *, to_end: bool, feed: EventFeed | None = None) -> None:
         """Run one turn, or all; close the transcript and tell the end whatever happens."""
         if self._is_running:
             raise LoopUsageError("the loop is running already: a handle runs in one way, and one turn at a time")
-        driver, state = self._driver, self._state
         if self._may_be_edited:
-            state.edited()
+            self._state.edited()
         self._is_running, self._idle = True, anyio.Event()
         self.turn += 1
+        work, frame = partial(self._drive, to_end=to_end, feed=feed), current_frame.get()
+        try:
+            if self._driver.has_middleware or (frame is not None and frame.inherited):
+                await self._run_part(work)
+            else:
+                await self._settle(work)
+        finally:
+            self._is_running = False
+            self._idle.set()
+
+    async def _run_part(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do a part of the run, inside of the middleware that stands around it."""
+        try:
+            chain = self._driver.find_middleware()
+        except Exception as error:  # noqa: BLE001 - it is handed to the caller as an outcome
+            self._driver.fail(error)
+            await self._end(error)
+            return
+        if chain is not None and chain.has_around_run:
+            await self._run_around(chain, work)
+        else:
+            await self._settle(work)
+
+    async def _settle(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do a part of the run; where it ends, close the transcript and tell the end, whatever happens."""
+        driver, state = self._driver, self._state
         error: Exception | None = None
         is_through = False
         try:
-            await self._drive(to_end=to_end, feed=feed)
+            await work()
             is_through = True
         except Exception as failure:  # noqa: BLE001 - it is handed to the caller as an outcome
             error = failure
@@ -101,11 +133,57 @@ class RunningLoop(Generic[Ctx, Out]):
         finally:
             # Neither through nor failed only when cancelled, or when something no `Exception` passes through.
             if not is_through and error is None:
-                state.cancelled()
+                state.cancelled(*(self._wish or ()))
             if state.is_finished:
                 await self._end(error)
-            self._is_running = False
-            self._idle.set()
+
+    async def _run_around(self, chain: MiddlewareChain, work: Callable[[], Awaitable[None]]) -> None:
+        """Let middleware stand around a part of the run; the run's end is its own, whatever the middleware does."""
+        state, scope = self._state, anyio.CancelScope()
+        is_reached = is_ended = False
+
+        async def proceed() -> ToolLoopResult[Out] | None:
+            nonlocal is_reached, is_ended
+            is_reached = True
+            try:
+                # A run that was cancelled before this has only its end to tell.
+                with anyio.CancelScope(shield=self._wish is not None):
+                    await self._settle(work)
+            finally:
+                is_ended = state.is_finished
+                self._expect_cancel(scope)
+            return self._read_outcome()
+
+        try:
+            with scope:
+                if not self._expect_cancel(scope):
+                    scope.cancel()
+                await chain.run_around(proceed)
+                _require_reached(is_reached=is_reached)
+            if self._wish is not None and not is_ended:
+                state.cancelled(*self._wish)
+                await self._end(None)
+        except Exception as error:
+            if not is_ended:
+                self._driver.fail(error)
+                await self._end(error)
+            elif not isinstance(self._outcome, Failed) or error is not self._outcome.error:
+                raise
+        except BaseException:
+            if not is_ended:
+                state.cancelled()
+                await self._end(None)
+            raise
+        finally:
+            with self._lock:
+                self._reach = None
+
+    def _read_outcome(self) -> ToolLoopResult[Out] | None:
+        """Return the result of the loop, or raise its failure; None where it goes on."""
+        outcome = self._outcome
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        return None if outcome is None else outcome.result
 
     async def _end(self, error: Exception | None) -> None:
         """Keep the outcome, and tell it to observers; a cancellation does not stop that."""
@@ -128,8 +206,7 @@ class RunningLoop(Generic[Ctx, Out]):
         try:
             with scope:
                 is_wanted = self._expect_cancel(scope)
-                driver.run_in(scope)
-                await driver.begin(feed, waits=is_wanted)
+                await driver.begin(feed, scope, waits=is_wanted)
                 is_late = anyio.current_time() >= deadline
                 if is_wanted and not is_late:
                     await (driver.run_turns() if to_end else driver.run_turn())
@@ -147,3 +224,11 @@ class RunningLoop(Generic[Ctx, Out]):
         with self._lock:
             self._reach = (loop_waker(), scope)
             return self._wish is None
+
+
+async def _do_nothing() -> None: ...
+
+
+def _require_reached(*, is_reached: bool) -> None:
+    if not is_reached:
+        raise LoopUsageError("the loop did not run: around_run of a middleware hid the error of an inner one")
