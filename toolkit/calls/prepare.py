@@ -104,13 +104,14 @@ class Ready(Generic[Ctx]):
     @property
     def exact_json(self) -> str:
         """The arguments as canonical JSON, with secrets as they are."""
+        text = self.registration.arguments.dump_json(self.arguments, reveal_secrets=True)
         if self._has_flat_arguments() and not self.registration.takes_secrets:
-            return self.arguments_json
-        return self.registration.arguments.dump_json(self.arguments, reveal_secrets=True)
+            self._shown = text
+        return text
 
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
-        if self._has_flat_arguments():
+        if self._is_flat or self._has_flat_arguments():
             return dict(self.arguments)
         return copy_values(self.registration, self.arguments)
 

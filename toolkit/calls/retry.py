@@ -20,7 +20,7 @@ from toolkit.errors import (
     ToolTimeoutError,
     ToolUsageLimitExceededError,
 )
-from toolkit.runtime.backend import cancellation_mark, has_busy_threads
+from toolkit.runtime.backend import has_busy_threads
 from toolkit.runtime.call_clock import CallClock
 from toolkit.runtime.work import Work
 from toolkit.runtime.workers import abandoned_count
@@ -61,7 +61,7 @@ async def run_in_time(
     if clock is None:
         with CallClock() as context.clock:
             return await run_in_time(registration, arguments, context, timeout)
-    clock.start(timeout, cancellation_mark())
+    clock.start(timeout, context.mark)
     try:
         output = await registration.execute(arguments, context)
     except BaseException as error:

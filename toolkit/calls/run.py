@@ -97,7 +97,7 @@ async def run(
         depth=depth,
         metadata=policy.config.metadata,
         sync_workers=policy.config.sync_workers,
-        reporter=None if observer is None else _reporter_for(ready, observer),
+        reporter=_make_reporter(ready, observer) if observer is not None and registration.may_report else None,
         wait_timeout=policy.config.timeouts.wait,
         memory=memory,
         policy=policy,
@@ -226,9 +226,7 @@ def _read_failure(call: ToolCall, error: BaseException) -> tuple[ToolOutput, Bas
     return output, error
 
 
-def _reporter_for(ready: Ready[Any], observer: Observer) -> Reporter | None:
-    if not ready.registration.may_report:
-        return None
+def _make_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
     call, options = ready.call, ready.registration.options
     return Reporter(observer, call.id, call.name, label=options.label, tags=options.tags)
 
@@ -264,7 +262,7 @@ async def _tell_end(
                 tool_name=call.name,
                 label=options.label,
                 tags=options.tags,
-                result=copy_result(result),
+                result=result if result.details is None else copy_result(result),
                 duration=time.perf_counter() - began,
                 is_cached=is_cached,
                 error=crash,

@@ -71,7 +71,7 @@ class LoopClosing(LoopRecord):
         """
         if self._open.by_id:
             self._wound_up = reason
-        elif self._phase == "ready" and self.tool_rounds:
+        elif self.phase == "ready" and self.tool_rounds:
             self._end(reason)
         else:
             raise LoopUsageError("wind_up does not fit here: no call is open")
@@ -84,9 +84,9 @@ class LoopClosing(LoopRecord):
         if self._warnings:
             self.messages.extend(self._warnings)
             self._warnings = []
-        if self._detector is not None:
+        if self._detector is not None and self._detector.compares_results:
             self._detector.saw_results(results)
-        self._phase = "ready"
+        self.phase = "ready"
         for result in results:
             if result.result_as_answer and not result.is_error:
                 is_typed = self._config.asks_by_tool and result.tool_name == ANSWER_TOOL
@@ -105,8 +105,8 @@ class LoopClosing(LoopRecord):
             self._results = self._open.move_results(self.messages)
             self._tool_calls_executed += len(self._results)
         self.reason = reason
-        self._phase = "failed" if reason is None else "finished"
+        self.phase = "failed" if reason is None else "finished"
 
     def _require(self, phase: Phase, feed: str) -> None:
-        if self._phase != phase:
-            raise LoopUsageError(f"{feed} does not fit here: the loop is {self._phase}, not {phase}")
+        if self.phase != phase:
+            raise LoopUsageError(f"{feed} does not fit here: the loop is {self.phase}, not {phase}")

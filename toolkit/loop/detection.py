@@ -122,12 +122,17 @@ _ALTERNATING = 2
 
 
 class LoopDetector:
-    """Counts repeats over the turns of one loop, in memory that does not grow with them."""
+    """Counts repeats over the turns of one loop, in memory that does not grow with them.
 
-    __slots__ = ("_config", "_has_others", "_items", "_recent", "_runs", "_turn")
+    Attributes:
+        compares_results: True where `saw_results` has to be told of each turn.
+    """
+
+    __slots__ = ("_config", "_has_others", "_items", "_recent", "_runs", "_turn", "compares_results")
 
     def __init__(self, config: LoopDetectionConfig) -> None:
         self._config = config
+        self.compares_results: bool = config.include_results
         self._turn = 0
         self._runs: dict[str, Run] = {}
         self._recent: deque[Seen] = deque(maxlen=config.window)
@@ -165,7 +170,7 @@ class LoopDetector:
 
     def saw_results(self, results: Sequence[ToolResult]) -> None:
         """Learn what the calls gave: with `include_results` another result means progress, and the count restarts."""
-        if not self._config.include_results or not self._items:
+        if not self.compares_results or not self._items:
             return
         by_id = {result.call_id: result.text for result in results}
         for place, item in enumerate(self._items):
@@ -194,14 +199,12 @@ class LoopDetector:
         """Count the items of a turn after those of the turns before."""
         self._turn += 1
         oldest = self._turn - (_ALTERNATING if self._config.mode == "call" else 1)
-        before: dict[str, Run] = {}
+        before = {signature: run for signature, run in self._runs.items() if run.turn >= oldest}
+        signatures = set(map(_signature_of, self._items))
         last: list[str] = []
-        for signature, run in self._runs.items():
-            if run.turn >= oldest:
-                before[signature] = run
-            if run.turn == self._turn - 1:
-                last.append(signature)
-        is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
+        if not signatures.isdisjoint(before):
+            last = [signature for signature, run in before.items() if run.turn == self._turn - 1]
+        is_same = not self._has_others and set(last) == signatures
         self._runs = before
         found: list[tuple[_Item, Run]] = []
         for item in self._items:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from toolkit.calls.run import CutCall
@@ -15,6 +16,8 @@ from toolkit.chat import Message, ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.loop.own_results import write_interrupted, write_not_started
+
+_call_of = attrgetter("call")
 
 __all__ = ["CallStatus", "OpenCall", "OpenCalls"]
 
@@ -52,6 +55,12 @@ class OpenCalls:
         self.unanswered = self.undecided = 0
         self.closed: list[tuple[ToolResult, bool]] = []
         self._units: deque[tuple[OpenCall, ...]] = deque()
+
+    def list_undecided(self) -> Sequence[ToolCall]:
+        """Return the calls that await the first decision."""
+        if self.undecided == len(self.by_id):
+            return tuple(map(_call_of, self.by_id.values()))
+        return tuple([entry.call for entry in self.by_id.values() if entry.status == "undecided"])
 
     def list_deferred(self) -> tuple[ToolCall, ...]:
         """Return the calls that await somebody's decision."""

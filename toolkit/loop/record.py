@@ -63,6 +63,7 @@ class LoopRecord:
         messages: The transcript so far.
         iterations: How many requests were made.
         tool_rounds: How many turns ran to their results.
+        phase: What is awaited; ``ready`` between two turns.
         response: The last response.
         reason: Why the loop ended; None while it goes on.
         closed: The results that the machine gave itself because the loop ended, and whether each call had started.
@@ -79,7 +80,6 @@ class LoopRecord:
         "_is_compacted",
         "_is_last",
         "_open",
-        "_phase",
         "_results",
         "_spent",
         "_tool_calls_executed",
@@ -88,6 +88,7 @@ class LoopRecord:
         "closed",
         "iterations",
         "messages",
+        "phase",
         "reason",
         "response",
         "tool_rounds",
@@ -110,7 +111,7 @@ class LoopRecord:
         self._config = config
         self._compacts = compacts
         self._is_compacted: bool = False
-        self._phase: Phase = "ready"
+        self.phase: Phase = "ready"
         self._calls: Sequence[ToolCall] = ()
         self._open = OpenCalls(now)
         self.closed: list[tuple[ToolResult, bool]] = self._open.closed
@@ -134,12 +135,12 @@ class LoopRecord:
     @property
     def is_finished(self) -> bool:
         """Whether no step is left, or only somebody's decision can bring one."""
-        return self._phase in ("finished", "failed")
+        return self.phase in ("finished", "failed")
 
     @property
     def is_at_boundary(self) -> bool:
         """Whether no turn is under way: the transcript is whole and may be changed."""
-        return self._phase == "ready" and not self._is_compacted
+        return self.phase == "ready" and not self._is_compacted
 
     @property
     def deferred_ids(self) -> tuple[str, ...]:
@@ -175,9 +176,9 @@ class LoopRecord:
         Raises:
             LoopUsageError: A turn is under way.
         """
-        is_decided = self._phase == "running" and all(entry.status != "started" for entry in self._open.by_id.values())
-        if not (self.is_at_boundary or self._phase == "finished" or is_decided):
-            raise LoopUsageError(f"the loop is {self._phase}: it can be saved between turns, or when it has ended")
+        is_decided = self.phase == "running" and all(entry.status != "started" for entry in self._open.by_id.values())
+        if not (self.is_at_boundary or self.phase == "finished" or is_decided):
+            raise LoopUsageError(f"the loop is {self.phase}: it can be saved between turns, or when it has ended")
         return FrozenState(
             messages=list(self.messages),
             usage=self.usage,
@@ -221,7 +222,7 @@ class LoopRecord:
         if state._detector is not None and frozen.detector is not None:
             state._detector.restore(frozen.detector)
         if frozen.reason is not None:
-            state.reason, state._phase = frozen.reason, "finished"
+            state.reason, state.phase = frozen.reason, "finished"
         elif frozen.open_calls:
             last = state.messages[-1] if state.messages else None
             calls = {call.id: call for call in last.tool_calls} if isinstance(last, AssistantMessage) else {}
@@ -230,6 +231,6 @@ class LoopRecord:
             for saved in frozen.open_calls:
                 state._open.by_id[saved.call_id] = OpenCall(calls[saved.call_id], saved.status, saved.result)
             state._open.unanswered = sum(saved.result is None for saved in frozen.open_calls)
-            state._phase = "running"
+            state.phase = "running"
             state._open.plan_units(config.execution.unit_size)
         return state

@@ -98,15 +98,14 @@ class LoopState(LoopClosing):
 
     def next_step(self) -> Step:
         """Return what to do now; the same step again until it is answered."""
-        phase = self._phase
+        phase = self.phase
         if phase == "ready":
             return self._begin_turn()
         if phase == "running":
             calls = self._open.find_unit()
             return RunTools(calls, self._config.execution.limit) if calls else self._await_decisions()
         if phase == "deciding":
-            entries = self._open.by_id.values()
-            return AskApproval(tuple([entry.call for entry in entries if entry.status == "undecided"]))
+            return AskApproval(self._open.list_undecided())
         if phase == "asking":
             return CallModel(self.iterations, has_tools=not self._is_last)
         if phase == "preparing":
@@ -137,11 +136,11 @@ class LoopState(LoopClosing):
             return self.next_step()
         if self._compacts:
             if not self._is_compacted:
-                self._phase = "compacting"
+                self.phase = "compacting"
                 return Compact(self.messages)
             self._is_compacted = False
         self._is_last = self.tool_rounds >= most
-        self._phase = "asking"
+        self.phase = "asking"
         self.iterations += 1
         return CallModel(self.iterations, has_tools=not self._is_last)
 
@@ -150,7 +149,7 @@ class LoopState(LoopClosing):
         self._require("compacting", "compacted")
         self.messages[:] = messages
         self._is_compacted = True
-        self._phase = "ready"
+        self.phase = "ready"
 
     def keep_partial(self, text: str) -> None:
         """Keep what an answer had said when it was cut off for good; it is no answer, and the loop is about to end."""
@@ -171,7 +170,7 @@ class LoopState(LoopClosing):
         Missing and repeated call ids are mended first, so that every later feed has one id for one call. Calls beyond
         the most of one reply are answered here.
         """
-        if self._phase != "asking":
+        if self.phase != "asking":
             self._require("asking", "model_replied")
         message = response.message
         calls: list[ToolCall] = []
@@ -200,7 +199,7 @@ class LoopState(LoopClosing):
             for call in calls[most:]:
                 self._open.refuse(opened[call.id], write_one_too_many(call, most))
             calls = calls[:most]
-        self._phase = "preparing"
+        self.phase = "preparing"
         return calls
 
     def calls_prepared(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
@@ -210,7 +209,7 @@ class LoopState(LoopClosing):
             calls: Those that `model_replied` returned, as they would run: names repaired, arguments canonical. Only
                 what looks at calls (`stop_when`, loop detection) reads them.
         """
-        if self._phase != "preparing":
+        if self.phase != "preparing":
             self._require("preparing", "calls_prepared")
         if len(calls) != self._open.undecided:
             raise LoopUsageError("calls_prepared was given other calls than model_replied returned")
@@ -234,7 +233,7 @@ class LoopState(LoopClosing):
         if self._is_last:
             self._end(MaxIterations(self._config.max_iterations))
             return None
-        self._phase = "deciding"
+        self.phase = "deciding"
         if response.stop_reason in _CUT_REASONS:
             self._open.answer_all("the reply was stopped by the provider's content filter")
             self._close_turn()
@@ -247,7 +246,7 @@ class LoopState(LoopClosing):
     def _refuse_unfinished(self, response: ChatResponse) -> None:
         """Answer the calls of a reply that was cut off which were not said whole: those do not run."""
         for call in response.unfinished_calls:
-            entry = self._open.by_id.get(call.id) if self._phase == "deciding" else None
+            entry = self._open.by_id.get(call.id) if self.phase == "deciding" else None
             if entry is not None and entry.status == "undecided":
                 self._open.refuse(entry, write_cut_off(entry.call))
                 if not self._open.undecided:
@@ -295,8 +294,8 @@ class LoopState(LoopClosing):
         """Take the decision on one call."""
         entry = self._open.by_id.get(call_id)
         is_awaited = entry is not None and (
-            (self._phase == "deciding" and entry.status == "undecided")
-            or (entry.status == "deferred" and (self._phase == "running" or isinstance(self.reason, AwaitingApproval)))
+            (self.phase == "deciding" and entry.status == "undecided")
+            or (entry.status == "deferred" and (self.phase == "running" or isinstance(self.reason, AwaitingApproval)))
         )
         if entry is None or not is_awaited:
             raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
@@ -310,14 +309,14 @@ class LoopState(LoopClosing):
             case EndRun(reason):
                 self._end(Aborted(reason))
                 return
-        if self._phase == "deciding":
+        if self.phase == "deciding":
             self._open.undecided -= 1
         if not self._open.undecided:
             self._after_decision()
 
     def _after_decision(self) -> None:
         self.reason = None
-        self._phase = "running"
+        self.phase = "running"
         if self._open.unanswered:
             self._open.plan_units(self._config.execution.unit_size)
         else:
@@ -325,13 +324,13 @@ class LoopState(LoopClosing):
 
     def _await_decisions(self) -> Step:
         self.reason = AwaitingApproval(self._open.list_deferred())
-        self._phase = "finished"
+        self.phase = "finished"
         return Finished(self.reason)
 
     def call_reopened(self, call_id: str) -> None:
         """Have somebody decide again on a call that has not started: what it would do has changed."""
         entry = self._open.by_id.get(call_id)
-        if self._phase != "running" or entry is None or entry.status not in ("approved", "alone", "deferred"):
+        if self.phase != "running" or entry is None or entry.status not in ("approved", "alone", "deferred"):
             raise LoopUsageError(f"call '{call_id}' is not to be decided on again")
         entry.status = "deferred"
         self._open.plan_units(self._config.execution.unit_size)
@@ -339,14 +338,14 @@ class LoopState(LoopClosing):
     def tool_started(self, call_id: str) -> None:
         """Note that a call runs from now on."""
         entry = self._open.by_id.get(call_id)
-        if self._phase != "running" or entry is None or entry.status not in ("approved", "alone"):
+        if self.phase != "running" or entry is None or entry.status not in ("approved", "alone"):
             raise LoopUsageError(f"call '{call_id}' is not to be run now")
         entry.status = "started"
 
     def tool_returned(self, call_id: str, result: ToolResult) -> None:
         """Keep the result of a call, at once and for good."""
         entry = self._open.by_id.get(call_id)
-        if self._phase != "running" or entry is None or entry.status in ("done", "undecided", "deferred"):
+        if self.phase != "running" or entry is None or entry.status in ("done", "undecided", "deferred"):
             raise LoopUsageError(f"no result is awaited for call '{call_id}'")
         self._open.keep(entry, result)
         if not self._open.unanswered:
@@ -367,7 +366,7 @@ class LoopState(LoopClosing):
             raise LoopUsageError("answer_judged does not fit here: the loop was not completed by a reply")
         if isinstance(judgement, UserMessage):
             self.messages.append(judgement)
-            self.reason, self._phase = None, "ready"
+            self.reason, self.phase = None, "ready"
         else:
             self.reason = judgement
 
@@ -390,10 +389,10 @@ class LoopState(LoopClosing):
         self._incoming.extend(new)
         if self.is_finished:
             self.reason = None
-            self._phase = "ready"
-        elif self._phase in ("deciding", "running"):
+            self.phase = "ready"
+        elif self.phase in ("deciding", "running"):
             self._open.skip_waiting("skipped because of a new message")
-            self._phase = "running"
+            self.phase = "running"
             if not self._open.unanswered:
                 self._close_turn()
 

@@ -32,12 +32,13 @@ class CallClock:
     that is under way still has. No other scope that was entered in the block may be open when a run begins or ends.
     """
 
-    __slots__ = ("_alarm", "_alarm_time", "_deadline", "_mark", "_scope", "_seconds", "_timers")
+    __slots__ = ("_alarm", "_alarm_time", "_deadline", "_has_rung", "_mark", "_scope", "_seconds", "_timers")
 
     def __init__(self) -> None:
         self._timers = find_timers()
         self._alarm: Alarm | None = None
         self._alarm_time = self._deadline = self._seconds = math.inf
+        self._has_rung = False
         self._mark: CancellationMark = None
         self._scope: anyio.CancelScope | None = None
 
@@ -62,22 +63,26 @@ class CallClock:
 
         Args:
             seconds: How many.
-            mark: What `cancellation_mark` gives here.
+            mark: What `cancellation_mark` gave here or shortly before, in this task.
         """
         if self._scope is None:
             self._enter_scope(mark)
         elif mark != self._mark:  # a run has left a cancellation of its task behind, which is none of this one's
             self._renew_scope(None)
         self._seconds = seconds
-        self.restart()
+        timers = self._timers
+        if timers is None:
+            self.restart()
+            return
+        self._deadline = deadline = timers.time() + seconds
+        if deadline < self._alarm_time:
+            self._set_alarm(deadline)
 
     def restart(self) -> None:
         """Give the run that is under way all of its time again."""
-        if self._timers is None:
-            self._set_deadline(anyio.current_time() + self._seconds)
-            return
-        self._deadline = deadline = self._timers.time() + self._seconds
-        if deadline < self._alarm_time:
+        deadline = anyio.current_time() + self._seconds
+        self._set_deadline(deadline)
+        if self._timers is not None and deadline < self._alarm_time:
             self._set_alarm(deadline)
 
     def pause(self) -> None:
@@ -86,9 +91,11 @@ class CallClock:
 
     def stop(self) -> None:
         """Note that a run has ended in time."""
-        self._set_deadline(math.inf)
-        if self.is_over:
-            self._renew_scope(None)
+        self._deadline = math.inf
+        if self._timers is None or self._has_rung:
+            self._set_deadline(math.inf)
+            if self.is_over:
+                self._renew_scope(None)
 
     def has_caused(self, error: BaseException) -> bool:
         """Return whether a run has ended with this error because its time was up; it has ended in any case."""
@@ -112,6 +119,7 @@ class CallClock:
         self._alarm, self._alarm_time = None, math.inf
         if self._timers.time() >= self._deadline:
             if self._scope is not None:
+                self._has_rung = True
                 self._scope.cancel()
         elif self._deadline < math.inf:
             self._set_alarm(self._deadline)
@@ -123,7 +131,7 @@ class CallClock:
     def _renew_scope(self, error: BaseException | None) -> bool:
         """Leave the scope by this error, or in peace, and enter another; return whether the error was its own."""
         assert self._scope is not None
-        scope, self._scope = self._scope, None
+        scope, self._scope, self._has_rung = self._scope, None, False
         is_own = scope.__exit__(type(error) if error is not None else None, error, None)
         self._enter_scope(cancellation_mark())
         return is_own is True

@@ -46,6 +46,7 @@ class ToolContext(Generic[Ctx_co]):
         scope: The tools and rules among which the call was found; None likewise.
         waits_for: What the call waits for before its body begins; None once that has begun.
         memory: What the run keeps between its calls; None outside of a run.
+        mark: What the task's cancellations were counted as when the call began.
         clock: The time limit of the run that is under way; None before it has one.
         is_left_running: Whether the call was given up while a worker thread was at work on it.
         left_by_child: The id of a loop that ran inside, and what it left; for a result that no output is there for.
@@ -55,7 +56,6 @@ class ToolContext(Generic[Ctx_co]):
         "_home",
         "_is_cancelled",
         "_is_over",
-        "_mark",
         "_next",
         "_reporter",
         "_state",
@@ -66,6 +66,7 @@ class ToolContext(Generic[Ctx_co]):
         "depth",
         "is_left_running",
         "left_by_child",
+        "mark",
         "memory",
         "metadata",
         "policy",
@@ -93,7 +94,7 @@ class ToolContext(Generic[Ctx_co]):
         clock: CallClock | None = None,
     ) -> None:
         self._state = state
-        self._mark = mark
+        self.mark: CancellationMark = mark
         self._home = get_ident()
         self.policy: ExecutionPolicy | None = policy
         self.scope: Scope[Any] | None = scope
@@ -134,7 +135,7 @@ class ToolContext(Generic[Ctx_co]):
         if self.clock is not None and self.clock.is_over:
             return True
         run = None if self.memory is None else self.memory.run_scope
-        return (run is not None and run.cancel_called) or is_being_cancelled(self._mark)
+        return (run is not None and run.cancel_called) or is_being_cancelled(self.mark)
 
     @property
     def is_observed(self) -> bool:
@@ -220,7 +221,7 @@ class ToolContext(Generic[Ctx_co]):
             memory=self.memory,
             policy=self.policy,
             scope=self.scope,
-            mark=self._mark,
+            mark=self.mark,
         )
         context.attempt = attempt
         self._next = context
