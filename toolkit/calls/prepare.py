@@ -105,7 +105,7 @@ class Ready(Generic[Ctx]):
     def exact_json(self) -> str:
         """The arguments as canonical JSON, with secrets as they are."""
         text = self.registration.arguments.dump_json(self.arguments, reveal_secrets=True)
-        if self._has_flat_arguments() and not self.registration.takes_secrets:
+        if not self.registration.takes_secrets and self._has_flat_arguments():
             self._shown = text
         return text
 

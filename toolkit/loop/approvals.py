@@ -169,7 +169,7 @@ class Approvals(Generic[Ctx]):
             refusal = self._admit(verdict) if isinstance(verdict, Ready) else self._apply(verdict)
             if refusal is not None and resources.listener is not None:
                 await resources.listener.emit(refusal)
-            if resources.state.is_finished:
+            if resources.state.reason is not None:
                 return
 
     def list_pending(self) -> list[PendingApproval]:

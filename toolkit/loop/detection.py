@@ -199,22 +199,21 @@ class LoopDetector:
         """Count the items of a turn after those of the turns before."""
         self._turn += 1
         oldest = self._turn - (_ALTERNATING if self._config.mode == "call" else 1)
-        before = {signature: run for signature, run in self._runs.items() if run.turn >= oldest}
-        signatures = set(map(_signature_of, self._items))
-        last: list[str] = []
-        if not signatures.isdisjoint(before):
-            last = [signature for signature, run in before.items() if run.turn == self._turn - 1]
-        is_same = not self._has_others and set(last) == signatures
-        self._runs = before
+        earlier, self._runs = self._runs, {}
+        for signature, run in earlier.items():
+            if run.turn >= oldest:
+                self._runs[signature] = run
         found: list[tuple[_Item, Run]] = []
         for item in self._items:
-            known = before.get(item.signature)
+            known = self._runs.get(item.signature)
             if known is None:
                 run = Run(1, self._turn, item.names)
             elif known.turn == self._turn:
                 run = known
                 run.count += 1
             else:
+                last = [signature for signature, run in earlier.items() if run.turn == self._turn - 1]
+                is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
                 run = self._go_on(known, last, is_in_row=is_same)
             self._runs[item.signature] = run
             found.append((item, run))

@@ -252,7 +252,7 @@ class Driver(Generic[Ctx, Out]):
                 await self._compact(step)
             if state.closed:
                 await self._tell_refusals()
-            if state.is_at_boundary:
+            if state.phase == "ready" and state.is_at_boundary:
                 return
 
     @property

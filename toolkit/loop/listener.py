@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from toolkit.calls.events import ToolExecutionUpdate, ToolProgress
+from toolkit.chat import Stamped
 from toolkit.loop.events import LoopEvent
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ _logger = logging.getLogger("toolkit.loop")
 
 _REPORTS_PER_CALL = 64
 
-_fill_in = object.__setattr__
+# The slots of a frozen event.
+_set_run_id, _set_loop_id, _set_time = [vars(Stamped)[name].__set__ for name in ("run_id", "loop_id", "time")]
 
 
 class _EventQueue:
@@ -175,6 +177,7 @@ class Listener:
         "_loop_id",
         "_offered",
         "_run_id",
+        "_tellers",
         "_timeout",
         "_turn",
         "_waiting",
@@ -206,6 +209,7 @@ class Listener:
         self._offered: anyio.Event | None = None
         # Tools of one turn run at once, and an async hook would overtake itself.
         self._turn = anyio.Lock(fast_acquire=True)
+        self._tellers = 0  # that have the turn or wait for it
         # Plain functions are called where a report is made. A task beside the tools would cost more than a turn.
         self.needs_pump: bool = any(map(_may_wait, (*hooks, self._before_update, self._after_update)))
 
@@ -216,9 +220,11 @@ class Listener:
             event: The event.
             waits: Whether to wait until the reader has room.
         """
-        self._mark(event)
+        _set_run_id(event, self._run_id)  # as `_mark` does
+        _set_loop_id(event, self._loop_id)
+        _set_time(event, time.time())
         hook, feed = self._hook, self._feed
-        if self._waiting.events or self._turn.locked() or isinstance(event, ToolExecutionUpdate):
+        if self._waiting.events or self._tellers or isinstance(event, ToolExecutionUpdate):
             await self._tell_in_turn(event)
         else:
             # Nobody is before this event. Most hooks are done when they return, and a lock takes longer than they do.
@@ -245,7 +251,7 @@ class Listener:
         self._mark(event)
         if not self._has_hooks and self._feed is not None:
             self._feed.put(event, is_offered=True)
-        elif not self.needs_pump and not self._waiting and not self._turn.locked():
+        elif not self.needs_pump and not self._waiting and not self._tellers:
             self._deliver_now(event)
         else:
             self._waiting.offer(event)
@@ -256,25 +262,32 @@ class Listener:
         """Deliver what was offered, as it comes, until cancelled."""
         while True:
             self._offered = anyio.Event()
-            async with self._turn:
-                await self._deliver_waiting()
+            await self._deliver_in_turn()
             await self._offered.wait()
 
     def _mark(self, event: LoopEvent) -> None:
         # The event is new, and nobody has it yet: filled in here, it need not be made twice.
-        _fill_in(event, "run_id", self._run_id)
-        _fill_in(event, "loop_id", self._loop_id)
-        _fill_in(event, "time", time.time())
+        _set_run_id(event, self._run_id)
+        _set_loop_id(event, self._loop_id)
+        _set_time(event, time.time())
 
     async def _tell_in_turn(self, event: LoopEvent) -> None:
         """Tell an event after those that wait, or by more hooks than one."""
         self._waiting.put(event)
-        async with self._turn:
-            await self._deliver_waiting()
+        await self._deliver_in_turn()
+
+    async def _deliver_in_turn(self) -> None:
+        self._tellers += 1
+        try:
+            async with self._turn:
+                await self._deliver_waiting()
+        finally:
+            self._tellers -= 1
 
     async def _await_hook(self, event: LoopEvent, value: Awaitable[Any]) -> None:
         """Wait for what the hook gave, with nobody before this event."""
         self._turn.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
+        self._tellers += 1
         try:
             try:
                 await self._wait_for(value)
@@ -283,6 +296,7 @@ class Listener:
                     self._feed.put(event)
             await self._deliver_waiting()
         finally:
+            self._tellers -= 1
             self._turn.release()
 
     async def _deliver_waiting(self) -> None:

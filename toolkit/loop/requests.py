@@ -25,9 +25,8 @@ from toolkit.chat import (
 from toolkit.errors import BadResponseError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals
-from toolkit.loop.budget import Budget
 from toolkit.loop.config import ANSWER_TOOL
-from toolkit.loop.events import IterationStart, LoopDetected, ProviderRetried, ResponseReceived
+from toolkit.loop.events import IterationStart, ProviderRetried, ResponseReceived
 from toolkit.loop.listener import Listener
 from toolkit.loop.middleware import Delta, RequestInfo
 from toolkit.loop.middleware_chain import DeltaTaker, MiddlewareChain
@@ -111,7 +110,10 @@ class ModelRequests:
                 self._keep_partial()
         if response is None:
             return
-        detected = await self._take_reply(response)
+        calls = state.model_replied(response)
+        detected = state.calls_prepared(await self._approvals.prepare_turn(calls)) if calls else None
+        if self._resources.answer is not None or self._resources.config.steering is not None:
+            self._see_whether_answered(response, has_calls=bool(calls))
         if listener is not None:
             # As the machine took it: ids of calls may have been mended.
             await listener.emit(ResponseReceived(iteration=step.iteration, response=state.response or response))
@@ -123,7 +125,9 @@ class ModelRequests:
     ) -> ChatResponse | None:
         """Make a request once; return None where a limit forbids it, and has ended the loop."""
         budget = self._resources.budget
-        if budget is not None and not self._reserve(budget, request):
+        limit = None if budget is None else budget.reserve_request(request.max_tokens)
+        if limit is not None:
+            self._resources.state.limit_reached(limit)
             return None
         spent: Usage | None = None
         try:
@@ -252,18 +256,16 @@ class ModelRequests:
             added = tools[len(own) :]  # which stays the last: what was shown before is the same up to there
             self.request = replace(self.request, tools=(*own, answer.registration.definition, *added))
 
-    async def _take_reply(self, response: ChatResponse) -> LoopDetected | None:
+    def _see_whether_answered(self, response: ChatResponse, *, has_calls: bool) -> None:
+        """Have a reply judged as an answer of a type, and followed by what others have said meanwhile."""
         state, answer = self._resources.state, self._resources.answer
-        calls = state.model_replied(response)
-        detected = state.calls_prepared(await self._approvals.prepare_turn(calls)) if calls else None
-        if answer is not None and calls and not state.is_finished:
+        if answer is not None and has_calls and not state.is_finished:
             self._count_wrong_calls()
         steering = self._resources.config.steering
         if steering is not None and isinstance(state.reason, Complete):
             state.steered(steering.take_steered() or steering.take_follow_up())
         if answer is not None and isinstance(state.reason, Complete):
             self._check_answer(answer, response)
-        return detected
 
     def _count_wrong_calls(self) -> None:
         """Let a reply in which the answer's tool was called wrongly count as a wrong answer."""
@@ -290,13 +292,6 @@ class ModelRequests:
             return
         self.answer_retries -= 1
         state.answer_judged(UserMessage(problem))
-
-    def _reserve(self, budget: Budget, request: ChatRequest) -> bool:
-        """Take a request out of the budget, or end the loop where nothing is left."""
-        limit = budget.reserve_request(request.max_tokens)
-        if limit is not None:
-            self._resources.state.limit_reached(limit)
-        return limit is None
 
 
 def _asked_pause(error: BaseException) -> float:
