@@ -926,3 +926,22 @@ async def test_for_run_must_give_a_middleware() -> None:
 
     with pytest.raises(ConfigurationError, match="Wrong must return a Middleware, not None"):
         await tool_loop(provider(), TOOLS, "Add.", config=config(Wrong()))
+
+
+async def test_a_call_can_be_late_inside_of_a_scope_that_stands_around_it() -> None:
+    @tool(timeout=0.01)
+    async def hang() -> str:
+        """Never come back."""
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def limited(proceed: CallProceed) -> ToolOutput:
+        with anyio.fail_after(30):
+            return await proceed()
+
+    script = ScriptedProvider([ToolCall("1", "hang", "{}"), ToolCall("2", "hang", "{}"), "It hangs."])
+    with anyio.fail_after(10):
+        result = await tool_loop(script, ToolRegistry([hang]), "Go.", config=config(AroundCall(limited)))
+    results = [message for message in result.messages if isinstance(message, ToolResult)]
+    assert ["0.01 s" in each.text for each in results] == [True, True]
+    assert result.text == "It hangs."

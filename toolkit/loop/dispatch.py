@@ -43,7 +43,8 @@ async def run_unit(
     ready = [approvals.ready[call.id] for call in step.calls]
     listener = resources.listener
     if listener is None or not listener.needs_pump or not _may_report(ready):
-        await _run_all(ready, resources, step.limit, clock)
+        # What stands around a call may have a scope of its own open when that ends, which must not be left before it.
+        await _run_all(ready, resources, step.limit, clock if resources.policy.around is None else None)
         return
     try:
         async with anyio.create_task_group() as tasks:
