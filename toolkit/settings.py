@@ -91,10 +91,7 @@ def check_setting(
     Raises:
         ConfigurationError: Says what would fit.
     """
-    for kind in kinds:
-        if _is_of_kind(value, kind):
-            break
-    else:
+    if type(value) not in kinds and not any(_is_of_kind(value, kind) for kind in kinds):
         words = [_describe_kind(kind) for kind in kinds]
         fitting = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
         raise ConfigurationError(f"{name} must be {fitting}, not {describe_value(value)}")

@@ -63,12 +63,19 @@ class CallBinder:
         salt: What a saved loop had; None makes a new one. It keeps what is bound from being guessed by its digest.
     """
 
-    __slots__ = ("_loop_id", "_signing_key", "salt")
+    __slots__ = ("_loop_id", "_salt", "_signing_key")
 
     def __init__(self, loop_id: str, signing_key: str | bytes | None, salt: str | None = None) -> None:
         self._loop_id = loop_id
         self._signing_key = signing_key or b""
-        self.salt: str = salt or os.urandom(16).hex()
+        self._salt = salt
+
+    @property
+    def salt(self) -> str:
+        """The salt; made when the first call is bound or saved."""
+        if not self._salt:
+            self._salt = os.urandom(16).hex()
+        return self._salt
 
     def bind(self, ready: Ready[Any]) -> str:
         """Return the digest that a decision on this call names."""

@@ -119,7 +119,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         counts_pauses: bool = False,
         **misspelled: object,
     ) -> None:
-        check_keywords(misspelled)
+        if misspelled:
+            check_keywords(misspelled)
         check_parts(provider, registry, prompt, config)
         if isinstance(prompt, dict):
             if system_prompt:

@@ -366,8 +366,11 @@ def _join_hooks(hooks: Sequence[EventHook], timeout: float) -> EventHook | None:
 
 def has_hooks(config: ToolLoopConfig[Any]) -> bool:
     """Return whether any hook of `config` takes events."""
-    hooks = (config.on_event, config.before_tool_execution_update, config.after_tool_execution_update)
-    return any(hook is not None for hook in hooks)
+    return (
+        config.on_event is not None
+        or config.before_tool_execution_update is not None
+        or config.after_tool_execution_update is not None
+    )
 
 
 def _call_hook(hook: Any, *arguments: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -43,7 +44,7 @@ class RunningLoop(Generic[Ctx, Out]):
         if driver.state.is_finished:
             self._outcome = Completed(driver.result(clock.seconds_left))
         self._is_running = self._may_be_edited = self._owes_outcome = False
-        self._idle: anyio.Event | None = None
+        self._idle: anyio.Event | None = None  # what `close` waits for
         self._lock = threading.Lock()  # over the next two
         self._reach: tuple[LoopWaker, anyio.CancelScope] | None = None
         self._wish: tuple[str | None] | None = None
@@ -74,7 +75,7 @@ class RunningLoop(Generic[Ctx, Out]):
         """
         if self._is_running:
             self.cancel()
-            assert self._idle is not None
+            self._idle = self._idle or anyio.Event()
             await self._idle.wait()
         driver, is_waiting = self._driver, bool(self._state.open_calls)
         if self._outcome is not None and not is_waiting:
@@ -94,7 +95,7 @@ class RunningLoop(Generic[Ctx, Out]):
             raise LoopUsageError("the loop is running already: a handle runs in one way, and one turn at a time")
         if self._may_be_edited:
             self._state.edited()
-        self._is_running, self._idle = True, anyio.Event()
+        self._is_running = True
         self.turn += 1
         work, frame = partial(self._drive, to_end=to_end, feed=feed), current_frame.get()
         try:
@@ -104,7 +105,9 @@ class RunningLoop(Generic[Ctx, Out]):
                 await self._settle(work)
         finally:
             self._is_running = False
-            self._idle.set()
+            if self._idle is not None:
+                self._idle.set()
+                self._idle = None
 
     async def _run_part(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do a part of the run, inside of the middleware that stands around it."""
@@ -207,7 +210,7 @@ class RunningLoop(Generic[Ctx, Out]):
             with scope:
                 is_wanted = self._expect_cancel(scope)
                 await driver.begin(feed, scope, waits=is_wanted)
-                is_late = anyio.current_time() >= deadline
+                is_late = deadline < math.inf and anyio.current_time() >= deadline
                 if is_wanted and not is_late:
                     await (driver.run_turns() if to_end else driver.run_turn())
         finally:

@@ -8,7 +8,7 @@ from typing import Self
 
 import anyio
 
-from toolkit.runtime.backend import Alarm, CancellationMark, cancellation_mark, find_timers
+from toolkit.runtime.backend import Alarm, CancellationMark, Timers, cancellation_mark, find_timers
 
 __all__ = ["CallClock"]
 
@@ -35,7 +35,7 @@ class CallClock:
     __slots__ = ("_alarm", "_alarm_time", "_deadline", "_has_rung", "_mark", "_scope", "_seconds", "_timers")
 
     def __init__(self) -> None:
-        self._timers = find_timers()
+        self._timers: Timers | None = None
         self._alarm: Alarm | None = None
         self._alarm_time = self._deadline = self._seconds = math.inf
         self._has_rung = False
@@ -66,6 +66,7 @@ class CallClock:
             mark: What `cancellation_mark` gave here or shortly before, in this task.
         """
         if self._scope is None:
+            self._timers = find_timers()
             self._enter_scope(mark)
         elif mark != self._mark:  # a run has left a cancellation of its task behind, which is none of this one's
             self._renew_scope(None)
