@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin, overload
 
 from typing_extensions import get_protocol_members, is_protocol, is_typeddict
 
@@ -138,6 +138,10 @@ def check_fields(settings: Any, naming: str = "{}") -> None:
             object.__setattr__(settings, name, kept)
 
 
+@overload
+def to_seconds(duration: Duration, name: str) -> float: ...
+@overload
+def to_seconds(duration: Duration | None, name: str) -> float | None: ...
 def to_seconds(duration: Duration | None, name: str) -> float | None:
     """Return seconds.
 

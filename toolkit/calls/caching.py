@@ -141,7 +141,7 @@ class SqliteCache:
         check_setting("the path of a cache", path, str, os.PathLike)
         self.path: Path = Path(path)
         self._max_entries, self._ttl = _checked(max_entries, ttl)
-        self._busy_seconds = to_seconds(busy_timeout, "busy_timeout") or 0
+        self._busy_seconds = to_seconds(busy_timeout, "busy_timeout")
         self._clock = clock
         self._lock = Lock()
         self._process = os.getpid()

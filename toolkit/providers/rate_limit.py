@@ -71,7 +71,7 @@ class RateLimitedProvider:
     ) -> None:
         for name, limit in (("requests", requests), ("tokens", tokens), ("concurrency", concurrency)):
             check_setting(name, limit, int, None, least=1)
-        seconds = to_seconds(per, "the time of a rate limit") or 0.0
+        seconds = to_seconds(per, "the time of a rate limit")
         self._provider = provider
         self._requests = Window(requests, seconds)
         self._tokens = Window(tokens, seconds)

@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias, assert_never, overload
+from typing import Any, Literal, TypeAlias, TypedDict, assert_never, overload
 from urllib.parse import quote
 
 import anyio
@@ -21,6 +21,7 @@ from mcp.server import InitializationOptions, NotificationOptions, Server, Serve
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from typing_extensions import Unpack
 
 from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
 from toolkit.calls.events import ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
@@ -29,7 +30,7 @@ from toolkit.settings import check_setting
 from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["CrashReport", "mcp_server", "serve_mcp"]
+__all__ = ["CrashReport", "McpServerKeywords", "mcp_server", "serve_mcp"]
 
 _logger = logging.getLogger("toolkit.serving")
 
@@ -47,23 +48,25 @@ CrashReport: TypeAlias = Literal["reference", "text"]
 """The words for clients of an exception that a tool raised by accident: its type and a reference, or its text."""
 
 
+class McpServerKeywords(TypedDict, total=False):
+    """The keywords of `mcp_server`, which says what they mean."""
+
+    name: str
+    instructions: str | None
+    crashes: CrashReport
+
+
 @overload
 def mcp_server(
     registry: ToolRegistry[object],
     ctx: object = None,
-    *,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
+    **options: Unpack[McpServerKeywords],
 ) -> Server[Any]: ...
 @overload
 def mcp_server(
     registry: ToolRegistry[Ctx],
     ctx: Ctx,
-    *,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
+    **options: Unpack[McpServerKeywords],
 ) -> Server[Any]: ...
 def mcp_server(
     registry: ToolRegistry[Any],
@@ -95,28 +98,15 @@ def mcp_server(
 async def serve_mcp(
     registry: ToolRegistry[object],
     ctx: object = None,
-    *,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
+    **options: Unpack[McpServerKeywords],
 ) -> None: ...
 @overload
 async def serve_mcp(
     registry: ToolRegistry[Ctx],
     ctx: Ctx,
-    *,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
+    **options: Unpack[McpServerKeywords],
 ) -> None: ...
-async def serve_mcp(
-    registry: ToolRegistry[Any],
-    ctx: Any = None,
-    *,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
-) -> None:
+async def serve_mcp(registry: ToolRegistry[Any], ctx: Any = None, **options: Unpack[McpServerKeywords]) -> None:
     """Serve a registry on standard input and output until the client closes them.
 
     ::
@@ -125,7 +115,7 @@ async def serve_mcp(
 
     Meanwhile whatever is printed goes to standard error. The arguments are those of `mcp_server`.
     """
-    server = mcp_server(registry, ctx, name=name, instructions=instructions, crashes=crashes)
+    server = mcp_server(registry, ctx, **options)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

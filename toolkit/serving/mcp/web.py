@@ -15,44 +15,41 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from typing_extensions import Unpack
 
 from toolkit.errors import ConfigurationError
 from toolkit.runtime.backend import cancellation_mark
 from toolkit.serving.mcp.origins import LOOPBACK, OriginGuard
-from toolkit.serving.mcp.server import CrashReport, mcp_server
+from toolkit.serving.mcp.server import CrashReport, McpServerKeywords, mcp_server
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["mcp_app", "serve_mcp_http"]
+__all__ = ["McpAppKeywords", "mcp_app", "serve_mcp_http"]
 
+_PATH = "/mcp"
 _SHUTDOWN_SECONDS = 5.0
+
+
+class McpAppKeywords(McpServerKeywords, total=False):
+    """The keywords of `mcp_app`, which says what they mean."""
+
+    path: str
+    bearer: str | None
+    allowed_hosts: Sequence[str]
+    allowed_origins: Sequence[str]
 
 
 @overload
 def mcp_app(
     registry: ToolRegistry[object],
     ctx: object = None,
-    *,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
-    path: str = "/mcp",
-    bearer: str | None = None,
-    allowed_hosts: Sequence[str] = (),
-    allowed_origins: Sequence[str] = (),
+    **options: Unpack[McpAppKeywords],
 ) -> Starlette: ...
 @overload
 def mcp_app(
     registry: ToolRegistry[Ctx],
     ctx: Ctx,
-    *,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
-    path: str = "/mcp",
-    bearer: str | None = None,
-    allowed_hosts: Sequence[str] = (),
-    allowed_origins: Sequence[str] = (),
+    **options: Unpack[McpAppKeywords],
 ) -> Starlette: ...
 def mcp_app(
     registry: ToolRegistry[Any],
@@ -61,7 +58,7 @@ def mcp_app(
     name: str = "toolkit",
     instructions: str | None = None,
     crashes: CrashReport = "reference",
-    path: str = "/mcp",
+    path: str = _PATH,
     bearer: str | None = None,
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
@@ -101,14 +98,8 @@ async def serve_mcp_http(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
-    path: str = "/mcp",
-    bearer: str | None = None,
-    allowed_hosts: Sequence[str] = (),
-    allowed_origins: Sequence[str] = (),
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+    **options: Unpack[McpAppKeywords],
 ) -> None: ...
 @overload
 async def serve_mcp_http(
@@ -117,14 +108,8 @@ async def serve_mcp_http(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
-    path: str = "/mcp",
-    bearer: str | None = None,
-    allowed_hosts: Sequence[str] = (),
-    allowed_origins: Sequence[str] = (),
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+    **options: Unpack[McpAppKeywords],
 ) -> None: ...
 async def serve_mcp_http(
     registry: ToolRegistry[Any],
@@ -132,14 +117,8 @@ async def serve_mcp_http(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    name: str = "toolkit",
-    instructions: str | None = None,
-    crashes: CrashReport = "reference",
-    path: str = "/mcp",
-    bearer: str | None = None,
-    allowed_hosts: Sequence[str] = (),
-    allowed_origins: Sequence[str] = (),
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+    **options: Unpack[McpAppKeywords],
 ) -> None:
     """Serve a registry over streamable HTTP until this is cancelled or the process is interrupted.
 
@@ -151,14 +130,8 @@ async def serve_mcp_http(
         ctx: As for `mcp_server`.
         host: Where to listen. Elsewhere than on loopback it takes a `bearer` and `allowed_hosts`.
         port: Where to listen; 0 takes one that is free.
-        name: As for `mcp_app`, like all that follow.
-        instructions: See there.
-        crashes: See there.
-        path: See there.
-        bearer: See there.
-        allowed_hosts: See there.
-        allowed_origins: See there.
         task_status: Told of the URL.
+        options: Those of `mcp_app`.
 
     Raises:
         ConfigurationError: The network could call the tools without a token, or this runs on trio.
@@ -166,32 +139,22 @@ async def serve_mcp_http(
     """
     if cancellation_mark() is None:
         raise ConfigurationError("uvicorn runs on asyncio: on trio, give mcp_app(...) to a server such as hypercorn")
-    if host not in LOOPBACK and not (bearer and allowed_hosts):
+    if host not in LOOPBACK and not (options.get("bearer") and options.get("allowed_hosts")):
         raise ConfigurationError(
             f"on {host} everybody in the network could call the tools: give bearer='a token', and allowed_hosts= with "
             "the names under which the server is reached"
         )
-    app = mcp_app(
-        registry,
-        ctx,
-        name=name,
-        instructions=instructions,
-        crashes=crashes,
-        path=path,
-        bearer=bearer,
-        allowed_hosts=allowed_hosts,
-        allowed_origins=allowed_origins,
-    )
+    app = mcp_app(registry, ctx, **options)
     config = uvicorn.Config(app, host=host, port=port, log_config=None, timeout_graceful_shutdown=1)
     listening = _bind_socket(host, port)
     shown = f"[{host}]" if ":" in host else host
     with listening:
-        url = f"http://{shown}:{listening.getsockname()[1]}{path}"
+        url = f"http://{shown}:{listening.getsockname()[1]}{options.get('path', _PATH)}"
         await _UvicornServer(config, lambda: task_status.started(url)).run_until_cancelled(listening)
 
 
 class _UvicornServer(uvicorn.Server):
-    """Says when it can be reached, and ends in good order when it is cancelled."""
+    """Reports when it can be reached, and ends in good order when it is cancelled."""
 
     def __init__(self, config: uvicorn.Config, is_reached: Callable[[], None]) -> None:
         super().__init__(config)
@@ -245,7 +208,7 @@ class _Guarded:
 
 
 class _Bearer:
-    """Lets pass only who has the token."""
+    """Lets pass only requests with the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app

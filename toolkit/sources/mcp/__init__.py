@@ -19,9 +19,10 @@ if TYPE_CHECKING:
         SamplingRequest,
     )
     from toolkit.sources.mcp.failures import McpAuthError, McpConnectionError, McpNotFoundError
+    from toolkit.sources.mcp.native_tool import MCPNativeTool
     from toolkit.sources.mcp.on_demand import MCPToolWrapper
     from toolkit.sources.mcp.servers import HttpServer, McpServer, StdioServer, http, sse, stdio
-    from toolkit.sources.mcp.tools import MCPNativeTool, McpTools, mcp_tools
+    from toolkit.sources.mcp.tools import McpTools, mcp_tools
 
 __all__ = [
     "Elicitation",
@@ -47,7 +48,7 @@ __all__ = [
     "stdio",
 ]
 
-_MODULES = ("tools", "callbacks", "failures", "on_demand", "servers")
+_MODULES = ("tools", "native_tool", "callbacks", "failures", "on_demand", "servers")
 
 
 def __getattr__(name: str) -> Any:

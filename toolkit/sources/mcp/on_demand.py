@@ -14,9 +14,10 @@ from toolkit.errors import McpError, ToolFailedError
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.settings import Duration, to_seconds
 from toolkit.sources.mcp.failures import McpConnectionError
+from toolkit.sources.mcp.native_tool import call_tool, make_definition, read_options
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings
-from toolkit.sources.mcp.tools import call_tool, make_definition, mcp_tools, read_options
+from toolkit.sources.mcp.tools import mcp_tools
 from toolkit.tools.context import ToolContext
 from toolkit.tools.options import ToolOptions
 
@@ -62,8 +63,8 @@ class MCPToolWrapper:
         self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
         self.original_name: str = tool.name
         self._server = server
-        self._connect_timeout = to_seconds(connect_timeout, "connect_timeout") or 15.0
-        self._timeout = to_seconds(timeout, "timeout") or 60.0
+        self._connect_timeout = to_seconds(connect_timeout, "connect_timeout")
+        self._timeout = to_seconds(timeout, "timeout")
         self._first_pause = first_pause
 
     @classmethod

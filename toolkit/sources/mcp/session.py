@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 import anyio
 import mcp.types as wire
 from mcp import Client
-from mcp.client import IncomingMessage, Transport
+from mcp.client import IncomingMessage
 from mcp.client.session import ElicitationFnT, SamplingFnT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -31,15 +31,16 @@ from toolkit.runtime.backend import start_detached
 from toolkit.runtime.event_loops import Home
 from toolkit.secrets import cut_causes
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
+from toolkit.sources.mcp.paging import list_server_tools
 from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
+from toolkit.sources.mcp.watched_streams import WatchedTransport
 
-__all__ = ["McpSession", "SessionSettings", "all_pages"]
+__all__ = ["McpSession", "SessionSettings"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 _logger = logging.getLogger("toolkit.sources.mcp")
-_MAX_PAGES = 100
 _LIST_PAUSE = 1.0  # between two lists, however often a server says that its tools have changed
 _END_CONNECTION_SECONDS = 5.0
 _END_SECONDS = 1.0
@@ -191,7 +192,7 @@ class McpSession:
         async with self._reviving:
             if self._client is client:
                 with suppress(Exception), anyio.move_on_after(_REVIVAL_SECONDS):
-                    self._settings.on_listed(await _list_tools(client, self.server))
+                    self._settings.on_listed(await list_server_tools(client, self.server))
                     return "The server is still there."
                 self._lose_client(client)
             try:
@@ -252,7 +253,7 @@ class McpSession:
             with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
                 self._opening = scope
                 async with client:
-                    self._settings.on_listed(await _list_tools(client, self.server))
+                    self._settings.on_listed(await list_server_tools(client, self.server))
                     scope.deadline, self._opening = math.inf, None
                     self._client, self._is_opening, is_open = client, False, True
                     self._ring_bell()
@@ -281,7 +282,7 @@ class McpSession:
             self._lose_client(client)
 
         client = Client(
-            _Watched(self.server.open(words), ended),
+            WatchedTransport(self.server.open(words), ended),
             sampling_callback=self._settings.sampling,
             elicitation_callback=self._settings.elicitation,
             message_handler=self._on_message,
@@ -332,7 +333,7 @@ class McpSession:
     async def _list_again(self, client: Client) -> None:
         try:
             with anyio.fail_after(self._settings.connect_timeout):
-                self._settings.on_listed(await _list_tools(client, self.server))
+                self._settings.on_listed(await list_server_tools(client, self.server))
         except Exception as error:  # noqa: BLE001 - the tools stay as they were
             reason = to_mcp_error(error, self.server, "list the tools again", seconds=self._settings.connect_timeout)
             _logger.warning("%s", reason)
@@ -348,90 +349,3 @@ class McpSession:
         # Only noted here: who delivers messages must not wait for one.
         self._is_stale = True
         self._ring_bell()
-
-
-async def _list_tools(client: Client, server: McpServer) -> list[wire.Tool]:
-    """Return the tools of all pages."""
-    if client.server_capabilities.tools is None:
-        return []
-
-    async def page(cursor: str | None) -> tuple[list[wire.Tool], str | None]:
-        answer = await client.list_tools(cursor=cursor)
-        return answer.tools, answer.next_cursor
-
-    return await all_pages(page, server)
-
-
-async def all_pages(page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], server: McpServer) -> list[T]:
-    """Return what is on all pages.
-
-    Args:
-        page: Given a page's cursor, None for the first; gives what is on it, and the next one's cursor.
-        server: Whose pages they are.
-
-    Raises:
-        McpError: They never end.
-    """
-    found: list[T] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        items, following = await page(cursor)
-        found += items
-        if following is None or following == cursor:
-            return found
-        cursor = following
-    raise McpError(f"MCP server '{server.name}' lists more than {_MAX_PAGES} pages")
-
-
-class _Watched:
-    """A transport that says when nothing more can come from it."""
-
-    def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
-        self._transport = transport
-        self._ended = ended
-
-    async def __aenter__(self) -> Any:
-        read, write = await self._transport.__aenter__()
-        return _WatchedStream(read, self._ended), write
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        return await self._transport.__aexit__(kind, error, traceback)
-
-
-class _WatchedStream:
-    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
-        self._stream = stream
-        self._ended = ended
-
-    @property
-    def last_context(self) -> Any:
-        """The context of who sent the last item, which the SDK looks for."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._ended()
-            raise
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        left: bool | None = await self._stream.__aexit__(kind, error, traceback)
-        return left

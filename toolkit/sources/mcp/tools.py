@@ -3,138 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, overload
 
 import mcp.types as wire
 from mcp import Client
 
-from toolkit.calls.secrecy import redacted
-from toolkit.chat import ContentBlock, Message, ToolDefinition
-from toolkit.chat.output import ToolOutput
-from toolkit.errors import ConfigurationError, McpError, SchemaError, ToolFailedError, UnknownToolNameError
-from toolkit.loop.depth import LoopFrame, current_frame
-from toolkit.schema import ArgumentsParser, raw_arguments
-from toolkit.settings import Duration, check_setting, to_seconds
-from toolkit.sources.mcp.blocks import read_contents, read_prompt, read_result
+from toolkit.chat import ContentBlock, Message
+from toolkit.errors import ConfigurationError, McpError
+from toolkit.loop.depth import LoopFrame
+from toolkit.settings import Duration, to_seconds
+from toolkit.sources.mcp.blocks import read_contents, read_prompt
 from toolkit.sources.mcp.callbacks import ElicitationCallback, Questions, Sampler, Sampling
+from toolkit.sources.mcp.native_tool import MCPNativeTool
+from toolkit.sources.mcp.paging import read_all_pages
+from toolkit.sources.mcp.selection import McpToolSettings, ToolFilter, choose_tools
 from toolkit.sources.mcp.servers import McpServer
-from toolkit.sources.mcp.session import McpSession, SessionSettings, all_pages
-from toolkit.tools.context import ToolContext
-from toolkit.tools.naming import legal_names
-from toolkit.tools.options import ToolOptions
+from toolkit.sources.mcp.session import McpSession, SessionSettings
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["MCPNativeTool", "McpTools", "ToolFilter", "make_definition", "mcp_tools", "read_options"]
+__all__ = ["McpTools", "mcp_tools"]
 
 _logger = logging.getLogger("toolkit.sources.mcp")
-_MOST_TOOLS = 1_000
-_LONGEST_TOOL_DESCRIPTION = 20_000
-
-ToolFilter = Callable[[wire.Tool], bool]
-"""Given a tool that the server lists, says whether it is taken."""
-
-
-class MCPNativeTool:
-    """A tool of a server whose session is open; any number of its calls may run at once.
-
-    Attributes:
-        definition: What a model is told.
-        options: How it is run; tags and idempotence are as the server says.
-        arguments: Checks the arguments before anything is sent.
-        original_name: What the server calls it.
-        listed: All that the server says of it.
-    """
-
-    def __init__(self, session: McpSession, tool: wire.Tool, *, name: str, timeout: float | None) -> None:
-        self.definition: ToolDefinition = make_definition(tool, name)
-        self.options: ToolOptions = read_options(tool, session.server, timeout)
-        self.arguments: ArgumentsParser = raw_arguments(tool.input_schema, subject=f"tool '{tool.name}'")
-        self.original_name: str = tool.name
-        self.listed = tool
-        self._session = session
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.definition.name} of {self._session.server.name}>"
-
-    async def execute(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
-        """Call it on the server; what that reports of its progress is reported here, and a cancellation is sent."""
-        return await call_tool(
-            self._session, self.original_name, arguments, context, is_repeatable=self.options.idempotent
-        )
-
-
-async def call_tool(
-    session: McpSession,
-    name: str,
-    arguments: dict[str, Any],
-    context: ToolContext[object],
-    *,
-    is_repeatable: bool,
-) -> ToolOutput:
-    """Call a tool of an open session.
-
-    Raises:
-        ToolFailedError: The server can't be reached or refused the call; says whether it may have taken effect.
-    """
-    report = session.back(context.report_progress)
-
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        so_far = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        report(session.server.redact(f"{so_far}: {message}") if message else so_far)
-
-    async def call(client: Client) -> wire.CallToolResult:
-        # Asking for progress makes some servers send it; where nobody takes it, it is not asked for.
-        callback = progressed if context.is_observed else None
-        return await client.call_tool(name, arguments, progress_callback=callback)
-
-    frame = current_frame.get()
-    if frame is not None:
-        session.frames.append(frame)
-    try:
-        result = await session.request(f"call '{name}'", call, is_repeatable=is_repeatable)
-    except McpError as error:
-        raise ToolFailedError(str(error)) from error
-    finally:
-        if frame is not None:
-            session.frames.remove(frame)
-    return redacted(read_result(result), session.server.redact)
-
-
-def make_definition(tool: wire.Tool, name: str) -> ToolDefinition:
-    """Return what a model is told of a server's tool."""
-    return ToolDefinition(
-        name=name,
-        description=tool.description or _find_title(tool) or "MCP tool (no description)",
-        parameters=tool.input_schema,
-        output_schema=tool.output_schema,
-    )
-
-
-def read_options(tool: wire.Tool, server: McpServer, timeout: float | None) -> ToolOptions:
-    """Return how a server's tool is run, by its annotations: a server that is not trusted may say what it likes."""
-    hints = tool.annotations or wire.ToolAnnotations()
-    is_read = hints.read_only_hint is True
-    tags = {
-        "read": is_read,
-        "destructive": hints.destructive_hint is True and not is_read,
-        "idempotent": hints.idempotent_hint is True,
-        "open_world": hints.open_world_hint is True,
-    }
-    return ToolOptions(
-        label=_find_title(tool),
-        timeout=timeout,
-        idempotent=is_read or hints.idempotent_hint is True,
-        cache=False,
-        tags=frozenset(tag for tag, is_meant in tags.items() if is_meant),
-        metadata={"mcp_server": server.name, "mcp_name": tool.name},
-    )
-
-
-def _find_title(tool: wire.Tool) -> str:
-    return tool.title or (tool.annotations.title if tool.annotations else None) or ""
 
 
 class McpTools(Sequence[MCPNativeTool]):
@@ -147,7 +38,7 @@ class McpTools(Sequence[MCPNativeTool]):
         refused: Why a tool that the server lists is none of these, by its name: its schema can't be used.
     """
 
-    def __init__(self, server: McpServer, settings: _Settings) -> None:
+    def __init__(self, server: McpServer, settings: McpToolSettings) -> None:
         self._settings = settings
         self._tools: tuple[MCPNativeTool, ...] = ()
         self._listed: list[wire.Tool] = []
@@ -215,7 +106,7 @@ class McpTools(Sequence[MCPNativeTool]):
     def _on_listed(self, listed: list[wire.Tool]) -> None:
         if self._tools and listed == self._listed:
             return
-        self._tools, self.refused = _make_tools_of(self._session, listed, self._settings, is_first=not self._listed)
+        self._tools, self.refused = choose_tools(self._session, listed, self._settings, is_first=not self._listed)
         self._listed = listed
         for registry, registered in self._followers:
             _update_registry(registry, registered, self._tools)
@@ -232,7 +123,7 @@ class McpTools(Sequence[MCPNativeTool]):
                 answer = await client.list_resources(cursor=cursor)
                 return answer.resources, answer.next_cursor
 
-            return await all_pages(page, self._session.server)
+            return await read_all_pages(page, self._session.server)
 
         return await self._session.request("list the resources", every)
 
@@ -260,7 +151,7 @@ class McpTools(Sequence[MCPNativeTool]):
                 answer = await client.list_prompts(cursor=cursor)
                 return answer.prompts, answer.next_cursor
 
-            return await all_pages(page, self._session.server)
+            return await read_all_pages(page, self._session.server)
 
         return await self._session.request("list the prompts", every)
 
@@ -275,18 +166,6 @@ class McpTools(Sequence[MCPNativeTool]):
             return read_prompt(await client.get_prompt(name, dict(arguments or {})))
 
         return await self._session.request(f"get the prompt '{name}'", get)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    prefix: str | None
-    allowed: frozenset[str] | None
-    blocked: frozenset[str]
-    filter: ToolFilter | None
-    timeout: float | None
-    connect_timeout: float
-    sampling: Sampling | None
-    elicitation: ElicitationCallback | None
 
 
 def mcp_tools(
@@ -334,61 +213,17 @@ def mcp_tools(
         UnknownToolNameError: On entering: the server has no tool of a name in `allowed` or `blocked`.
         ConfigurationError: A setting that can't be.
     """
-    check_setting("sampling", sampling, Sampling, None)
-    for names in (allowed, blocked):
-        if isinstance(names, str):
-            raise ConfigurationError(f"give several names, such as [{names!r}], not one string")
-    return McpTools(
-        server,
-        _Settings(
-            prefix=prefix,
-            allowed=None if allowed is None else frozenset(allowed),
-            blocked=frozenset(blocked),
-            filter=filter,
-            timeout=to_seconds(timeout, "timeout"),
-            connect_timeout=to_seconds(connect_timeout, "connect_timeout") or 30.0,
-            sampling=sampling,
-            elicitation=elicitation,
-        ),
+    settings = McpToolSettings(
+        prefix=prefix,
+        allowed=allowed,
+        blocked=blocked,
+        filter=filter,
+        timeout=to_seconds(timeout, "timeout"),
+        connect_timeout=to_seconds(connect_timeout, "connect_timeout"),
+        sampling=sampling,
+        elicitation=elicitation,
     )
-
-
-def _make_tools_of(
-    session: McpSession, listed: list[wire.Tool], settings: _Settings, *, is_first: bool
-) -> tuple[tuple[MCPNativeTool, ...], dict[str, str]]:
-    if len(listed) > _MOST_TOOLS:
-        raise McpError(f"MCP server '{session.server.name}' lists more than {_MOST_TOOLS} tools; no model chooses well")
-    names = [tool.name for tool in listed]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise McpError(
-            f"MCP server '{session.server.name}' lists several tools named {', '.join(map(repr, repeated))}: which of "
-            "them a call means can't be known; leave them out there"
-        )
-    if is_first:  # later the server may have changed what it has
-        for name in sorted((settings.allowed or frozenset()) | settings.blocked):
-            if name not in names:
-                raise UnknownToolNameError(name, names)
-    chosen = [tool for tool in listed if _is_wanted(tool, settings)]
-    shown = legal_names([f"{settings.prefix}__{tool.name}" if settings.prefix else tool.name for tool in chosen])
-    tools: list[MCPNativeTool] = []
-    refused: dict[str, str] = {}
-    for tool, name in zip(chosen, shown, strict=True):
-        if len(tool.description or "") > _LONGEST_TOOL_DESCRIPTION:
-            refused[tool.name] = f"its description has more than {_LONGEST_TOOL_DESCRIPTION} characters"
-            _logger.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, refused[tool.name])
-            continue
-        try:
-            tools.append(MCPNativeTool(session, tool, name=name, timeout=settings.timeout))
-        except SchemaError as error:
-            refused[tool.name] = error.reason
-            _logger.warning("MCP server '%s': left out '%s': %s", session.server.name, tool.name, error.reason)
-    return tuple(tools), refused
-
-
-def _is_wanted(tool: wire.Tool, settings: _Settings) -> bool:
-    if tool.name in settings.blocked or (settings.allowed is not None and tool.name not in settings.allowed):
-        return False
-    return settings.filter is None or settings.filter(tool)
+    return McpTools(server, settings)
 
 
 def _update_registry(
