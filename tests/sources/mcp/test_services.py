@@ -85,7 +85,8 @@ import sys
 for name in ("mcp", "httpx2"):
     sys.modules[name] = None
 import anyio
-from toolkit import ToolCall, ToolDefinition, ToolRegistry
+from toolkit import ToolCall, ToolRegistry
+from toolkit.chat import ToolDefinition
 from toolkit.sources.mcp import McpService, register_mcp_service
 
 class Service:
