@@ -14,6 +14,7 @@ import click
 
 from toolkit.cli.commands import command_line
 from toolkit.cli.endings import CommandError, ExitCode
+from toolkit.cli.logs import shown_logs
 
 __all__ = ["run_command_line"]
 
@@ -30,7 +31,8 @@ def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None =
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # for a terminal that knows few letters
     try:
-        code = command_line.main(args=given, prog_name=program, standalone_mode=False)
+        with shown_logs(with_tracebacks="--traceback" in given):
+            code = command_line.main(args=given, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read has enough
         with suppress(OSError):

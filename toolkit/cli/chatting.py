@@ -18,12 +18,11 @@ from toolkit.cli.models import open_model, read_model
 from toolkit.cli.progress import Steps
 from toolkit.cli.questions import read_answer
 from toolkit.cli.screen import OutputFormat, Screen
-from toolkit.cli.sources import SourceSettings, open_sources, read_source
+from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources, read_source
 from toolkit.cli.terminal import Terminal, WasInterruptedError
 from toolkit.dataclass import dataclass
 from toolkit.private_files import make_private
 from toolkit.suggestions import ask_whether_meant, find_similar
-from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["ChatSettings", "chat_with_model"]
 
@@ -80,7 +79,7 @@ def chat_with_model(words: Sequence[str], chat: ChatSettings, settings: dict[str
             approver = Approver(screen, terminal, chat.asking, tools.own, approves_all=chat.is_approved)
             conversation = Conversation(
                 asked,
-                _leave_out_unusable(tools.registry, screen),
+                leave_out_unusable(tools.registry, screen.note),
                 screen=screen,
                 terminal=terminal,
                 approve=approver.decide,
@@ -99,14 +98,6 @@ def _record(provider: Provider, cassette: Path) -> Provider:
     from toolkit.testing import RecordingProvider  # noqa: PLC0415 - few conversations are recorded
 
     return RecordingProvider(provider, cassette)
-
-
-def _leave_out_unusable(registry: ToolRegistry[Any], screen: Screen) -> ToolRegistry[Any]:
-    """Return the tools that need no context, and tell of the others."""
-    needy = [name for name in registry.names if registry.only([name]).find_context_need() is not None]
-    if needy:
-        screen.note(f"left out, as they need a context: {', '.join(needy)}")
-    return registry.without(needy) if needy else registry
 
 
 def _read_transcript(path: Path) -> list[Message]:

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from toolkit.cli.options import output_option, source_argument, source_options, sources_argument, tool_argument
+from toolkit.cli.options import (
+    output_option,
+    source_argument,
+    source_options,
+    sources_argument,
+    tool_argument,
+    traceback_option,
+)
 from toolkit.cli.screen import OutputFormat
 
 __all__ = ["command_line"]
@@ -67,6 +74,35 @@ def demo_command() -> int:
     from toolkit.demo import run_demo  # noqa: PLC0415 - see the docstring of this module
 
     return run_demo()
+
+
+@command_line.command("doctor")
+@click.option("--model", "-m", "models", multiple=True, help="Ask this model for a word, too; may be repeated.")
+@click.option("--model-url", "url", default="", metavar="URL", help="Where a server that is compatible with it is.")
+@output_option
+@traceback_option
+def doctor_command(models: tuple[str, ...], url: str, output: OutputFormat) -> int:
+    """Tell which extras, keys, programs and engines are there and work."""
+    from toolkit.cli.diagnosis import examine_installation  # noqa: PLC0415 - see the docstring of this module
+
+    return examine_installation(models, url, output)
+
+
+@command_line.command("replay")
+@click.argument("cassette", type=_FILE)
+@click.option("--tools", "sources", multiple=True, metavar="SOURCE", help="Ask again, with these tools.")
+@click.option("--yes", "-y", is_flag=True, help="Ask about no call, and run all.")
+@source_options
+@output_option
+def replay_command(cassette: Path, sources: tuple[str, ...], yes: bool, output: OutputFormat, **settings: Any) -> int:
+    """Show what was recorded with a model in CASSETTE.
+
+    With --tools the same questions are asked again, offline: the recorded model answers, the tools run for real, and
+    the exit code is 1 where they make it go another way.
+    """
+    from toolkit.cli.replaying import replay_cassette  # noqa: PLC0415 - see the docstring of this module
+
+    return replay_cassette(cassette, sources, output, settings, is_approved=yes)
 
 
 @command_line.command("tools")
@@ -152,6 +188,51 @@ def chat_command(
         output=output,
     )
     return chat_with_model(sources, chat, settings)
+
+
+@command_line.command("serve")
+@sources_argument
+@click.option(
+    "--mcp", "transport", type=click.Choice(["stdio", "http"]), default="stdio", show_default=True, help="How."
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where to listen; elsewhere than on loopback it takes --bearer-env and --allow-host.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--bearer-env",
+    "bearer_variable",
+    default="",
+    metavar="NAME",
+    help="The variable that holds the token which clients must have.",
+)
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name, besides loopback, under which it is reached; may be repeated.",
+)
+@source_options
+def serve_command(
+    sources: tuple[str, ...],
+    transport: Any,
+    host: str,
+    port: int,
+    bearer_variable: str,
+    allowed_hosts: tuple[str, ...],
+    **settings: Any,
+) -> int:
+    """Serve the tools of each SOURCE as an MCP server."""
+    from toolkit.cli.serving import ServerSettings, serve_tools  # noqa: PLC0415 - see the docstring of this module
+
+    server = ServerSettings(
+        transport=transport, host=host, port=port, bearer_variable=bearer_variable, allowed_hosts=allowed_hosts
+    )
+    return serve_tools(sources, server, settings)
 
 
 @command_line.command("call")

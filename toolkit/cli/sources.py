@@ -19,7 +19,15 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import ToolRegistry
 from toolkit.visible_text import escape_in_text
 
-__all__ = ["OpenedTools", "SourceSettings", "ToolSource", "open_sources", "read_source"]
+__all__ = [
+    "OpenedTools",
+    "SourceSettings",
+    "ToolSource",
+    "leave_out_unusable",
+    "open_sources",
+    "read_source",
+    "read_variable",
+]
 
 _FILE = re.compile(r"(?P<path>.+?\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 _MODULE = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?::(?P<name>[A-Za-z_]\w*))?")
@@ -46,11 +54,11 @@ class SourceSettings:
 
     def read_variables(self) -> dict[str, str]:
         """Return the variables that programs are given, with their values."""
-        return {name: _read_variable(name, "--env") for name in self.variables}
+        return {name: read_variable(name, "--env") for name in self.variables}
 
     def read_token(self) -> str | None:
         """Return the token, or None."""
-        return _read_variable(self.token_variable, "--token-env") if self.token_variable else None
+        return read_variable(self.token_variable, "--token-env") if self.token_variable else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +145,14 @@ async def open_sources(sources: Sequence[ToolSource], steps: Steps) -> AsyncGene
         steps.end()
         assert registry is not None
         yield OpenedTools(registry=registry, own=frozenset(own))
+
+
+def leave_out_unusable(registry: ToolRegistry[Any], tell: Callable[[str], None]) -> ToolRegistry[Any]:
+    """Return the tools that need no context, and tell of the others."""
+    needy = [name for name in registry.names if registry.only([name]).find_context_need() is not None]
+    if needy:
+        tell(f"left out, as they need a context: {', '.join(needy)}")
+    return registry.without(needy) if needy else registry
 
 
 def _of_registry(label: str, registry: ToolRegistry[Any], *, is_own: bool = True) -> ToolSource:
@@ -238,7 +254,12 @@ def _split_command(command: str, kind: str) -> list[str]:
         raise CommandError(f"the command of {kind}: can't be read: {error}", ExitCode.MISUSED) from None
 
 
-def _read_variable(name: str, option: str) -> str:
+def read_variable(name: str, option: str) -> str:
+    """Return the value of a variable of the environment.
+
+    Raises:
+        CommandError: It is not set.
+    """
     value = os.environ.get(name)
     if not value:
         raise CommandError(
