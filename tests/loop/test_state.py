@@ -6,14 +6,25 @@ from typing import Any
 
 import pytest
 
-from toolkit import AssistantMessage, ToolCall, ToolLoopConfig, ToolResult, Usage, UserMessage
+from toolkit import (
+    Abort,
+    Approve,
+    AssistantMessage,
+    Defer,
+    Deny,
+    ToolCall,
+    ToolLoopConfig,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
 from toolkit.chat import ChatResponse, StopReason, validate_transcript
 from toolkit.endings import TypedAnswer, UsageLimit
 from toolkit.errors import LoopUsageError
 from toolkit.loop.open_calls import OpenCalls
 from toolkit.loop.record import LoopRecord
 from toolkit.loop.state import LoopState
-from toolkit.loop.steps import CallModel, Compact, EndRun, Finished, Postpone, Refuse, RunCall, RunTools
+from toolkit.loop.steps import CallModel, Compact, Finished, RunTools
 from toolkit.policies import Sequential
 
 Feed = Callable[[LoopState], object]
@@ -63,8 +74,8 @@ def deciding() -> LoopState:
 
 def running() -> LoopState:
     state = deciding()
-    state.approval_decided("a", RunCall())
-    state.approval_decided("b", RunCall())
+    state.approval_decided("a", Approve())
+    state.approval_decided("b", Approve())
     assert isinstance(state.next_step(), RunTools)
     state.tool_started("a")
     return state
@@ -72,8 +83,8 @@ def running() -> LoopState:
 
 def awaiting() -> LoopState:
     state = deciding()
-    state.approval_decided("a", RunCall())
-    state.approval_decided("b", Postpone())
+    state.approval_decided("a", Approve())
+    state.approval_decided("b", Defer())
     state.next_step()
     state.tool_started("a")
     state.tool_returned("a", result("a"))
@@ -112,12 +123,11 @@ FEEDS: dict[str, tuple[Feed, set[str]]] = {
         lambda state: state.wind_up(UsageLimit("tool_calls", 1, 1)),
         {"preparing", "deciding", "running", "awaiting"},
     ),
-    "run a call": (lambda state: state.approval_decided("b", RunCall()), {"deciding", "awaiting"}),
-    "refuse a call": (lambda state: state.approval_decided("b", Refuse(result("b"))), {"deciding", "awaiting"}),
-    "refuse with another's result": (lambda state: state.approval_decided("b", Refuse(result("a"))), set()),
-    "postpone a call": (lambda state: state.approval_decided("b", Postpone()), {"deciding", "awaiting"}),
-    "end by approval": (lambda state: state.approval_decided("b", EndRun("no")), {"deciding", "awaiting"}),
-    "decide on no call": (lambda state: state.approval_decided("z", RunCall()), set()),
+    "run a call": (lambda state: state.approval_decided("b", Approve()), {"deciding", "awaiting"}),
+    "refuse a call": (lambda state: state.approval_decided("b", Deny("No.")), {"deciding", "awaiting"}),
+    "postpone a call": (lambda state: state.approval_decided("b", Defer()), {"deciding", "awaiting"}),
+    "end by approval": (lambda state: state.approval_decided("b", Abort("no")), {"deciding", "awaiting"}),
+    "decide on no call": (lambda state: state.approval_decided("z", Approve()), set()),
     "start a call": (lambda state: state.tool_started("b"), {"running"}),
     "start it twice": (lambda state: state.tool_started("a"), set()),
     "start no call": (lambda state: state.tool_started("z"), set()),

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from toolkit.calls.approval import Abort, Approve, Defer, Deny
 from toolkit.calls.authorize import authorize
 from toolkit.calls.cache_keys import find_cache_key, is_cached
 from toolkit.calls.caching import Cache
-from toolkit.calls.prepare import Ready, Refused, prepare
+from toolkit.calls.prepare import Refused, prepare
 from toolkit.chat import ToolCall
 from toolkit.chat.output import ToolOutput, load_output
 from toolkit.errors import ToolFailedError
@@ -57,14 +58,18 @@ async def _find_key(context: ToolContext[object], call: ToolCall) -> str | None:
     if policy is None or scope is None:
         return None
     prepared = prepare(call, scope, policy)
-    verdict = await authorize(prepared, policy) if isinstance(prepared, Ready) else prepared
-    if isinstance(verdict, Refused):
-        raise ToolFailedError(verdict.result.text)
-    if not isinstance(verdict, Ready):
-        raise ToolFailedError(f"The tool '{call.name}' needs approval: call it itself.")
-    if not is_cached(verdict.registration.options, by_default=policy.caches_by_default):
+    if isinstance(prepared, Refused):
+        raise ToolFailedError(prepared.result.text)
+    match await authorize(prepared, policy):
+        case Deny(reason):
+            raise ToolFailedError(reason)
+        case Abort() | Defer():
+            raise ToolFailedError(f"The tool '{call.name}' needs approval: call it itself.")
+        case Approve():
+            pass
+    if not is_cached(prepared.registration.options, by_default=policy.caches_by_default):
         return None
-    return find_cache_key(verdict.registration, verdict.arguments, context.state)
+    return find_cache_key(prepared.registration, prepared.arguments, context.state)
 
 
 def _parts(key: str) -> tuple[str, str]:

@@ -10,7 +10,18 @@ from toolkit.chat import ToolCall, ToolDefinition
 from toolkit.dataclass import dataclass
 from toolkit.settings import check_fields
 
-__all__ = ["Abort", "Approval", "ApprovalHook", "ApprovalRequest", "Approve", "Defer", "Deny", "Modify", "to_approval"]
+__all__ = [
+    "Abort",
+    "Approval",
+    "ApprovalHook",
+    "ApprovalRequest",
+    "Approve",
+    "Defer",
+    "Deny",
+    "Modify",
+    "Verdict",
+    "to_approval",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,9 @@ class Defer:
 
 Approval: TypeAlias = Approve | Deny | Modify | Abort | Defer
 """What an approver may answer."""
+
+Verdict: TypeAlias = Approve | Deny | Abort | Defer
+"""What an answer comes to: a `Modify` has changed the call, or denied it where the arguments are wrong."""
 
 
 @dataclass(frozen=True, slots=True)

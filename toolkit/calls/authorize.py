@@ -8,62 +8,55 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeAlias
+from typing import Any
 
 import anyio
 
-from toolkit.calls.approval import Abort, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify, to_approval
+from toolkit.calls.approval import (
+    Abort,
+    ApprovalHook,
+    ApprovalRequest,
+    Approve,
+    Defer,
+    Deny,
+    Modify,
+    Verdict,
+    to_approval,
+)
 from toolkit.calls.events import ApprovalRequested
 from toolkit.calls.policy import BeforeToolExecution, Caller, ExecutionPolicy
 from toolkit.calls.prepare import Ready, Refused, error_result, permit
-from toolkit.chat import ToolCall
-from toolkit.dataclass import dataclass
+from toolkit.chat import ToolResult
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
 from toolkit.runtime.workers import run_in_worker
-from toolkit.tools.handler import Ctx
 from toolkit.visible_text import escape_in_json
 
-__all__ = ["Aborted", "Deferred", "Verdict", "answer_of", "authorize", "decided"]
+__all__ = ["answer_of", "apply_answer", "authorize", "write_refusal"]
 
 _logger = logging.getLogger("toolkit.tools")
+
+_APPROVE = Approve()
+_PUT_OFF = "The decision on this call was put off, so it was not run."
 
 _ANY_NUMBER = sys.maxsize  # of threads: no tool that runs keeps an approver from being asked
 
 
-@dataclass(slots=True)
-class Deferred(Generic[Ctx]):
-    """A call whose approval comes later."""
-
-    ready: Ready[Ctx]
-
-
-@dataclass(slots=True)
-class Aborted:
-    """A call whose approver ended the run."""
-
-    call: ToolCall
-    reason: str
-
-
-Verdict: TypeAlias = Ready[Ctx] | Refused | Deferred[Ctx] | Aborted
-
-
-async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy) -> Verdict[Ctx]:
+async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
     """Ask the guards: the hook before execution, then the approval; those of a sub-agent's callers, too.
 
     The innermost is asked first, and each has a say. A guard that raises denies.
     """
-    call, guard = ready.call, policy
+    guard = policy
     passed: list[Caller] = []
     approved_by = -1
     while True:
         if guard.config.before_tool_execution is not None and not await _goes_on(
             ready, guard.config.before_tool_execution, guard.config.timeouts.hook
         ):
-            return Refused(call, error_result(call, "Tool execution skipped by before_tool_execution hook."))
+            return Deny("Tool execution skipped by before_tool_execution hook.")
         if guard.config.on_tool_call is not None:
-            verdict = decided(ready, await _ask_approver(ready, guard.config.on_tool_call, guard, policy), policy)
-            if not isinstance(verdict, Ready):
+            verdict = apply_answer(ready, await _ask_approver(ready, guard.config.on_tool_call, guard, policy), policy)
+            if not isinstance(verdict, Approve):
                 return _end_callers(verdict, passed)
             approved_by = len(passed)
         if guard.caller is None:
@@ -71,16 +64,15 @@ async def authorize(ready: Ready[Ctx], policy: ExecutionPolicy) -> Verdict[Ctx]:
         passed.append(guard.caller)
         guard = guard.caller.policy
     if ready.asks is None or approved_by >= ready.asks_level:
-        return ready
-    return Refused(call, error_result(call, f"{ready.asks} Nobody is there to approve it, so it was not run."))
+        return _APPROVE
+    return Deny(f"{ready.asks} Nobody is there to approve it, so it was not run.")
 
 
-def _end_callers(verdict: Verdict[Ctx], passed: Sequence[Caller]) -> Verdict[Ctx]:
+def _end_callers(verdict: Verdict, passed: Sequence[Caller]) -> Verdict:
     """Return what the answer of a caller's approver is for its sub-agent; an abort ends the callers' runs as well."""
-    if isinstance(verdict, Deferred) and passed:
-        call = verdict.ready.call
-        return Refused(call, error_result(call, "The decision on this call was put off, so it was not run."))
-    if isinstance(verdict, Aborted):
+    if isinstance(verdict, Defer) and passed:
+        return Deny(_PUT_OFF)
+    if isinstance(verdict, Abort):
         for caller in passed:
             if caller.abort is not None:
                 caller.abort(verdict.reason)
@@ -151,25 +143,25 @@ async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> obj
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def decided(ready: Ready[Ctx], answer: object, policy: ExecutionPolicy) -> Verdict[Ctx]:
-    """Apply the answer of an approver to a call."""
-    call = ready.call
+def apply_answer(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdict:
+    """Return what the answer of an approver comes to; new arguments are taken into the call."""
     match to_approval(answer):
-        case Approve():
-            return ready
         case Deny(reason):
-            return Refused(call, error_result(call, ToolDeniedError(reason).message))
-        case Abort(reason):
-            return Aborted(call, reason)
-        case Defer():
-            return Deferred(ready)
+            return Deny(ToolDeniedError(reason).message)
         case Modify(arguments):
             try:
                 ready.modify(ready.registration.arguments.parse(_copy_given(arguments), mend=False))
             except InvalidArgumentsError as error:
-                return Refused(call, error_result(call, f"The approver changed the arguments wrongly. {error.message}"))
+                return Deny(f"The approver changed the arguments wrongly. {error.message}")
             judged = permit(ready, policy)
-            return judged if isinstance(judged, Refused) else ready
+            return Deny(judged.result.text) if isinstance(judged, Refused) else _APPROVE
+        case verdict:
+            return verdict
+
+
+def write_refusal(ready: Ready[Any], verdict: Deny | Abort | Defer) -> ToolResult:
+    """Return the result of a call that may not run, where no loop can wait for a decision or be ended."""
+    return error_result(ready.call, _PUT_OFF if isinstance(verdict, Defer) else verdict.reason)
 
 
 def _copy_given(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from toolkit.calls.approval import ApprovalHook
-from toolkit.calls.authorize import Aborted, Deferred, authorize
+from toolkit.calls.approval import ApprovalHook, Approve
+from toolkit.calls.authorize import authorize, write_refusal
 from toolkit.calls.events import Observer
 from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
-from toolkit.calls.prepare import Refused, Scope, error_result, prepare_all, scope_of
+from toolkit.calls.prepare import Refused, Scope, prepare_all, scope_of
 from toolkit.calls.run import run
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.runtime.backend import gather, run_in_own_context
@@ -58,13 +58,9 @@ async def _execute(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: Executio
     if isinstance(prepared, Refused):
         return prepared.result
     verdict = await authorize(prepared, policy)
-    if isinstance(verdict, Refused):
-        return verdict.result
-    if isinstance(verdict, Aborted):
-        return error_result(verdict.call, verdict.reason)
-    if isinstance(verdict, Deferred):
-        return error_result(verdict.ready.call, "The decision on this call was put off, so it was not run.")
-    ready, results = verdict, list[ToolResult]()
+    if not isinstance(verdict, Approve):
+        return write_refusal(prepared, verdict)
+    ready, results = prepared, list[ToolResult]()
 
     async def run_it() -> None:
         results.append(await run(ready, ctx, policy))

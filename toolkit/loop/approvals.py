@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Generic
 
-from toolkit.calls.authorize import Aborted, Deferred, Verdict, authorize, decided
+from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
+from toolkit.calls.authorize import apply_answer, authorize
 from toolkit.calls.events import ToolCallRefused
 from toolkit.calls.prepare import Ready, Refused, canonical_call, error_result, permit, prepare, prepare_all
 from toolkit.chat import ToolCall
@@ -17,7 +18,7 @@ from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.json_text import sign_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.resources import LoopResources
-from toolkit.loop.steps import AskApproval, EndRun, Postpone, Refuse, RunCall
+from toolkit.loop.steps import AskApproval
 from toolkit.tools.handler import Ctx
 from toolkit.visible_text import escape_in_json
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Approvals", "CallBinder", "PendingApproval", "identify_tool"]
 
-_RUN, _RUN_ALONE = RunCall(), RunCall(alone=True)
+_APPROVE = Approve()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,15 +166,19 @@ class Approvals(Generic[Ctx]):
                 for repair in prepared.repairs:
                     await resources.listener.emit(repair)
             policy = resources.policy
-            verdict: Verdict[Ctx] = prepared
             is_guarded = (
                 policy.config.before_tool_execution is not None
                 or policy.config.on_tool_call is not None
                 or policy.caller is not None
             )
-            if isinstance(prepared, Ready) and (is_guarded or prepared.asks is not None):
-                verdict = await authorize(prepared, policy)
-            refusal = self._admit(verdict) if isinstance(verdict, Ready) else self._apply(verdict)
+            refusal: ToolCallRefused | None
+            if isinstance(prepared, Refused):
+                refusal = self._refuse(prepared.call, prepared.result.text)
+            else:
+                verdict: Verdict = _APPROVE
+                if is_guarded or prepared.asks is not None:
+                    verdict = await authorize(prepared, policy)
+                refusal = self._admit(prepared) if type(verdict) is Approve else self._apply(prepared, verdict)
             if refusal is not None and resources.listener is not None:
                 await resources.listener.emit(refusal)
             if resources.state.reason is not None:
@@ -210,7 +215,7 @@ class Approvals(Generic[Ctx]):
                 f"the decision on call '{call_id}' was made on another tool, other arguments or another schema: "
                 "ask again with what is pending now"
             )
-        refusal = self._apply(decided(ready, answer, self._resources.policy))
+        refusal = self._apply(ready, apply_answer(ready, answer, self._resources.policy))
         if refusal is not None:
             self.untold.append(refusal)
 
@@ -230,7 +235,7 @@ class Approvals(Generic[Ctx]):
                 if prepared.call.name not in registry:
                     raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
                 state.call_reopened(call.id)
-                self.untold.append(self._refuse(prepared))
+                self.untold.append(self._refuse(prepared.call, prepared.result.text))
                 continue
             self.ready[call.id] = prepared
             if saved.bindings.get(call.id) != self.binder.bind(prepared):
@@ -255,19 +260,19 @@ class Approvals(Generic[Ctx]):
             if ready.is_modified
         }
 
-    def _apply(self, verdict: Verdict[Ctx]) -> ToolCallRefused | None:
+    def _apply(self, ready: Ready[Ctx], verdict: Verdict) -> ToolCallRefused | None:
         """Feed the machine what was decided on a call; return what is to be told of a refusal."""
-        state = self._resources.state
+        call_id, state = ready.call.id, self._resources.state
         match verdict:
-            case Ready():
-                return self._admit(verdict)
-            case Refused():
-                return self._refuse(verdict)
-            case Deferred(ready):
-                self.ready[ready.call.id] = ready
-                state.approval_decided(ready.call.id, Postpone())
-            case Aborted(call, reason):
-                state.approval_decided(call.id, EndRun(reason))
+            case Approve():
+                return self._admit(ready)
+            case Deny(reason):
+                return self._refuse(ready.call, reason)
+            case Defer():
+                self.ready[call_id] = ready
+                state.approval_decided(call_id, verdict)
+            case Abort():
+                state.approval_decided(call_id, verdict)
         return None
 
     def _admit(self, ready: Ready[Ctx]) -> ToolCallRefused | None:
@@ -276,19 +281,18 @@ class Approvals(Generic[Ctx]):
         if limit is None:
             self.ready[call.id] = ready
             is_alone = ready.registration.options.sequential
-            self._resources.state.approval_decided(call.id, _RUN_ALONE if is_alone else _RUN)
+            self._resources.state.approval_decided(call.id, _APPROVE, is_alone=is_alone)
             return None
         self._resources.state.wind_up(limit)
-        why = f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."
-        return self._refuse(Refused(call, error_result(call, why)))
+        return self._refuse(call, f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up.")
 
-    def _refuse(self, refused: Refused) -> ToolCallRefused:
-        call = refused.call
-        self._resources.state.approval_decided(call.id, Refuse(refused.result))
+    def _refuse(self, call: ToolCall, reason: str) -> ToolCallRefused:
+        result = self._resources.state.approval_decided(call.id, Deny(reason), tool_name=call.name)
+        assert result is not None
         registration = self._resources.registry.registrations.get(call.name)
         if registration is None:
-            return ToolCallRefused(call_id=call.id, tool_name=call.name, result=refused.result)
+            return ToolCallRefused(call_id=call.id, tool_name=call.name, result=result)
         options = registration.options
         return ToolCallRefused(
-            call_id=call.id, tool_name=call.name, label=options.label, tags=options.tags, result=refused.result
+            call_id=call.id, tool_name=call.name, label=options.label, tags=options.tags, result=result
         )

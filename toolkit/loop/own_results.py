@@ -6,8 +6,21 @@ from toolkit.calls.run import CutCall
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.loop.detection import warning_text
 from toolkit.loop.events import LoopDetected
+from toolkit.text_encodings import replace_surrogates
 
-__all__ = ["write_cut_off", "write_interrupted", "write_not_started", "write_one_too_many", "write_repeated"]
+__all__ = [
+    "write_cut_off",
+    "write_denied",
+    "write_interrupted",
+    "write_not_started",
+    "write_one_too_many",
+    "write_repeated",
+]
+
+
+def write_denied(call: ToolCall, reason: str, tool_name: str) -> ToolResult:
+    """Return the result of a call that may not run; `tool_name` is the repaired name of its tool."""
+    return ToolResult(call.id, replace_surrogates(reason), tool_name=tool_name, is_error=True)
 
 
 def write_not_started(call: ToolCall, why: str, cut: CutCall | None = None) -> ToolResult:

@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
 from toolkit.calls.run import CutCall
 from toolkit.chat import (
     AssistantMessage,
@@ -64,19 +65,14 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.own_results import write_cut_off, write_one_too_many, write_repeated
+from toolkit.loop.own_results import write_cut_off, write_denied, write_one_too_many, write_repeated
 from toolkit.loop.steps import (
     AskApproval,
     CallModel,
     Command,
     Compact,
-    Decision,
-    EndRun,
     Finished,
     InjectMessages,
-    Postpone,
-    Refuse,
-    RunCall,
     RunTools,
     Step,
 )
@@ -290,8 +286,17 @@ class LoopState(LoopClosing):
 
     # the calls of a turn
 
-    def approval_decided(self, call_id: str, decision: Decision) -> None:
-        """Take the decision on one call."""
+    def approval_decided(
+        self, call_id: str, verdict: Verdict, *, tool_name: str = "", is_alone: bool = False
+    ) -> ToolResult | None:
+        """Take the decision on one call; return the result of one that is denied.
+
+        Args:
+            call_id: The call.
+            verdict: The decision.
+            tool_name: The repaired name of its tool, for that result; empty takes the call's own.
+            is_alone: True where it must not run beside another.
+        """
         entry = self._open.by_id.get(call_id)
         is_awaited = entry is not None and (
             (self.phase == "deciding" and entry.status == "undecided")
@@ -299,20 +304,21 @@ class LoopState(LoopClosing):
         )
         if entry is None or not is_awaited:
             raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
-        match decision:
-            case RunCall():  # a pattern with what is in it takes four times as long
-                entry.status = "alone" if decision.alone else "approved"
-            case Refuse(result):
-                self._open.keep(entry, result)
-            case Postpone():
+        match verdict:
+            case Approve():
+                entry.status = "alone" if is_alone else "approved"
+            case Deny(reason):
+                self._open.keep(entry, write_denied(entry.call, reason, tool_name or entry.call.name))
+            case Defer():
                 entry.status = "deferred"
-            case EndRun(reason):
+            case Abort(reason):
                 self._end(Aborted(reason))
-                return
+                return None
         if self.phase == "deciding":
             self._open.undecided -= 1
         if not self._open.undecided:
             self._after_decision()
+        return entry.result
 
     def _after_decision(self) -> None:
         self.reason = None

@@ -1,4 +1,7 @@
-"""The words between a loop's machine and its driver: the steps, the decisions on calls, the caller's commands."""
+"""The words between a loop's machine and its driver: the steps, and the caller's commands.
+
+Those for decisions on calls are an approver's own: `toolkit.calls.approval`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, field
 from typing import Literal, TypeAlias
 
-from toolkit.chat import Message, ToolCall, ToolResult
+from toolkit.chat import Message, ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import TerminationReason
 from toolkit.loop.stopping import Continue, Stop
@@ -16,13 +19,8 @@ __all__ = [
     "CallModel",
     "Command",
     "Compact",
-    "Decision",
-    "EndRun",
     "Finished",
     "InjectMessages",
-    "Postpone",
-    "Refuse",
-    "RunCall",
     "RunTools",
     "Step",
 ]
@@ -70,39 +68,6 @@ class Finished:
 
 
 Step: TypeAlias = Compact | CallModel | AskApproval | RunTools | Finished
-
-
-@dataclass(slots=True)
-class RunCall:
-    """The call may run.
-
-    Args:
-        alone: It must not run beside another.
-    """
-
-    alone: bool = False
-
-
-@dataclass(slots=True)
-class Refuse:
-    """The call won't run; this is its result."""
-
-    result: ToolResult
-
-
-@dataclass(slots=True)
-class Postpone:
-    """Somebody will decide later."""
-
-
-@dataclass(slots=True)
-class EndRun:
-    """The loop ends here, by the word of an approver."""
-
-    reason: str
-
-
-Decision: TypeAlias = RunCall | Refuse | Postpone | EndRun
 
 
 @dataclass(frozen=True, slots=True)

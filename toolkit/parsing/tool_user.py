@@ -14,8 +14,8 @@ from typing import Any, Generic, cast
 import anyio
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from toolkit.calls.approval import ApprovalHook
-from toolkit.calls.authorize import Aborted, Deferred, authorize
+from toolkit.calls.approval import ApprovalHook, Approve
+from toolkit.calls.authorize import authorize, write_refusal
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import (
     ToolCallRefused,
@@ -304,18 +304,11 @@ class ToolUser(Generic[Ctx]):
                 )
             )
         verdict = await authorize(prepared, self._policy)
-        match verdict:
-            case Refused():
-                return self._refuse_call(verdict.result)
-            case Aborted():
-                return self._refuse_call(error_result(verdict.call, verdict.reason))
-            case Deferred():
-                reason = "The decision on this call was put off, so it was not run."
-                return self._refuse_call(error_result(verdict.ready.call, reason))
-            case Ready():
-                result = await run(verdict, cast("Ctx", self._ctx), self._policy)
+        if not isinstance(verdict, Approve):
+            return self._refuse_call(write_refusal(prepared, verdict))
+        result = await run(prepared, cast("Ctx", self._ctx), self._policy)
         if not result.is_error:
-            self._last = _describe_call(verdict)
+            self._last = _describe_call(prepared)
         return result
 
     def _refuse_call(self, result: ToolResult) -> ToolResult:
