@@ -2,7 +2,7 @@
 
 from toolkit.builtin.bash import BashOptions, bash_tool
 from toolkit.builtin.coding import CodingPreset, coding_tools
-from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, CommandRules, removes_everything
+from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, removes_everything
 from toolkit.builtin.edits import edit_file_tool
 from toolkit.builtin.executed_files import is_executed_later
 from toolkit.builtin.files import read_file_tool, write_file_tool
@@ -20,7 +20,6 @@ __all__ = [
     "CacheTools",
     "CodingPreset",
     "CommandPattern",
-    "CommandRules",
     "DEFAULT_DENY",
     "PlainCommandPattern",
     "RootFolder",
