@@ -17,7 +17,7 @@ from pydantic import Field
 
 from toolkit.builtin.executed_files import asks_before_writing, guard_link
 from toolkit.builtin.files import Encoding
-from toolkit.builtin.root_folder import RootFolder
+from toolkit.builtin.root_folder import Found, RootFolder
 from toolkit.builtin.texts import decoded
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ToolFailedError
@@ -98,43 +98,55 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
         encoding: Encoding = None,
     ) -> ToolOutput:
         """Replace a passage of a file with another."""
-        wanted = _wanted(old_text, new_text, edits)
-        with folder.changing(path):
-            with folder.open_file(path) as (descriptor, found):
-                status = os.fstat(descriptor)
-                if status.st_size > _LARGEST:
-                    raise ToolFailedError(
-                        f"'{escape_in_name(path)}' has {status.st_size:,} bytes; at most {_LARGEST:,} can be "
-                        "edited. Use a command."
-                    )
-                with os.fdopen(os.dup(descriptor), "rb") as source:
-                    data = source.read(_LARGEST + 1)
-            file = decoded(data, path, encoding)
-            if file.encoded(file.text, path) != data:
-                raise ToolFailedError(
-                    f"'{escape_in_name(path)}' can't be edited as {file.encoding}: "
-                    "other parts of it would be written in another way. "
-                    "Use a command. Nothing was changed."
-                )
-            changes = _changes(file.text, wanted, path, file.line_end)
-            text = _applied(file.text, changes)
-            if text == file.text:
-                raise ToolFailedError(f"The edit changes nothing in {path}: old_text and new_text are the same.")
-            folder.write(path, file.encoded(text, path), expected=data, check=guard_link(folder, path))
-        old_lines = sum(_line_count(file.text[change.start : change.end]) for change in changes)
-        new_lines = sum(_line_count(change.text) for change in changes)
-        details = {
-            "path": found.path,
-            "old_lines": old_lines,
-            "new_lines": new_lines,
-            "diff": _diff(file.text, changes, found.path),
-        }
-        many = f"{len(changes)} edits: replaced" if len(changes) > 1 else "Replaced"
-        return ToolOutput(
-            f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {escape_in_name(found.path)}", details=details
-        )
+        return _edit_file(folder, path, _wanted(old_text, new_text, edits), encoding)
 
     return tool_from_function(edit_file, tags={"write"}, cache=False, requires_approval=asks_before_writing(folder))
+
+
+def _edit_file(folder: RootFolder, path: str, edits: Sequence[Edit], encoding: str | None) -> ToolOutput:
+    with folder.changing(path):
+        data, found = _read_editable(folder, path)
+        file = decoded(data, path, encoding)
+        if file.encoded(file.text, path) != data:
+            raise ToolFailedError(
+                f"'{escape_in_name(path)}' can't be edited as {file.encoding}: "
+                "other parts of it would be written in another way. "
+                "Use a command. Nothing was changed."
+            )
+        changes = _changes(file.text, edits, path, file.line_end)
+        text = _applied(file.text, changes)
+        if text == file.text:
+            raise ToolFailedError(f"The edit changes nothing in {path}: old_text and new_text are the same.")
+        folder.write(path, file.encoded(text, path), expected=data, check=guard_link(folder, path))
+    old_lines = sum(_line_count(file.text[change.start : change.end]) for change in changes)
+    new_lines = sum(_line_count(change.text) for change in changes)
+    details = {
+        "path": found.path,
+        "old_lines": old_lines,
+        "new_lines": new_lines,
+        "diff": _diff(file.text, changes, found.path),
+    }
+    many = f"{len(changes)} edits: replaced" if len(changes) > 1 else "Replaced"
+    return ToolOutput(
+        f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {escape_in_name(found.path)}", details=details
+    )
+
+
+def _read_editable(folder: RootFolder, path: str) -> tuple[bytes, Found]:
+    """Return what is in a file, and where it is.
+
+    Raises:
+        ToolFailedError: It is too large, or there is none.
+    """
+    with folder.open_file(path) as (descriptor, found):
+        status = os.fstat(descriptor)
+        if status.st_size > _LARGEST:
+            raise ToolFailedError(
+                f"'{escape_in_name(path)}' has {status.st_size:,} bytes; at most {_LARGEST:,} can be "
+                "edited. Use a command."
+            )
+        with os.fdopen(os.dup(descriptor), "rb") as source:
+            return source.read(_LARGEST + 1), found
 
 
 def _wanted(old_text: str | None, new_text: str | None, edits: Sequence[Edit] | None) -> list[Edit]:
