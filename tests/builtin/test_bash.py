@@ -27,10 +27,10 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.builtin import BashOptions, RootFolder, bash_tool, coding_tools, read_result_tool
-from toolkit.builtin.processes import Tail
 from toolkit.chat import validate_transcript
 from toolkit.events import ToolExecutionUpdate
 from toolkit.policies import ResultStore
+from toolkit.runtime.process_output import Tail
 from toolkit.testing import ScriptedProvider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]

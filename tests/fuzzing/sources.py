@@ -99,16 +99,16 @@ def answer(reply: bytes, question: bytes) -> bytes:
     return reply.replace(b'"$id"', json.dumps(named).encode())
 
 
-def _of_peer(peer: Peer, module: str) -> Callable[[], None]:
-    """Have a module start this peer in place of a process; return what puts back what was there."""
-    found: Any = import_module(module)
-    before = found.start_process
+def _start_peer_instead(peer: Peer) -> Callable[[], None]:
+    """Have this peer started in place of a process; return what puts back what was there."""
+    processes: Any = import_module("toolkit.runtime.processes")
+    before = processes.SupervisedProcess.start
 
-    async def start(*_: object, **__: object) -> Peer:
-        return peer
+    async def start(*_: object, **__: object) -> Any:
+        return processes.SupervisedProcess(peer, processes.Patience())
 
-    found.start_process = start
-    return lambda: setattr(found, "start_process", before)
+    processes.SupervisedProcess.start = start
+    return lambda: setattr(processes.SupervisedProcess, "start", before)
 
 
 def openapi_target() -> Callable[[bytes], None]:
@@ -240,7 +240,7 @@ def plugin_target() -> Callable[[bytes], None]:
     def test(data: bytes) -> None:
         async def use() -> None:
             peer = Peer(data.split(b"\n"))
-            put_back = _of_peer(peer, "toolkit.sources.plugin.program")
+            put_back = _start_peer_instead(peer)
             try:
                 async with plugin.plugin_tools("/nowhere", timeout=5) as tools:
                     registry = toolkit.ToolRegistry(tools)
@@ -321,7 +321,7 @@ def mcp_lines_target() -> Callable[[bytes], None]:
         lines = (data[1:] if data[:1] == b"!" else _GREETING + data).split(b"\n")
 
         async def use() -> None:
-            put_back = _of_peer(Peer(lines), "toolkit.sources.mcp.servers")
+            put_back = _start_peer_instead(Peer(lines))
             try:
                 await _use_mcp(servers.stdio("/nowhere"))
             finally:
@@ -389,7 +389,7 @@ def _talks() -> list[bytes]:
     ]
 
 
-_MCP = ["toolkit.sources.mcp", "toolkit.sources.process", "toolkit.http_replies", "toolkit.schema"]
+_MCP = ["toolkit.sources.mcp", "toolkit.sources.line_process", "toolkit.http_replies", "toolkit.schema"]
 
 TARGETS = [
     Target(

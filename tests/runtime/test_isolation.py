@@ -234,7 +234,7 @@ async def test_what_is_printed_does_not_get_between_the_replies() -> None:
     assert await run_isolated(noisy, "{}") == "quiet"
 
 
-@pytest.mark.parametrize(("how", "ending"), [("exit", "ended with exit code 3"), ("fault", "was ended by SIGSEGV")])
+@pytest.mark.parametrize(("how", "ending"), [("exit", "ended with exit status 3"), ("fault", "was killed by SIGSEGV")])
 async def test_a_crash_is_an_error_that_says_how_it_ended(how: str, ending: str) -> None:
     with pytest.raises(ToolFailedError, match=f"The process {ending} before the call had ended"), anyio.fail_after(20):
         await run_isolated(crashed, f'{{"how": "{how}"}}')

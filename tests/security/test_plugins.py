@@ -124,7 +124,7 @@ ANSWERS = [
     Answer("a request of its own", b'{"type": "call", "call_id": "$ID", "params": {}}\n', "something else than"),
     Answer("its description again", b'{"name": "echo", "description": "STOLEN"}\n', "something else than"),
     Answer("an oversized line", b'{"content": "' + b"x" * 40_000_000 + b'"}\n', "more than 33,554,432 bytes"),
-    Answer("its end", b"EXIT", "ended with exit code 7"),
+    Answer("its end", b"EXIT", "ended with exit status 7"),
     Answer("the end of its output", b"CLOSE", "may have taken effect"),
 ]
 

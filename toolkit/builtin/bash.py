@@ -16,14 +16,15 @@ from anyio import to_thread
 from pydantic import Field
 
 from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, CommandRules
+from toolkit.builtin.command_runs import run_command
 from toolkit.builtin.file_tree import require_extra
 from toolkit.builtin.plain_commands import PlainCommandPattern
-from toolkit.builtin.processes import Tail, run_command
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.sandbox import Bubblewrap
 from toolkit.builtin.shell_commands import read_script_apart
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
+from toolkit.runtime.process_output import Tail
 from toolkit.settings import PositiveInt, Seconds, check_fields
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
@@ -96,19 +97,7 @@ def bash_tool(
         ConfigurationError: There is no such folder, a package is missing, or the sandbox does not work here.
     """
     require_extra("bash", "tree_sitter", "tree_sitter_bash")
-    settings = options or BashOptions()
-    folder = root if isinstance(root, RootFolder) else RootFolder(root)
-    rules = CommandRules(settings.deny, settings.allow)
-    shell = shutil.which("bash") or shutil.which("sh")
-    if shell is None:
-        raise ConfigurationError("the tool bash needs a shell, and there is neither bash nor sh in PATH")
-    try:
-        with folder.open_folder(settings.working_folder) as (_, found):
-            working_folder = folder.path.joinpath(*found.parts)
-    except ToolFailedError as error:
-        raise ConfigurationError(f"the working folder can't be used: {error.message}") from error
-    if settings.sandbox is not None:
-        settings.sandbox.check(folder.path)
+    shell = _Shell(root if isinstance(root, RootFolder) else RootFolder(root), options or BashOptions())
 
     async def bash(
         context: ToolContext[object],
@@ -116,27 +105,69 @@ def bash_tool(
         timeout: Annotated[float | None, Field(gt=0, description="Seconds that it may take.")] = None,
     ) -> ToolOutput:
         """Run a command in bash; each starts anew in the working folder. What it leaves in the background is ended."""
+        await shell.authorize(command)
+        return await shell.run(context, command, timeout)
+
+    make = tool_with_ctx(keep_output="tail", tags={"execute"}, cache=False)
+    return make(bash)
+
+
+class _Shell:
+    """A shell in a working folder, with what may run there.
+
+    Raises:
+        ConfigurationError: There is no shell or no such folder, or the sandbox does not work here.
+    """
+
+    def __init__(self, folder: RootFolder, options: BashOptions) -> None:
+        self._root = folder.path
+        self._options = options
+        self._rules = CommandRules(options.deny, options.allow)
+        program = shutil.which("bash") or shutil.which("sh")
+        if program is None:
+            raise ConfigurationError("the tool bash needs a shell, and there is neither bash nor sh in PATH")
+        self._program = program
+        try:
+            with folder.open_folder(options.working_folder) as (_, found):
+                self._working_folder = folder.path.joinpath(*found.parts)
+        except ToolFailedError as error:
+            raise ConfigurationError(f"the working folder can't be used: {error.message}") from error
+        if options.sandbox is not None:
+            options.sandbox.check(folder.path)
+
+    async def authorize(self, command: str) -> None:
+        """Let a command pass, or ask about it.
+
+        Raises:
+            ToolDeniedError: It may not run.
+            ToolFailedError: It can't be read.
+        """
         _check_text(command)
-        objection = rules.find_objection(command)
-        if objection and settings.confirm is None:
+        confirm = self._options.confirm
+        objection = self._rules.find_objection(command)
+        if objection and confirm is None:
             raise ToolDeniedError(objection)
         script = await read_script_apart(command)
-        await to_thread.run_sync(rules.check_denied, command, script, abandon_on_cancel=True)
-        if settings.confirm is not None and (objection or settings.allow is None):
-            await _ask_about(settings.confirm, command)
-        seconds = min(filter(None, (timeout, settings.timeout)), default=None)
-        called = [shell, "-c", command]
-        if settings.sandbox is not None:
-            called = settings.sandbox.wrapped(called, folder.path, working_folder)
-        output, errors = Tail(settings.max_output_bytes), Tail(settings.max_output_bytes)
+        await to_thread.run_sync(self._rules.check_denied, command, script, abandon_on_cancel=True)
+        if confirm is not None and (objection or self._options.allow is None):
+            await _ask_about(confirm, command)
+
+    async def run(self, context: ToolContext[object], command: str, timeout: float | None) -> ToolOutput:
+        """Run a command that may run, and return what it wrote."""
+        options = self._options
+        seconds = min(filter(None, (timeout, options.timeout)), default=None)
+        called = [self._program, "-c", command]
+        if options.sandbox is not None:
+            called = options.sandbox.wrapped(called, self._root, self._working_folder)
+        output, errors = Tail(options.max_output_bytes), Tail(options.max_output_bytes)
         exit_code = await run_command(
             called,
-            working_folder=working_folder,
-            environment=_environment(settings.env_allowlist, working_folder),
+            working_folder=self._working_folder,
+            environment=_environment(options.env_allowlist, self._working_folder),
             timeout=seconds,
             output=output,
             errors=errors,
-            told=_reporter(context, output, errors),
+            on_output=_reporter(context, output, errors),
         )
         text = _text(output, errors)
         if exit_code is None:
@@ -145,9 +176,6 @@ def bash_tool(
             )
         details = {"exit_code": exit_code, "success": exit_code == 0}
         return ToolOutput(f"{text}\nExit code: {exit_code}" if exit_code else text, details=details)
-
-    make = tool_with_ctx(keep_output="tail", tags={"execute"}, cache=False)
-    return make(bash)
 
 
 def _check_text(command: str) -> None:

@@ -1,41 +1,37 @@
 """Functions in processes of their own, which can be killed, as no thread can.
 
-Here is both ends: `run_isolated` on the side of the caller, and `serve`, the life of such a process. What crosses in
-both directions is JSON, so that the other process can't have this one run anything. A request is the function's place
-(module and qualified name) and its arguments; a reply is the output that its value makes, or what was raised, in words.
-What the function prints goes to the standard error, and its standard input is empty. A process serves one call after
-another, and is ended when it says anything else than its answer; all of an event loop end with it, and each ends itself
-when its parent is gone.
+Here is the side of the caller; `toolkit.runtime.isolated_worker` is the other one. What crosses in both directions is
+JSON. A request is the function's place (module and qualified name) and its arguments; a reply is the output that its
+value makes, or what was raised, in words. What the function prints goes to the standard error, and its standard input
+is empty. A process serves one call after another, and is ended when it says anything else than its answer; all of an
+event loop end with it, and each ends itself when its parent is gone.
+
+`anyio.to_process` does not do the same. It unpickles what the other process says, so that a function gone wrong can
+have this one run anything; it kills the process alone, not what that started; it runs the program's main module again
+where that is not guarded; it can't tell a call that waits from one that has begun, which decides whether a cancelled
+call may have taken effect; and it takes what an earlier call wrote late for the answer of the next.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
-import importlib
 import inspect
 import json
 import os
-import runpy
 import secrets
-import struct
 import sys
-import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
-from queue import SimpleQueue
-from types import ModuleType
-from typing import Any, BinaryIO, NoReturn
+from typing import Any
 
 import anyio
-from anyio.abc import Process
 from anyio.lowlevel import RunVar
 from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import ValidationError
 
-from toolkit.chat.output import ToolOutput, dump_output, load_output, to_output, words_of
+from toolkit.chat.output import ToolOutput, load_output
 from toolkit.errors import (
     ConfigurationError,
     InvalidArgumentsError,
@@ -44,16 +40,12 @@ from toolkit.errors import (
     ToolError,
     ToolFailedError,
 )
-from toolkit.runtime.backend import at_loop_end
-from toolkit.runtime.processes import ending_of, signal_group, start_process
-from toolkit.schema import function_schema
+from toolkit.runtime.isolated_worker import LONGEST_REPLY, MESSAGE_LENGTH, find_function, is_loading_main, serve
+from toolkit.runtime.processes import NO_PATIENCE, SupervisedProcess, describe_end
 from toolkit.schema.nodes import is_object
 
-__all__ = ["IsolatedError", "check_isolated", "run_isolated", "serve"]
+__all__ = ["IsolatedError", "check_isolated", "run_isolated"]
 
-_LENGTH = struct.Struct(">Q")
-_MAIN = "__mp_main__"  # what multiprocessing too calls the program's main module in a process that isn't its own
-_LONGEST_REPLY = 256 * 1024 * 1024
 _LONGEST_NAME = 100
 _EXIT_SECONDS = 1.0  # from the end of its output to the end of a process that ends by itself
 
@@ -64,7 +56,7 @@ def check_isolated(function: Callable[..., Any]) -> None:
     Raises:
         ConfigurationError: It is not a function at the top of a module that has a file; says why, and what to do.
     """
-    reason = _unfindable(function)
+    reason = _find_obstacle(function)
     if reason is not None:
         named = getattr(function, "__qualname__", None) or type(function).__qualname__
         raise ConfigurationError(
@@ -73,7 +65,7 @@ def check_isolated(function: Callable[..., Any]) -> None:
         )
 
 
-def _unfindable(function: Callable[..., Any]) -> str | None:
+def _find_obstacle(function: Callable[..., Any]) -> str | None:
     if isinstance(function, functools.partial):
         return "a functools.partial"
     if inspect.ismethod(function):
@@ -93,9 +85,6 @@ def _unfindable(function: Callable[..., Any]) -> str | None:
 
 class IsolatedError(Exception):
     """An error that a function raised in its process, of a class that is not made anew; it has that class's name."""
-
-
-# The caller's side.
 
 
 async def run_isolated(
@@ -124,19 +113,19 @@ async def run_isolated(
         Exception: What the function raised: a built-in exception or one of toolkit's as it is, another one as an
             `IsolatedError` of its name.
     """
-    if _is_loading_main:
-        raise _UnguardedMain(
+    if is_loading_main():
+        raise _UnguardedMainExit(
             "This program's main module runs tools when it is only loaded to find a function for isolation='process'. "
             "Put what it runs under: if __name__ == '__main__':"
         )
-    if _found(sys.modules[function.__module__], function.__qualname__) is not function:
+    if find_function(sys.modules[function.__module__], function.__qualname__) is not function:
         raise ConfigurationError(
             f"{function.__module__}.{function.__qualname__} is not the function that became the tool: with "
             "isolation='process' the tool, or the very function, must stand in its module under the function's name"
         )
     request = {
         "path": list(sys.path),
-        "main": _main_module() if function.__module__ == "__main__" else None,
+        "main": _locate_main() if function.__module__ == "__main__" else None,
         "module": function.__module__,
         "name": function.__qualname__,
         "arguments": arguments,
@@ -144,39 +133,40 @@ async def run_isolated(
     }
     pool = _pools.get(None)
     if pool is None:
-        pool = await _open_pool()
-    return _outcome(await pool.ask(request, waiting), function)
+        pool = _WorkerPool()
+        _pools.set(pool)
+    return _read_reply(await pool.ask(request, waiting), function)
 
 
-class _UnguardedMain(SystemExit):
+class _UnguardedMainExit(SystemExit):
     """Ends the loading of a main module that is not guarded: it must not run its program here."""
 
 
-def _main_module() -> tuple[str | None, str]:
+def _locate_main() -> tuple[str | None, str]:
     """Return by what name (with ``python -m``) and from what file the main module can be loaded again."""
     main = sys.modules["__main__"]
     spec = main.__spec__
     return (None if spec is None else spec.name), os.path.abspath(str(main.__file__))  # noqa: PTH100  # as it is
 
 
-def _outcome(reply: Mapping[str, Any], function: Callable[..., Any]) -> ToolOutput:
+def _read_reply(reply: Mapping[str, Any], function: Callable[..., Any]) -> ToolOutput:
     match reply:
         case {"output": str(text)}:
             try:
                 return replace(load_output(text), details=reply.get("details"))
             except ValidationError as error:
-                raise _no_reply(function.__qualname__) from error
+                raise _refuse_reply(function.__qualname__) from error
         case {"error": {"kind": str(kind), "text": str(text), "args": [*args], "is_deliberate": bool(is_deliberate)}}:
-            raise _raised(kind, text, args, is_deliberate=is_deliberate)
+            raise _restore_error(kind, text, args, is_deliberate=is_deliberate)
         case _:
-            raise _no_reply(function.__qualname__)
+            raise _refuse_reply(function.__qualname__)
 
 
-def _no_reply(name: str) -> ToolFailedError:
+def _refuse_reply(name: str) -> ToolFailedError:
     return ToolFailedError(f"The process of {name} wrote something else than an answer. It may have taken effect.")
 
 
-def _raised(kind: str, text: str, args: list[Any], *, is_deliberate: bool) -> Exception:
+def _restore_error(kind: str, text: str, args: list[Any], *, is_deliberate: bool) -> Exception:
     """Return an exception of ours, or a built-in one, where it can be made of plain values; else one of that name."""
     if is_deliberate:
         known = _TOOL_ERRORS.get(kind)
@@ -188,11 +178,11 @@ def _raised(kind: str, text: str, args: list[Any], *, is_deliberate: bool) -> Ex
             if str(error) == text:
                 return error
         except Exception:  # noqa: BLE001 - it takes other arguments: then words must do
-            return _named_error(kind, text)
-    return _named_error(kind, text)
+            return _name_error(kind, text)
+    return _name_error(kind, text)
 
 
-def _named_error(kind: str, text: str) -> IsolatedError:
+def _name_error(kind: str, text: str) -> IsolatedError:
     name = kind if kind.isidentifier() and len(kind) <= _LONGEST_NAME else IsolatedError.__name__
     made: type[IsolatedError] = type(name, (IsolatedError,), {})
     return made(text)
@@ -204,24 +194,23 @@ _TOOL_ERRORS: dict[str, Callable[[str], Exception]] = {
 }
 
 
-class _Pool:
-    """The processes of one event loop."""
+class _WorkerPool:
+    """The processes of one event loop, which ends them."""
 
     def __init__(self) -> None:
-        self.end: AsyncGenerator[None] | None = None
-        self._idle: list[Process] = []
+        self._idle: list[SupervisedProcess] = []
         self._places = anyio.CapacityLimiter(max(4, os.cpu_count() or 1))
 
     async def ask(
         self, request: dict[str, Any], waiting: Callable[[], AbstractContextManager[object]]
     ) -> Mapping[str, Any]:
-        process: Process | None = None
+        process: SupervisedProcess | None = None
         has_place = is_idle = False
         try:
             with waiting():
                 await self._places.acquire()
                 has_place = True
-                process = await self._process()
+                process = await self._take_process()
                 exchange = _Exchange(process, request)
                 reply = await exchange.begin()
             if "begun" in reply:
@@ -233,227 +222,62 @@ class _Pool:
                 if is_idle:
                     self._idle.append(process)
                 else:
-                    await _kill(process)
+                    await process.end()
             if has_place:
                 self._places.release()
 
-    async def _process(self) -> Process:
+    async def _take_process(self) -> SupervisedProcess:
         while self._idle:
             process = self._idle.pop()
-            if process.returncode is None:
+            if process.exit_code is None:
                 return process
-            await _kill(process)
-        return await self._new_process()
-
-    async def _new_process(self) -> Process:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
-        return await start_process([sys.executable, "-c", code], errors=None)
-
-    async def close(self) -> None:
-        while self._idle:
-            await _kill(self._idle.pop())
+            await process.end()
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {serve.__module__} import serve; serve()"
+        return await SupervisedProcess.start([sys.executable, "-c", code], errors=None, patience=NO_PATIENCE)
 
 
 class _Exchange:
     """One request to a process, and what it says to that."""
 
-    def __init__(self, process: Process, request: dict[str, Any]) -> None:
-        assert process.stdout is not None
+    def __init__(self, process: SupervisedProcess, request: dict[str, Any]) -> None:
         self._process = process
         self._name = str(request["name"])
         self._number = secrets.token_hex(8)  # what a call before has written late is not taken for an answer
         self._request = json.dumps({**request, "id": self._number}).encode()
-        self._replies = BufferedByteReceiveStream(process.stdout)
+        self._replies = BufferedByteReceiveStream(process.output)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing came after the answer, so that the process can serve another call."""
+        """True where nothing came after the answer, so that the process can serve another call."""
         return not self._replies.buffer
 
     async def begin(self) -> Mapping[str, Any]:
         """Send the request and return the first that comes: that the function is about to be called, or an error."""
-        assert self._process.stdin is not None
         try:
-            await self._process.stdin.send(_LENGTH.pack(len(self._request)) + self._request)
+            await self._process.input.send(MESSAGE_LENGTH.pack(len(self._request)) + self._request)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise await self._describe_end() from error
         return await self.next()
 
     async def next(self) -> Mapping[str, Any]:
         try:
-            (length,) = _LENGTH.unpack(await self._replies.receive_exactly(_LENGTH.size))
-            if length > _LONGEST_REPLY:
-                raise _no_reply(self._name)
+            (length,) = MESSAGE_LENGTH.unpack(await self._replies.receive_exactly(MESSAGE_LENGTH.size))
+            if length > LONGEST_REPLY:
+                raise _refuse_reply(self._name)
             said: Any = json.loads(await self._replies.receive_exactly(length))
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise await self._describe_end() from error
         except (ValueError, RecursionError) as error:
-            raise _no_reply(self._name) from error
+            raise _refuse_reply(self._name) from error
         if not is_object(said) or said.get("id") != self._number:
-            raise _no_reply(self._name)
+            raise _refuse_reply(self._name)
         return said
 
     async def _describe_end(self) -> ToolFailedError:
-        with anyio.move_on_after(_EXIT_SECONDS):
-            await self._process.wait()
-        ended = ending_of(self._process.returncode)
-        return ToolFailedError(f"The process {ended} before the call had ended. It may have taken effect.")
+        await self._process.has_ended_within(_EXIT_SECONDS)
+        return ToolFailedError(
+            f"The process {describe_end(self._process.exit_code)} before the call had ended. It may have taken effect."
+        )
 
 
-async def _kill(process: Process) -> None:
-    """End a process, and what it started in its group; return when it is gone."""
-    with anyio.CancelScope(shield=True):
-        signal_group(process, "SIGKILL")
-        await process.aclose()
-
-
-_pools: RunVar[_Pool] = RunVar("toolkit_processes")
-
-
-async def _open_pool() -> _Pool:
-    pool = _Pool()
-    _pools.set(pool)
-    pool.end = await at_loop_end(pool.close)
-    return pool
-
-
-# The other process.
-
-_is_loading_main = False
-
-
-def serve() -> NoReturn:
-    """Answer requests on the standard input, one by one, until it ends; then end the process, whatever it does."""
-    requests: SimpleQueue[bytes] = SimpleQueue()
-    source = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(os.dup(1), "wb")
-    nowhere = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nowhere, 0)
-    os.close(nowhere)
-    os.dup2(2, 1)  # what is printed, here or in a process of the function's own, must not get between the replies
-    threading.Thread(target=_read, args=(source, requests), daemon=True).start()
-
-    def say(message: Mapping[str, Any]) -> None:
-        data = json.dumps(message).encode()
-        replies.write(_LENGTH.pack(len(data)) + data)
-        replies.flush()
-
-    while True:
-        request: dict[str, Any] = json.loads(requests.get())
-        say(_answer(request, partial(say, {"id": request["id"], "begun": True})))
-
-
-def _read(source: BinaryIO, requests: SimpleQueue[bytes]) -> NoReturn:
-    while len(head := source.read(_LENGTH.size)) == _LENGTH.size:
-        requests.put(source.read(_LENGTH.unpack(head)[0]))
-    os._exit(0)
-
-
-def _answer(request: Mapping[str, Any], begin: Callable[[], object]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"id": request["id"]}
-    try:
-        sys.path[:] = request["path"]
-        output = to_output(_called(request, begin))
-        answer |= {"output": dump_output(output), "details": _as_plain(output.details)}
-        if len(answer["output"]) > _LONGEST_REPLY // 2:
-            raise ToolFailedError(f"The output is longer than {_LONGEST_REPLY // 2:,} characters.")  # noqa: TRY301
-    except BaseException as error:  # noqa: BLE001  # sys.exit() in the function is its failure, not the end of this
-        return {"id": request["id"], "error": _describe(error)}
-    else:
-        return answer
-    finally:
-        sys.stdout.flush()
-
-
-def _describe(error: BaseException) -> dict[str, Any]:
-    told = error.args
-    if isinstance(error, OSError) and isinstance(error.filename, str):
-        told = (error.errno, error.strerror, error.filename)  # which it does not count among them
-    args = [arg if isinstance(arg, (str, int, float, bool, type(None))) else None for arg in told]
-    is_deliberate = isinstance(error, ToolError)
-    text = error.message if isinstance(error, ToolError) else words_of(error)
-    return {"kind": type(error).__name__, "text": text, "args": args, "is_deliberate": is_deliberate}
-
-
-def _as_plain(details: object) -> Any:
-    """Return details as JSON has them; None where it can't."""
-    if details is None:
-        return None
-    try:
-        return json.loads(to_output(details).text)
-    except ValueError:
-        return None if to_output(details).is_error else to_output(details).text
-
-
-def _called(request: Mapping[str, Any], begin: Callable[[], object]) -> Any:
-    if request["main"] is not None:
-        _load_main(*request["main"])
-    function, schema = _prepared(request["module"], request["name"], is_raw=request["is_raw"])
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    if schema is None:
-        args, kwargs = (json.loads(request["arguments"]),), {}
-    else:
-        arguments = schema.arguments.parse_json(request["arguments"])
-        args, kwargs = ((), arguments) if schema.bind is None else schema.bind(arguments)
-    begin()
-    value = function(*args, **kwargs)
-    if inspect.isawaitable(value):
-        value = anyio.run(_awaited, value)
-    if inspect.isgenerator(value):
-        return _drained(value)
-    if inspect.isasyncgen(value):
-        return anyio.run(_last, value)
-    return value
-
-
-@functools.cache
-def _prepared(module: str, name: str, *, is_raw: bool) -> tuple[Callable[..., Any], Any]:
-    function = _found(importlib.import_module(module), name)
-    if function is None:
-        raise ToolFailedError(f"there is no function {name} in {module}")
-    return function, None if is_raw else function_schema(function)
-
-
-def _found(module: ModuleType, name: str) -> Callable[..., Any] | None:
-    """Return the function under a name, or the one that the tool there was made of."""
-    found = getattr(module, name, None)
-    while found is not None and not inspect.isfunction(found):
-        found = getattr(found, "__wrapped__", None)
-    return found
-
-
-@functools.cache
-def _load_main(name: str | None, file: str) -> None:
-    global _is_loading_main  # noqa: PLW0603  # a fact of this process
-    _is_loading_main = True
-    try:
-        if name is not None:
-            content = runpy.run_module(name, run_name=_MAIN, alter_sys=True)
-        else:
-            content = runpy.run_path(file, run_name=_MAIN)
-    finally:
-        _is_loading_main = False
-    main = ModuleType(_MAIN)
-    vars(main).update(content)
-    sys.modules["__main__"] = sys.modules[_MAIN] = main
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
-
-
-def _drained(values: Generator[Any, Any, Any]) -> Any:
-    last: Any = None
-    while True:
-        try:
-            last = next(values)
-        except StopIteration as stop:
-            return last if stop.value is None else stop.value
-
-
-async def _last(values: AsyncIterator[Any]) -> Any:
-    last: Any = None
-    async for value in values:
-        last = value
-    return last
+_pools: RunVar[_WorkerPool] = RunVar("toolkit_isolation")

@@ -1,21 +1,38 @@
-"""Processes with all that they start: begun in a group of their own, and ended with it."""
+"""Supervised processes: each begins in a group of its own, and one ladder ends it with all of that group.
+
+The ladder: close the input, wait, SIGTERM to the group, wait, SIGKILL to the group, reap, read what is left in the
+pipes. Every wait has a bound, and no cancellation stops it half-way. `Patience` says how long each wait is, or leaves a
+step out. What leaves the group gets away, unless the process is started with ``keeps_orphans``.
+
+A `SupervisedProcess` belongs to an event loop and is ended with it at the latest; a `BlockingProcess` belongs to none,
+for what several event loops or threads use. Both are ended before the interpreter exits. A process that dies by SIGKILL
+itself ends nothing: then the programs started here have to notice that their input is closed.
+"""
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import IO, Literal, Self
 
 import anyio
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.lowlevel import RunVar
 
-if TYPE_CHECKING:
-    from anyio.abc import Process
+from toolkit.runtime.backend import at_loop_end
 
-__all__ = ["ending_of", "inherited_environment", "signal_group", "start_process"]
+__all__ = ["NO_PATIENCE", "BlockingProcess", "Patience", "SupervisedProcess", "describe_end", "inherited_environment"]
+
+_logger = logging.getLogger("toolkit.processes")
 
 # What programs need to find themselves and others, and to speak the user's language; none of it is a secret.
 _INHERITED = frozenset(
@@ -25,6 +42,11 @@ _INHERITED = frozenset(
         *("SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"),
     }
 )
+_SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
+_SUPERVISOR_GRACE = 1.0
+_REAP_SECONDS = 5.0  # from SIGKILL to the end: a process that waits for a disk takes longer, and is left to the system
+_DRAIN_SECONDS = 1.0  # who has left the group may hold a pipe open
+_EXIT_POLL_SECONDS = 0.01
 
 
 def inherited_environment(allowlist: Collection[str] | None = ()) -> dict[str, str]:
@@ -42,59 +64,336 @@ def inherited_environment(allowlist: Collection[str] | None = ()) -> dict[str, s
     }
 
 
-async def start_process(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    errors: int | None = subprocess.PIPE,
-) -> Process:
-    """Start a program in a group of its own, with pipes to its input and from its output.
+def describe_end(code: int | None) -> str:
+    """Return how a process ended, by its exit code, to follow its name in a sentence: "ended with exit status 3".
 
-    A cancellation waits until it has started: cancelled in the middle, a process would be there that nobody knows.
+    None is the code of one that has not ended: all that is known of it is that it closed its output.
+    """
+    if code is None:
+        return "closed its output"
+    if code >= 0:
+        return f"ended with exit status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a process may take to end by itself before the next step of the ladder; 0 leaves a step out.
+
+    Args:
+        closed_input: Seconds from the end of its input to SIGTERM.
+        sigterm: Seconds from SIGTERM to SIGKILL.
+    """
+
+    closed_input: float = 1.0
+    sigterm: float = 1.0
+
+
+_PATIENCE = Patience()
+
+NO_PATIENCE = Patience(closed_input=0, sigterm=0)
+"""For a process that keeps nothing, so that it has nothing to finish: killed at once."""
+
+# The supervisor takes the ladder itself with what is below it, and must not be told to end in the middle of that.
+_SUPERVISOR_PATIENCE = Patience(closed_input=_SUPERVISOR_GRACE + 6.0, sigterm=0)
+
+
+class SupervisedProcess:
+    """A program that runs in a process group of its own; made by `start`, ended by `end`, at the latest with its loop.
+
+    Attributes:
+        pid: The number of the process and of its group.
+    """
+
+    def __init__(self, process: Process, patience: Patience) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._patience = patience
+        self._is_over = False
+
+    @classmethod
+    async def start(
+        cls,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        errors: int | None = subprocess.PIPE,
+        pass_fds: Sequence[int] = (),
+        patience: Patience = _PATIENCE,
+        keeps_orphans: bool = False,
+    ) -> Self:
+        """Start a program, with pipes to its input and from its output.
+
+        A cancellation waits until it has started: cancelled in the middle, a process would be there that nobody knows.
+
+        Args:
+            command: The program and its arguments.
+            env: All of its environment; None means this process's.
+            cwd: Where it starts; None means here.
+            errors: Where its standard error goes, as `subprocess` has it; None means to this process's.
+            pass_fds: File descriptors that it inherits besides its three streams.
+            patience: How long it may take to end.
+            keeps_orphans: True where what leaves the group is ended too, on Linux also a daemon in a session of its
+                own. A small program stands between; the input of the command is then empty, its patience is fixed, and
+                an end by a signal becomes the exit code 128 and more, as a shell has it.
+
+        Raises:
+            OSError: It can't be started.
+        """
+        if keeps_orphans:
+            command = [sys.executable, "-I", "-S", _SUPERVISOR, str(_SUPERVISOR_GRACE), *command]
+            patience = _SUPERVISOR_PATIENCE
+        started: Self | None = None
+        with anyio.CancelScope(shield=True):
+            process = await anyio.open_process(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+            started = cls(process, patience)
+            if not keeps_orphans:  # a supervisor ends by itself, when this process is gone
+                _alive[started.pid] = patience
+            await _end_with_loop(started)
+        assert started is not None
+        return started
+
+    @property
+    def input(self) -> ByteSendStream:
+        """What it reads."""
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def output(self) -> ByteReceiveStream:
+        """What it writes."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def errors(self) -> ByteReceiveStream:
+        """What it writes to its standard error, where that is a pipe."""
+        assert self._process.stderr is not None
+        return self._process.stderr
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code that it ended with, below 0 for a signal; None while it runs."""
+        return self._process.returncode
+
+    async def wait(self) -> None:
+        """Wait until it has ended by itself."""
+        await self._process.wait()
+
+    async def has_ended_within(self, seconds: float) -> bool:
+        """Wait that long for its end; return whether it came."""
+        with anyio.move_on_after(seconds):
+            await self._process.wait()
+            return True
+        return False
+
+    async def end(self, *, at_once: bool = False, drain: Callable[[], Awaitable[object]] | None = None) -> None:
+        """End it and its group by the ladder, and close its pipes. Not to be cancelled; a second time it does nothing.
+
+        Args:
+            at_once: True leaves it no time to finish what it is at: SIGTERM comes with the end of its input.
+            drain: Reads what is left in its output when it is gone; None reads it for nobody.
+        """
+        if self._is_over:
+            return
+        self._is_over = True
+        # A supervisor is told by nothing but the end of its input.
+        is_hurried = at_once and self._patience.sigterm > 0
+        patience = replace(self._patience, closed_input=0) if is_hurried else self._patience
+        with anyio.CancelScope(shield=True):
+            with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self.input.aclose()
+            for seconds in _descend_ladder(self.pid, patience):
+                if await self.has_ended_within(seconds):
+                    break
+            # What it started may be left, also when it ended by itself or was killed by others.
+            _signal_group(self.pid, "SIGKILL")
+            if await self.has_ended_within(_REAP_SECONDS):
+                # A pipe is closed when it has been read to its end.
+                with anyio.move_on_after(_DRAIN_SECONDS):
+                    await (drain or self._skip_output)()
+                await self._process.aclose()
+            else:
+                _logger.error("process %s does not end %g s after SIGKILL, and is left", self.pid, _REAP_SECONDS)
+            _alive.pop(self.pid, None)
+            _of_loop.get(_LoopProcesses()).processes.discard(self)
+
+    async def _skip_output(self) -> None:
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    while True:
+                        await stream.receive()
+
+
+class _LoopProcesses:
+    """The processes of one event loop that nobody has ended yet."""
+
+    def __init__(self) -> None:
+        self.processes: set[SupervisedProcess] = set()
+        self.end: AsyncGenerator[None] | None = None
+
+    async def end_all(self) -> None:
+        for process in tuple(self.processes):
+            await process.end()
+
+
+_of_loop: RunVar[_LoopProcesses] = RunVar("toolkit_processes")
+
+
+async def _end_with_loop(process: SupervisedProcess) -> None:
+    found = _of_loop.get(None)
+    if found is None:
+        found = _LoopProcesses()
+        _of_loop.set(found)
+        found.end = await at_loop_end(found.end_all)
+    found.processes.add(process)
+
+
+class BlockingProcess:
+    """A program in a process group of its own that no event loop owns; its methods block, and take any thread.
+
+    Attributes:
+        pid: The number of the process and of its group.
 
     Args:
         command: The program and its arguments.
         env: All of its environment; None means this process's.
         cwd: Where it starts; None means here.
-        errors: Where its standard error goes, as `subprocess` has it; None means to this process's.
+        has_input: False gives it an empty input, not a pipe.
+        errors: Where its standard error goes, as `subprocess` has it.
+        patience: How long it may take to end.
 
     Raises:
         OSError: It can't be started.
     """
-    process: Process | None = None
-    with anyio.CancelScope(shield=True):
-        process = await anyio.open_process(
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        has_input: bool = True,
+        errors: int | IO[bytes] = subprocess.DEVNULL,
+        patience: Patience = _PATIENCE,
+    ) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - no shell, and every caller's command is its own
             command,
-            stdin=subprocess.PIPE,
+            stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
             env=env,
             cwd=cwd,
             start_new_session=True,
         )
-    assert process is not None
-    return process
+        self.pid = self._process.pid
+        self._patience = patience
+        _alive[self.pid] = patience
+
+    @property
+    def input(self) -> IO[bytes]:
+        """What it reads."""
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def output(self) -> IO[bytes]:
+        """What it writes."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code that it ended with, below 0 for a signal; None while it runs."""
+        return self._process.poll()
+
+    def has_ended_within(self, seconds: float) -> bool:
+        """Wait that long for its end; return whether it came."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Kill it and its group, for `end` to reap; takes no time."""
+        _signal_group(self.pid, "SIGKILL")
+
+    def end(self) -> None:
+        """End it and its group by the ladder, and close its pipes. May be called again."""
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        for seconds in _descend_ladder(self.pid, self._patience):
+            if self.has_ended_within(seconds):
+                break
+        self.kill()
+        if not self.has_ended_within(_REAP_SECONDS):
+            _logger.error("process %s does not end %g s after SIGKILL, and is left", self.pid, _REAP_SECONDS)
+        with suppress(OSError):
+            self.output.close()
+        _alive.pop(self.pid, None)
 
 
-def signal_group(process: Process, name: Literal["SIGTERM", "SIGKILL", "SIGCONT"]) -> None:
+def _descend_ladder(pid: int, patience: Patience) -> Generator[float]:
+    """Take the steps between the end of the input and SIGKILL; yield after each how long to wait for the end."""
+    if patience.closed_input:
+        _signal_group(pid, "SIGCONT")  # stopped, it would never read the end of its input
+        yield patience.closed_input
+    if patience.sigterm:
+        _signal_group(pid, "SIGTERM")
+        yield patience.sigterm
+
+
+def _signal_group(pid: int, name: Literal["SIGTERM", "SIGKILL", "SIGCONT"]) -> None:
     """Send a signal to a process and what it started in its group; nothing where they are gone already."""
-    try:
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.Signals[name])
-    except (ProcessLookupError, PermissionError):  # gone already; the latter is what macOS says
-        pass
+    with suppress(ProcessLookupError, PermissionError):  # gone already; the latter is what macOS says
+        if sys.platform != "win32":
+            os.killpg(pid, signal.Signals[name])
+        elif name != "SIGCONT":
+            os.kill(pid, signal.SIGTERM)
 
 
-def ending_of(code: int | None) -> str:
-    """Say how a process ended, by its exit code; None is one that has not, and says no more."""
-    if code is None:
-        return "closed its output"
-    if code >= 0:
-        return f"ended with exit code {code}"
+# What is to be ended before the interpreter exits: event loops that end in order leave nothing in here.
+_alive: dict[int, Patience] = {}
+
+
+@atexit.register
+def _end_at_exit() -> None:
+    """Take the ladder with all at once, less its first step: the inputs close when this process is gone."""
+    left = _alive.copy()  # an event loop in another thread may go on
+    for pid, patience in left.items():
+        _signal_group(pid, "SIGTERM" if patience.sigterm else "SIGKILL")
+    end = time.monotonic() + max((patience.sigterm for patience in left.values()), default=0)
+    while any(_is_running(pid) for pid in left) and time.monotonic() < end:
+        time.sleep(_EXIT_POLL_SECONDS)
+    for pid in left:
+        _signal_group(pid, "SIGKILL")
+
+
+def _is_running(pid: int) -> bool:
+    """Return whether a child has not ended, and leave it to be reaped by whoever waits for it."""
+    if sys.platform == "win32":
+        return False
     try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_alive.clear)  # they are the parent's children, not the fork's

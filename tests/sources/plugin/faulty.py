@@ -114,9 +114,8 @@ def call(request: dict[str, Any]) -> None:  # noqa: C901
             print('{"content": [{"x": ' + nested + '}], "details": ' + nested + "}", flush=True)
         case "no content":
             say({"result": said})
-        case "two lines":
-            say(text(said))
-            say(text("once more"))
+        case "two lines":  # at once: what comes later could be the answer to the next call
+            print(json.dumps(text(said)) + "\n" + json.dumps(text("once more")), flush=True)
         case "huge line":
             sys.stdout.write("x" * 50_000_000)
             sys.stdout.flush()

@@ -187,7 +187,7 @@ DESCRIPTIONS = {
     "too long a description": r"wrong at description: String should have at most 20000 characters",
     "too large a schema": r"wrong at parameters: .*no more than 200,000 are taken",
     "endless description": r"what it says of itself has more than 1,048,576 characters",
-    "ends at once": r"did not describe itself and ended with exit code 3\. Its last words: no config found",
+    "ends at once": r"did not describe itself and ended with exit status 3\. Its last words: no config found",
 }
 
 
@@ -382,8 +382,8 @@ async def test_a_plugin_that_answers_no_more_is_started_again(caplog: pytest.Log
 @pytest.mark.parametrize(
     ("mode", "said", "text"),
     [
-        ("exits", "exit", "ended with exit code 3. Its last words: giving up exit. It was working on this"),
-        ("killed", "kill", "was ended by SIGKILL. It was working on this, which may have taken effect"),
+        ("exits", "exit", "ended with exit status 3. Its last words: giving up exit. It was working on this"),
+        ("killed", "kill", "was killed by SIGKILL. It was working on this, which may have taken effect"),
         ("closed output", "close", "It was working on this, which may have taken effect"),
         ("huge line", "x", "wrote a line of more than 33,554,432 bytes and was ended"),
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import subprocess
 import sys
 import tempfile
 from contextlib import suppress
@@ -16,22 +15,26 @@ import anyio
 import anyio.to_thread
 
 from toolkit.errors import ProviderError, ProviderTimeoutError
+from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, describe_end
 
 __all__ = ["EngineProcess"]
 
 _PROGRAM = Path(__file__).with_name("engine.py")
 _LONGEST_LOG = 2000
+_LAST_MOMENT = 5.0  # from the end of its output to its own
 
 
 class EngineProcess:
     """A running engine; made by `start`, ended by `stop`, and by the end of this process however it comes.
+
+    No event loop owns it: a provider may be used from several, one after the other or at once.
 
     Attributes:
         url: Where it listens, on loopback.
         key: Without it the engine answers nobody: other users of the machine and web pages can't use it.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes], key: str) -> None:
+    def __init__(self, process: BlockingProcess, log: IO[bytes], key: str) -> None:
         self._process = process
         self._log = log
         self.key = key
@@ -50,14 +53,12 @@ class EngineProcess:
         key = secrets.token_urlsafe(24)
         settings = {"model": str(model), "context_size": context_size, "threads": threads, "key": key}
         try:
-            process = subprocess.Popen(  # noqa: ASYNC220, S603 - it returns at once; the program is our own
+            process = BlockingProcess(
                 [sys.executable, "-P", str(_PROGRAM)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
                 # Threads that spin while they wait slow each other down many times on a busy machine.
                 env={**os.environ, "OMP_WAIT_POLICY": "passive"},
-                start_new_session=True,  # Ctrl-C is for the parent, which then stops the engine
+                errors=log,
+                patience=NO_PATIENCE,
             )
         except OSError as error:
             log.close()
@@ -66,9 +67,9 @@ class EngineProcess:
         is_ready = False
         try:
             with anyio.fail_after(timeout):
-                report = await anyio.to_thread.run_sync(engine._exchange, settings, abandon_on_cancel=True)
+                report = await anyio.to_thread.run_sync(engine._request_start, settings, abandon_on_cancel=True)
             if "url" not in report:
-                raise ProviderError(name, engine._why_not(model, report))
+                raise ProviderError(name, engine._explain_failure(model, report))
             engine.url = report["url"]
             is_ready = True
         except TimeoutError as error:
@@ -82,16 +83,12 @@ class EngineProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs."""
-        return self._process.poll()
+        """The code that it ended with, below 0 for a signal; None while it runs."""
+        return self._process.exit_code
 
-    async def ended_within(self, seconds: float) -> bool:
-        """Whether it ends in that time: a connection is cut a moment before the process is gone."""
-        try:
-            await anyio.to_thread.run_sync(self._process.wait, seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+    async def has_ended_within(self, seconds: float) -> bool:
+        """Wait that long for its end, and return whether it came: a connection is cut a moment before that."""
+        return await anyio.to_thread.run_sync(self._process.has_ended_within, seconds)
 
     @property
     def pid(self) -> int:
@@ -100,28 +97,22 @@ class EngineProcess:
 
     def stop(self) -> None:
         """End it and wait until it has ended. May be called again."""
-        if self._process.poll() is None:
-            self._process.kill()  # it keeps nothing, so there is nothing to finish
-            self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._log):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        self._process.end()
+        with suppress(OSError):
+            self._log.close()
 
-    def _exchange(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _request_start(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Say what to load and read the report; an empty one where it died before."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps(settings).encode() + b"\n")
-            self._process.stdin.flush()
-            with self._process.stdout as reports:
+            self._process.input.write(json.dumps(settings).encode() + b"\n")
+            self._process.input.flush()
+            with self._process.output as reports:
                 report: dict[str, Any] = json.loads(reports.readline() or "{}")
                 return report
         except (OSError, ValueError):
             return {}
 
-    def _why_not(self, model: Path, report: dict[str, Any]) -> str:
+    def _explain_failure(self, model: Path, report: dict[str, Any]) -> str:
         error = str(report.get("error", ""))
         if error.startswith(("ImportError", "OSError", "ModuleNotFoundError")):
             return (
@@ -130,5 +121,6 @@ class EngineProcess:
             )
         self._log.seek(0)
         said = self._log.read().decode("utf-8", "replace").strip()[-_LONGEST_LOG:]
-        ended = error or f"it ended with exit code {self._process.wait()}"
+        self._process.has_ended_within(_LAST_MOMENT)
+        ended = error or f"it {describe_end(self._process.exit_code)}"
         return f"the engine could not load {model}: {ended}. Is it a whole GGUF file of a chat model? {said}".rstrip()

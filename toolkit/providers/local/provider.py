@@ -38,6 +38,7 @@ from toolkit.providers.local.calling import (
 )
 from toolkit.providers.local.process import EngineProcess
 from toolkit.providers.openai import OpenAIProvider
+from toolkit.runtime.processes import describe_end
 
 __all__ = ["Calling", "LocalProvider"]
 
@@ -253,11 +254,10 @@ class LocalProvider:
     async def _explain(self, error: ProviderError) -> None:
         """Raise what really happened, where the error doesn't say it."""
         engine = self._engine
-        if error.status is None and engine is not None and await engine.ended_within(_LAST_MOMENT):
+        if error.status is None and engine is not None and await engine.has_ended_within(_LAST_MOMENT):
             raise ProviderError(
                 _NAME,
-                f"the engine died while it was answering (exit code {engine.exit_code}); "
-                "the next request starts it again",
+                f"the engine {describe_end(engine.exit_code)} while it was answering; the next request starts it again",
                 is_retryable=True,
             ) from error
         if error.status == 500:

@@ -27,7 +27,7 @@ from mcp.types import jsonrpc_message_adapter
 
 from toolkit.errors import ConfigurationError
 from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with
-from toolkit.runtime.processes import start_process
+from toolkit.runtime.processes import SupervisedProcess
 from toolkit.secrets import (
     program_name,
     secrets_in_arguments,
@@ -37,8 +37,8 @@ from toolkit.secrets import (
     without_credentials,
     without_secrets,
 )
+from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.sources.mcp.logs import struck_logs
-from toolkit.sources.process import LONGEST_LINE, LineProcess, LineTooLongError
 
 __all__ = [
     "HttpFault",
@@ -122,7 +122,7 @@ class StdioServer:
         command = shutil.which(self.command, path=environment.get("PATH")) or self.command
         process = LineProcess(
             self.name,
-            await start_process([command, *self.arguments], env=environment, cwd=self.cwd),
+            await SupervisedProcess.start([command, *self.arguments], env=environment, cwd=self.cwd),
             redact=self.redact,
             logger=_LOG,
             last_words=words,

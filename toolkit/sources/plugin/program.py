@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolkit.errors import PluginError
-from toolkit.runtime.processes import start_process
+from toolkit.runtime.processes import SupervisedProcess
 from toolkit.secrets import Redact
-from toolkit.sources.process import LineProcess
+from toolkit.sources.line_process import LineProcess
 
 __all__ = ["start_plugin"]
 
@@ -25,7 +25,7 @@ async def start_plugin(
         PluginError: It can't be started; says what would help.
     """
     try:
-        process = await start_process(command, env=env, cwd=cwd)
+        process = await SupervisedProcess.start(command, env=env, cwd=cwd)
     except FileNotFoundError as error:
         raise PluginError(f"plugin {name}: {_missing(command[0], cwd)}") from error
     except PermissionError as error:
