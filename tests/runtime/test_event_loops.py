@@ -8,7 +8,7 @@ import anyio.to_thread
 import pytest
 
 from toolkit import ToolFailedError
-from toolkit.runtime.event_loops import Home
+from toolkit.runtime.event_loops import OwnerLoop
 
 pytestmark = pytest.mark.anyio
 
@@ -21,8 +21,8 @@ async def elsewhere(main: Callable[[], Awaitable[object]], other: str) -> object
 
 
 @in_others
-async def test_a_call_from_another_event_loop_is_made_at_home(other: str) -> None:
-    home, here = Home(), threading.get_ident()
+async def test_a_call_from_another_event_loop_is_made_in_the_owner(other: str) -> None:
+    owner, here = OwnerLoop(), threading.get_ident()
 
     async def where() -> int:
         return threading.get_ident()
@@ -30,15 +30,15 @@ async def test_a_call_from_another_event_loop_is_made_at_home(other: str) -> Non
     async def wrong() -> None:
         raise KeyError("wrong")
 
-    assert await home.call(where) == here
-    assert await elsewhere(lambda: home.call(where), other) == here
+    assert await owner.call(where) == here
+    assert await elsewhere(lambda: owner.call(where), other) == here
     with pytest.raises(KeyError, match="wrong"):
-        await elsewhere(lambda: home.call(wrong), other)
+        await elsewhere(lambda: owner.call(wrong), other)
 
 
 @in_others
-async def test_a_call_that_is_cancelled_elsewhere_is_cancelled_at_home(other: str) -> None:
-    home = Home()
+async def test_a_call_that_is_cancelled_elsewhere_is_cancelled_in_the_owner(other: str) -> None:
+    owner = OwnerLoop()
     has_begun, has_ended = threading.Event(), anyio.Event()
 
     async def wait() -> None:
@@ -50,7 +50,7 @@ async def test_a_call_that_is_cancelled_elsewhere_is_cancelled_at_home(other: st
 
     async def call_and_cancel() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(home.call, wait)
+            tasks.start_soon(owner.call, wait)
             await anyio.to_thread.run_sync(has_begun.wait)
             tasks.cancel_scope.cancel()
 
@@ -61,7 +61,7 @@ async def test_a_call_that_is_cancelled_elsewhere_is_cancelled_at_home(other: st
 
 @in_others
 async def test_what_is_told_from_home_arrives_in_order_before_the_call_ends(other: str) -> None:
-    home = Home()
+    owner = OwnerLoop()
 
     async def listen() -> list[tuple[int, bool]]:
         heard: list[tuple[int, bool]] = []
@@ -70,13 +70,13 @@ async def test_what_is_told_from_home_arrives_in_order_before_the_call_ends(othe
         def hear(number: int) -> None:
             heard.append((number, threading.get_ident() == there))
 
-        tell = home.back(hear)
+        tell = owner.wrap_callback(hear)
 
         async def count() -> None:
             for number in range(3):
                 tell(number)
 
-        await home.call(count)
+        await owner.call(count)
         return heard
 
     assert await listen() == [(0, True), (1, True), (2, True)]
@@ -85,10 +85,10 @@ async def test_what_is_told_from_home_arrives_in_order_before_the_call_ends(othe
 
 @in_others
 async def test_a_home_that_is_gone_is_said_to_be(other: str) -> None:
-    async def leave() -> Home:
-        return Home()
+    async def leave() -> OwnerLoop:
+        return OwnerLoop()
 
-    home = await elsewhere(leave, other)
-    assert isinstance(home, Home)
+    owner = await elsewhere(leave, other)
+    assert isinstance(owner, OwnerLoop)
     with pytest.raises(ToolFailedError, match="The event loop in which this has to be done has ended"):
-        await home.call(anyio.sleep_forever)
+        await owner.call(anyio.sleep_forever)

@@ -11,7 +11,7 @@ import anyio
 from toolkit.calls.events import Observer, ToolExecutionUpdate, ToolProgress
 from toolkit.chat.output import ToolOutput
 from toolkit.runtime.backend import detached_starter, is_in_event_loop, loop_waker
-from toolkit.runtime.workers import call_in_loop, worker_home
+from toolkit.runtime.workers import call_in_loop, worker_loop_thread
 
 __all__ = ["Reporter"]
 
@@ -109,7 +109,7 @@ class Reporter:
     def _report(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         if get_ident() == self._home:
             self._offer(event)
-        elif worker_home() == self._home:
+        elif worker_loop_thread() == self._home:
             call_in_loop(self._deliver, event)
         elif is_in_event_loop():
             self._wake(partial(self._offer, event))

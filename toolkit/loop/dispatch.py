@@ -14,8 +14,9 @@ from toolkit.loop.approvals import Approvals
 from toolkit.loop.depth import current_call_id, current_frame
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import RunTools
-from toolkit.runtime.backend import gather, run_in_own_context
+from toolkit.runtime.backend import run_in_own_context
 from toolkit.runtime.call_clock import CallClock
+from toolkit.runtime.gathering import gather
 from toolkit.tools.handler import Ctx
 
 __all__ = ["run_unit"]

@@ -1,7 +1,6 @@
-"""What anyio can't say or is too slow to say: whose cancellation it was, calls at once or detached, and waking a loop.
+"""The one module that knows asyncio by name: for what anyio can't say, or is too slow to say.
 
-The one module that knows asyncio by name. On asyncio the standard library's own tasks run the calls of a turn, because
-they cost a fraction of a task group's; on trio it is a nursery.
+Whose a cancellation was, calls that are detached or run at once, timers, waking an event loop from another thread.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskStatus
-from anyio.lowlevel import checkpoint_if_cancelled, current_token
+from anyio.lowlevel import current_token
 
 if sys.version_info < (3, 12):
     from asyncio.events import _get_running_loop  # pyright: ignore[reportPrivateUsage]
@@ -34,20 +32,23 @@ except ModuleNotFoundError:  # it comes with trio
 __all__ = [
     "Alarm",
     "AsyncioCancelledError",
+    "AsyncCall",
+    "AsyncioGathering",
     "at_loop_end",
     "cancellation_mark",
     "CancellationMark",
     "context_for_thread",
     "detached_starter",
-    "gather",
     "has_busy_threads",
     "is_being_cancelled",
     "is_in_event_loop",
+    "is_on_asyncio",
     "is_own_cancellation",
     "keep_cancelling",
     "find_timers",
     "loop_waker",
     "LoopWaker",
+    "raise_first",
     "run_in_own_context",
     "start_carried",
     "start_detached",
@@ -60,7 +61,8 @@ CancellationMark: TypeAlias = int | None
 LoopWaker: TypeAlias = Callable[[Callable[[], object]], bool]
 """Has an event loop call a function soon, from any thread; False when that loop has ended and never will."""
 
-_Call: TypeAlias = Callable[[], Awaitable[None]]
+AsyncCall: TypeAlias = Callable[[], Awaitable[None]]
+"""Takes nothing: what it needs is bound to it."""
 
 
 if sys.version_info >= (3, 12):
@@ -73,7 +75,7 @@ if sys.version_info >= (3, 12):
             return None
         return None if task is None else task.cancelling()
 
-else:  # where asyncio.current_task is written in Python: a quarter less time than that, and a sixth on trio
+else:  # where asyncio.current_task is written in Python, and slow for what is asked before each call
 
     def cancellation_mark() -> CancellationMark:
         """Return what `is_own_cancellation` needs to know of the moment before a call."""
@@ -111,7 +113,7 @@ def keep_cancelling() -> None:
 
     A cancelled scope does so by itself; asyncio cancels a task once.
     """
-    if _is_on_asyncio() and anyio.current_effective_deadline() != -math.inf:
+    if is_on_asyncio() and anyio.current_effective_deadline() != -math.inf:
         task = asyncio.current_task()
         assert task is not None
         task.uncancel()
@@ -122,7 +124,7 @@ def has_busy_threads() -> bool:
     """Return whether a thread that anyio, trio or asyncio lent to code of this event loop may be at work."""
     if anyio.to_thread.current_default_thread_limiter().borrowed_tokens:
         return True
-    if not _is_on_asyncio():
+    if not is_on_asyncio():
         return False
     executor: Any = getattr(asyncio.get_running_loop(), "_default_executor", None)
     of_anyio: Any = sys.modules.get("anyio._backends._asyncio")
@@ -169,27 +171,27 @@ class Timers(Protocol):
         ...
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> Alarm:
-        """Call a function at a time."""
+        """AsyncCall a function at a time."""
         ...
 
 
 def find_timers() -> Timers | None:
     """Return the timers of the running event loop; None on trio, which has none beside its scopes."""
-    return asyncio.get_running_loop() if _is_on_asyncio() else None
+    return asyncio.get_running_loop() if is_on_asyncio() else None
 
 
 def loop_waker() -> LoopWaker:
     """Return what wakes the running event loop from other threads."""
-    if _is_on_asyncio():
+    if is_on_asyncio():
         loop = asyncio.get_running_loop()
-        return lambda function: _is_taken(loop.call_soon_threadsafe, function)
+        return lambda function: _is_scheduled(loop.call_soon_threadsafe, function)
     from trio.lowlevel import current_trio_token  # noqa: PLC0415  # optional, and loaded already: it is running
 
     token = current_trio_token()
-    return lambda function: _is_taken(token.run_sync_soon, function)
+    return lambda function: _is_scheduled(token.run_sync_soon, function)
 
 
-def _is_taken(schedule: Callable[[Callable[[], object]], object], function: Callable[[], object]) -> bool:
+def _is_scheduled(schedule: Callable[[Callable[[], object]], object], function: Callable[[], object]) -> bool:
     try:
         schedule(function)
     except RuntimeError:  # asyncio's "Event loop is closed", and trio's RunFinishedError
@@ -197,7 +199,8 @@ def _is_taken(schedule: Callable[[Callable[[], object]], object], function: Call
     return True
 
 
-def _is_on_asyncio() -> bool:
+def is_on_asyncio() -> bool:
+    """Return whether the running event loop is of asyncio."""
     return cancellation_mark() is not None
 
 
@@ -207,14 +210,14 @@ _detached: set[asyncio.Task[None]] = set()  # asyncio itself keeps no hold of it
 async def at_loop_end(close: Callable[[], Awaitable[None] | None]) -> AsyncGenerator[None]:
     """Have `close` called when this event loop ends; whoever asks for it keeps what this returns.
 
-    What a loop does at its end is to close each asynchronous generator that was begun in it.
+    At its end a loop closes each asynchronous generator that was begun in it.
     """
-    generator = _closing(close)
+    generator = _close_at_end(close)
     await anext(generator)
     return generator
 
 
-async def _closing(close: Callable[[], Awaitable[None] | None]) -> AsyncGenerator[None]:
+async def _close_at_end(close: Callable[[], Awaitable[None] | None]) -> AsyncGenerator[None]:
     try:
         yield
     finally:
@@ -223,7 +226,7 @@ async def _closing(close: Callable[[], Awaitable[None] | None]) -> AsyncGenerato
             await closed
 
 
-def start_detached(call: _Call) -> None:
+def start_detached(call: AsyncCall) -> None:
     """Run a call in a task outside of every scope and group of the caller's, in a copy of the current context.
 
     It must not raise an `Exception`, and who starts it sees to its end: at the end of the event loop it is cancelled.
@@ -231,7 +234,7 @@ def start_detached(call: _Call) -> None:
     detached_starter()(call)
 
 
-def start_carried(call: _Call, on_end: Callable[[BaseException | None], None]) -> None:
+def start_carried(call: AsyncCall, on_end: Callable[[BaseException | None], None]) -> None:
     """Run a call as `start_detached` does, and give `on_end` what it raised, of whatever kind; None for nothing.
 
     A cancellation, which can only be that of the event loop's end, is given as None and goes on.
@@ -252,7 +255,7 @@ def start_carried(call: _Call, on_end: Callable[[BaseException | None], None]) -
 
 
 @types.coroutine
-def run_in_own_context(call: _Call) -> Generator[Any, Any, None]:
+def run_in_own_context(call: AsyncCall) -> Generator[Any, Any, None]:
     """Await a call in this task, but in a copy of its context: the variables that it sets are set for nobody else."""
     context = copy_context()
     coroutine = call().__await__()
@@ -272,61 +275,47 @@ def run_in_own_context(call: _Call) -> Generator[Any, Any, None]:
             step, sent = coroutine.throw, error
 
 
-def detached_starter() -> Callable[[_Call], None]:
+def detached_starter() -> Callable[[AsyncCall], None]:
     """Return what `start_detached` does in the running event loop, for use where no task of it is running."""
-    if _is_on_asyncio():
+    if is_on_asyncio():
         return _start_detached_task
     from trio.lowlevel import spawn_system_task  # noqa: PLC0415  # optional, and loaded already: it is running
 
-    def start(call: _Call) -> None:
-        spawn_system_task(_awaited, call, context=copy_context())
+    def start(call: AsyncCall) -> None:
+        spawn_system_task(_await_call, call, context=copy_context())
 
     return start
 
 
-def _start_detached_task(call: _Call) -> None:
-    task = asyncio.ensure_future(_awaited(call))
+def _start_detached_task(call: AsyncCall) -> None:
+    task = asyncio.ensure_future(_await_call(call))
     _detached.add(task)
     task.add_done_callback(_detached.discard)
 
 
-async def _awaited(call: _Call) -> None:
+async def _await_call(call: AsyncCall) -> None:
     await call()
-
-
-async def gather(calls: Sequence[_Call], limit: int | None) -> None:
-    """Run calls at once, each in a task of its own, and return when all have ended.
-
-    Calls must not raise an `Exception`. When one raises anything, or this is cancelled, no other starts, those that run
-    are cancelled once and waited for however long they take, and what was raised comes out as it is, never in a group.
-    On asyncio that cancellation is the standard library's: anyio's shields inside of a call don't hold it off.
-
-    Args:
-        calls: Started in this order, each in a copy of the current context.
-        limit: How many run at the same time; None for all.
-    """
-    if _is_on_asyncio():
-        # Calls begin at once on newer Pythons: a caller that is cancelled already must start none.
-        await checkpoint_if_cancelled()
-        await _AsyncioGathering(calls, limit).run()
-    else:
-        await _gather_in_nursery(calls, limit)
 
 
 if sys.version_info >= (3, 12):
 
-    def _start(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # Runs up to the first wait at once, in its own context: a call that doesn't wait is never scheduled.
         return asyncio.Task(coroutine, loop=asyncio.get_running_loop(), eager_start=True)
 
 else:
-    _start = asyncio.create_task
+    _start_task = asyncio.create_task
 
 
-class _AsyncioGathering:
+class AsyncioGathering:
+    """What `toolkit.runtime.gathering.gather` does, on asyncio.
+
+    The standard library's own tasks cost a fraction of a task group's.
+    """
+
     __slots__ = ("_all_ended", "_context", "_failures", "_is_stopping", "_limit", "_running", "_waiting")
 
-    def __init__(self, calls: Sequence[_Call], limit: int | None) -> None:
+    def __init__(self, calls: Sequence[AsyncCall], limit: int | None) -> None:
         self._waiting = iter(calls)
         self._limit = len(calls) if limit is None else limit
         self._running: set[asyncio.Task[None]] = set()
@@ -336,38 +325,39 @@ class _AsyncioGathering:
         self._all_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
+        """Run all, and raise the first thing that one raised."""
         self._start_some()
         if self._running:
             try:
                 await self._all_ended
             except AsyncioCancelledError:
-                self._stop()
-                await self._outlast()
+                self._cancel_all()
+                await self._wait_for_all()
                 if not self._failures:
                     raise
-        _raise_first(self._failures)
+        raise_first(self._failures)
 
     def _start_some(self) -> None:
         while len(self._running) < self._limit and (call := next(self._waiting, None)) is not None:
-            task = _start(self._guarded(call))
+            task = _start_task(self._run_guarded(call))
             if not task.done():
                 self._running.add(task)
-                task.add_done_callback(self._ended, context=self._context)
+                task.add_done_callback(self._forget_task, context=self._context)
 
-    async def _guarded(self, call: _Call) -> None:
+    async def _run_guarded(self, call: AsyncCall) -> None:
         try:
             await call()
         except AsyncioCancelledError as error:
             if not self._is_stopping:
-                self._fail(error)
+                self._stop_on_failure(error)
         except BaseException as error:  # noqa: BLE001  # carried to the caller: asyncio would stop its loop for some
-            self._fail(error)
+            self._stop_on_failure(error)
 
-    def _fail(self, error: BaseException) -> None:
+    def _stop_on_failure(self, error: BaseException) -> None:
         self._failures.append(error)
-        self._stop()
+        self._cancel_all()
 
-    def _stop(self) -> None:
+    def _cancel_all(self) -> None:
         if not self._is_stopping:
             self._is_stopping = True
             self._waiting = iter(())
@@ -376,15 +366,15 @@ class _AsyncioGathering:
                 if task is not own:
                     task.cancel()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if task.cancelled() and not self._is_stopping:  # by somebody else, before its first step
-            self._fail(AsyncioCancelledError())
+            self._stop_on_failure(AsyncioCancelledError())
         self._start_some()
         if not self._running and not self._all_ended.done():
             self._all_ended.set_result(None)
 
-    async def _outlast(self) -> None:
+    async def _wait_for_all(self) -> None:
         """Wait for what runs, whoever cancels this task meanwhile."""
         with anyio.CancelScope(shield=True):  # else anyio cancels it in every round of the event loop
             while self._running:
@@ -395,35 +385,10 @@ class _AsyncioGathering:
                     continue
 
 
-def _raise_first(failures: list[BaseException]) -> None:
+def raise_first(failures: list[BaseException]) -> None:
+    """Raise the first of the failures, and forget them all; nothing where there are none."""
     if failures:
         try:
             raise failures[0]
         finally:
             failures.clear()  # a traceback that holds what holds the exception is a cycle
-
-
-async def _gather_in_nursery(calls: Sequence[_Call], limit: int | None) -> None:
-    failures: list[BaseException] = []
-    places = anyio.Semaphore(len(calls) if limit is None else limit)
-    cancelled = anyio.get_cancelled_exc_class()
-
-    async def guarded(call: _Call, *, task_status: TaskStatus[None]) -> None:
-        task_status.started()
-        try:
-            await call()
-        except cancelled:
-            raise
-        except BaseException as error:  # noqa: BLE001  # carried to the caller, which a nursery would put in a group
-            failures.append(error)
-            tasks.cancel_scope.cancel()
-        finally:
-            places.release()
-
-    try:
-        async with anyio.create_task_group() as tasks:
-            for call in calls:
-                await places.acquire()
-                await tasks.start(guarded, call)  # in order: a nursery shuffles what is started together
-    finally:
-        _raise_first(failures)

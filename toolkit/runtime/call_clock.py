@@ -55,7 +55,7 @@ class CallClock:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time of the run that is under way is up."""
+        """True where the time of the run that is under way is up."""
         return self._scope is not None and self._scope.cancel_called
 
     def start(self, seconds: float, mark: CancellationMark) -> None:

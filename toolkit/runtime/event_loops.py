@@ -1,4 +1,4 @@
-"""What lives in one event loop, such as a connection, used from others in other threads."""
+"""Use of what lives in one event loop, such as a connection, from event loops in other threads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from anyio.lowlevel import current_token
 from toolkit.errors import ToolFailedError
 from toolkit.runtime.backend import LoopWaker, detached_starter, loop_waker
 
-__all__ = ["Home"]
+__all__ = ["OwnerLoop"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Home:
-    """The event loop in which this is made."""
+class OwnerLoop:
+    """The event loop that owns something: the one in which this is made."""
 
     def __init__(self) -> None:
         self._token = current_token()
@@ -29,28 +29,28 @@ class Home:
         self._context = copy_context()
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Call a function at home, and return or raise what it does; cancelled here, it is cancelled there.
+        """Call a function in the owner, and return or raise what it does; cancelled here, it is cancelled there.
 
         Raises:
             ToolFailedError: That event loop has ended.
         """
         if self._is_here():
             return await function()
-        errand = _Errand(function, loop_waker())
+        owner_call = _OwnerCall(function, loop_waker())
 
         def start() -> None:
-            self._context.copy().run(self._start, errand.run)
+            self._context.copy().run(self._start, owner_call.run)
 
         if self._wake(start):
             try:
-                await errand.ended.wait()
+                await owner_call.ended.wait()
             finally:
-                if not errand.ended.is_set():
-                    self._wake(errand.cancel)
-        return errand.outcome()
+                if not owner_call.ended.is_set():
+                    self._wake(owner_call.cancel)
+        return owner_call.outcome()
 
-    def back(self, function: Callable[P, object]) -> Callable[P, object]:
-        """Return what can be called at home to have a function called in the event loop that is running now."""
+    def wrap_callback(self, function: Callable[P, object]) -> Callable[P, object]:
+        """Return what the owner can call to have a function called in the event loop that is running now."""
         if self._is_here():
             return function
         wake = loop_waker()
@@ -64,8 +64,8 @@ class Home:
         return current_token() == self._token
 
 
-class _Errand(Generic[T]):
-    """A call from elsewhere: made and read there, run and cancelled at home."""
+class _OwnerCall(Generic[T]):
+    """A call from elsewhere: made and read there, run and cancelled in the owner."""
 
     def __init__(self, function: Callable[[], Awaitable[T]], wake: LoopWaker) -> None:
         self.ended = anyio.Event()

@@ -1,4 +1,4 @@
-"""What must not run together: how many calls of a tool at once, and which never beside each other.
+"""Gates before calls that must not run together: so many at once, or never two that name the same lock.
 
 A gate holds for the whole process, whatever event loop a call runs on. Who has entered it leaves it from any thread:
 what a call left running in an abandoned thread holds it until that ends.
@@ -18,8 +18,8 @@ from toolkit.runtime.backend import LoopWaker, loop_waker
 
 __all__ = ["enter_gate", "lock_key"]
 
-_gates: dict[object, _Gate] = {}
-_registry = Lock()  # over _gates and the users of each
+_open_gates: dict[object, _Gate] = {}
+_gates_lock = Lock()  # over _open_gates and the users of each
 
 
 def lock_key(value: object) -> object:
@@ -43,10 +43,10 @@ async def enter_gate(
         places: How many may be inside at once.
         waiting: Entered while this waits.
     """
-    with _registry:
-        gate = _gates.get(key)
+    with _gates_lock:
+        gate = _open_gates.get(key)
         if gate is None:
-            gate = _gates[key] = _Gate(places)
+            gate = _open_gates[key] = _Gate(places)
         gate.users += 1
     is_inside = False
     try:
@@ -56,20 +56,20 @@ async def enter_gate(
         is_inside = True
     finally:
         if not is_inside:
-            _forget(key, gate)
+            _leave_gate(key, gate)
 
     def leave() -> None:
         gate.leave()
-        _forget(key, gate)
+        _leave_gate(key, gate)
 
     return leave
 
 
-def _forget(key: object, gate: _Gate) -> None:
-    with _registry:
+def _leave_gate(key: object, gate: _Gate) -> None:
+    with _gates_lock:
         gate.users -= 1
         if not gate.users:
-            del _gates[key]
+            del _open_gates[key]
 
 
 class _Waiter:
@@ -111,9 +111,9 @@ class _Gate:
             is_inside = True
         finally:
             if not is_inside:
-                self._give_up(waiter)
+                self._give_up_turn(waiter)
 
-    def _give_up(self, waiter: _Waiter) -> None:
+    def _give_up_turn(self, waiter: _Waiter) -> None:
         with self._lock:
             has_come = waiter.has_come
             if not has_come:

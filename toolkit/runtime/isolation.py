@@ -46,8 +46,8 @@ from toolkit.schema.nodes import is_object
 
 __all__ = ["IsolatedError", "check_isolated", "run_isolated"]
 
-_LONGEST_NAME = 100
-_EXIT_SECONDS = 1.0  # from the end of its output to the end of a process that ends by itself
+_LONGEST_ERROR_NAME = 100
+_REPLY_EXIT_SECONDS = 1.0  # from the end of its output to the end of a process that ends by itself
 
 
 def check_isolated(function: Callable[..., Any]) -> None:
@@ -104,7 +104,7 @@ async def run_isolated(
     Args:
         function: What `check_isolated` let pass.
         arguments: A JSON object, validated and turned into what the function's hints promise in the other process.
-        is_raw: Whether the function takes that object as it is, as one dict.
+        is_raw: True where the function takes that object as it is, as one dict.
         waiting: Entered until the function is about to be called.
 
     Raises:
@@ -131,10 +131,10 @@ async def run_isolated(
         "arguments": arguments,
         "is_raw": is_raw,
     }
-    pool = _pools.get(None)
+    pool = _process_pools.get(None)
     if pool is None:
         pool = _WorkerPool()
-        _pools.set(pool)
+        _process_pools.set(pool)
     return _read_reply(await pool.ask(request, waiting), function)
 
 
@@ -183,7 +183,7 @@ def _restore_error(kind: str, text: str, args: list[Any], *, is_deliberate: bool
 
 
 def _name_error(kind: str, text: str) -> IsolatedError:
-    name = kind if kind.isidentifier() and len(kind) <= _LONGEST_NAME else IsolatedError.__name__
+    name = kind if kind.isidentifier() and len(kind) <= _LONGEST_ERROR_NAME else IsolatedError.__name__
     made: type[IsolatedError] = type(name, (IsolatedError,), {})
     return made(text)
 
@@ -274,10 +274,10 @@ class _Exchange:
         return said
 
     async def _describe_end(self) -> ToolFailedError:
-        await self._process.has_ended_within(_EXIT_SECONDS)
+        await self._process.has_ended_within(_REPLY_EXIT_SECONDS)
         return ToolFailedError(
             f"The process {describe_end(self._process.exit_code)} before the call had ended. It may have taken effect."
         )
 
 
-_pools: RunVar[_WorkerPool] = RunVar("toolkit_isolation")
+_process_pools: RunVar[_WorkerPool] = RunVar("toolkit_isolation")

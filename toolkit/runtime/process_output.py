@@ -1,4 +1,4 @@
-"""What a process writes, read with a bound: its last bytes, or its lines."""
+"""The output of a process, read with a bound: its last bytes, or its lines."""
 
 from __future__ import annotations
 

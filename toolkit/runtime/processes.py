@@ -92,7 +92,7 @@ class Patience:
     sigterm: float = 1.0
 
 
-_PATIENCE = Patience()
+_USUAL_PATIENCE = Patience()
 
 NO_PATIENCE = Patience(closed_input=0, sigterm=0)
 """For a process that keeps nothing, so that it has nothing to finish: killed at once."""
@@ -123,7 +123,7 @@ class SupervisedProcess:
         cwd: Path | None = None,
         errors: int | None = subprocess.PIPE,
         pass_fds: Sequence[int] = (),
-        patience: Patience = _PATIENCE,
+        patience: Patience = _USUAL_PATIENCE,
         keeps_orphans: bool = False,
     ) -> Self:
         """Start a program, with pipes to its input and from its output.
@@ -161,26 +161,26 @@ class SupervisedProcess:
             )
             started = cls(process, patience)
             if not keeps_orphans:  # a supervisor ends by itself, when this process is gone
-                _alive[started.pid] = patience
+                _living[started.pid] = patience
             await _end_with_loop(started)
         assert started is not None
         return started
 
     @property
     def input(self) -> ByteSendStream:
-        """What it reads."""
+        """The pipe that it reads from."""
         assert self._process.stdin is not None
         return self._process.stdin
 
     @property
     def output(self) -> ByteReceiveStream:
-        """What it writes."""
+        """The pipe that it writes to."""
         assert self._process.stdout is not None
         return self._process.stdout
 
     @property
     def errors(self) -> ByteReceiveStream:
-        """What it writes to its standard error, where that is a pipe."""
+        """The pipe of its standard error, where it has one."""
         assert self._process.stderr is not None
         return self._process.stderr
 
@@ -228,7 +228,7 @@ class SupervisedProcess:
                 await self._process.aclose()
             else:
                 _logger.error("process %s does not end %g s after SIGKILL, and is left", self.pid, _REAP_SECONDS)
-            _alive.pop(self.pid, None)
+            _living.pop(self.pid, None)
             _of_loop.get(_LoopProcesses()).processes.discard(self)
 
     async def _skip_output(self) -> None:
@@ -289,7 +289,7 @@ class BlockingProcess:
         cwd: str | Path | None = None,
         has_input: bool = True,
         errors: int | IO[bytes] = subprocess.DEVNULL,
-        patience: Patience = _PATIENCE,
+        patience: Patience = _USUAL_PATIENCE,
     ) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - no shell, and every caller's command is its own
             command,
@@ -302,17 +302,17 @@ class BlockingProcess:
         )
         self.pid = self._process.pid
         self._patience = patience
-        _alive[self.pid] = patience
+        _living[self.pid] = patience
 
     @property
     def input(self) -> IO[bytes]:
-        """What it reads."""
+        """The pipe that it reads from."""
         assert self._process.stdin is not None
         return self._process.stdin
 
     @property
     def output(self) -> IO[bytes]:
-        """What it writes."""
+        """The pipe that it writes to."""
         assert self._process.stdout is not None
         return self._process.stdout
 
@@ -346,7 +346,7 @@ class BlockingProcess:
             _logger.error("process %s does not end %g s after SIGKILL, and is left", self.pid, _REAP_SECONDS)
         with suppress(OSError):
             self.output.close()
-        _alive.pop(self.pid, None)
+        _living.pop(self.pid, None)
 
 
 def _descend_ladder(pid: int, patience: Patience) -> Generator[float]:
@@ -369,13 +369,13 @@ def _signal_group(pid: int, name: Literal["SIGTERM", "SIGKILL", "SIGCONT"]) -> N
 
 
 # What is to be ended before the interpreter exits: event loops that end in order leave nothing in here.
-_alive: dict[int, Patience] = {}
+_living: dict[int, Patience] = {}
 
 
 @atexit.register
 def _end_at_exit() -> None:
     """Take the ladder with all at once, less its first step: the inputs close when this process is gone."""
-    left = _alive.copy()  # an event loop in another thread may go on
+    left = _living.copy()  # an event loop in another thread may go on
     for pid, patience in left.items():
         _signal_group(pid, "SIGTERM" if patience.sigterm else "SIGKILL")
     end = time.monotonic() + max((patience.sigterm for patience in left.values()), default=0)
@@ -396,4 +396,4 @@ def _is_running(pid: int) -> bool:
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_alive.clear)  # they are the parent's children, not the fork's
+    os.register_at_fork(after_in_child=_living.clear)  # they are the parent's children, not the fork's

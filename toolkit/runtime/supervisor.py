@@ -30,10 +30,10 @@ def main() -> int:
     wakes, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _noticed)
+    signal.signal(signal.SIGCHLD, _ignore_signal)
     child = os.fork()
     if child == 0:
-        _become(command)
+        _replace_process(command)
     # Only what the command starts shall hold the pipes.
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
@@ -44,12 +44,12 @@ def main() -> int:
         if 0 in readable:
             break
         os.read(wakes, 4096)
-        code = _reaped(child)
+        code = _reap_ended(child)
     _end_all(child, grace)
     return 128 + signal.SIGKILL if code is None else code
 
 
-def _noticed(number: int, frame: object) -> None:
+def _ignore_signal(number: int, frame: object) -> None:
     """Do nothing: that a signal came is written to the pipe."""
 
 
@@ -60,7 +60,7 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def _become(command: list[str]) -> None:
+def _replace_process(command: list[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     nowhere = os.open(os.devnull, os.O_RDONLY)
@@ -72,8 +72,8 @@ def _become(command: list[str]) -> None:
     os._exit(_NOT_STARTED)
 
 
-def _reaped(child: int) -> int | None:
-    """Bury whoever has ended, and return the exit code of the command where it is among them."""
+def _reap_ended(child: int) -> int | None:
+    """Reap all children that have ended, and return the exit code of the command where it is among them."""
     code = None
     while True:
         try:
@@ -90,35 +90,35 @@ def _reaped(child: int) -> int | None:
 def _end_all(child: int, grace: float) -> None:
     """Tell all that is left to end, and kill what has not after a while."""
     end = time.monotonic() + grace
-    while (left := _descendants()) and time.monotonic() < end:
+    while (left := _find_descendants()) and time.monotonic() < end:
         for process in left:
-            _send(process, signal.SIGTERM)
+            _send_signal(process, signal.SIGTERM)
         time.sleep(0.02)
-        _reaped(child)
+        _reap_ended(child)
     end = time.monotonic() + _GIVE_UP_SECONDS
-    while _descendants() and time.monotonic() < end:
+    while _find_descendants() and time.monotonic() < end:
         _kill_all()
         time.sleep(0.005)
-        _reaped(child)
+        _reap_ended(child)
 
 
 def _kill_all() -> None:
     """Stop all first, so that none starts another while they are killed one by one."""
     stopped: set[int] = set()
-    while new := set(_descendants()) - stopped:
+    while new := set(_find_descendants()) - stopped:
         for process in new:
-            _send(process, signal.SIGSTOP)
+            _send_signal(process, signal.SIGSTOP)
         stopped |= new
     for process in stopped:
-        _send(process, signal.SIGKILL)
+        _send_signal(process, signal.SIGKILL)
 
 
-def _descendants() -> list[int]:
+def _find_descendants() -> list[int]:
     """Return the processes below this one or in its group that have not ended."""
     here, group = os.getpid(), os.getpgrp()
     children: dict[int, list[int]] = {}
     found: set[int] = set()
-    for process, parent, its_group in _processes():
+    for process, parent, its_group in _list_processes():
         children.setdefault(parent, []).append(process)
         if its_group == group and process != here:
             found.add(process)
@@ -130,10 +130,10 @@ def _descendants() -> list[int]:
     return sorted(found)
 
 
-def _processes() -> list[tuple[int, int, int]]:
+def _list_processes() -> list[tuple[int, int, int]]:
     """Return number, parent and group of all processes that have not ended."""
     if not os.path.isdir("/proc/self"):  # noqa: PTH112
-        return _listed_processes()
+        return _list_by_ps()
     found: list[tuple[int, int, int]] = []
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
         try:
@@ -146,8 +146,8 @@ def _processes() -> list[tuple[int, int, int]]:
     return found
 
 
-def _listed_processes() -> list[tuple[int, int, int]]:
-    """Do so where there is no /proc, as on macOS."""
+def _list_by_ps() -> list[tuple[int, int, int]]:
+    """Return the same where there is no /proc, as on macOS."""
     import subprocess  # noqa: PLC0415 - not needed on Linux, and it takes a while
 
     command = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,stat=,comm="]
@@ -156,7 +156,7 @@ def _listed_processes() -> list[tuple[int, int, int]]:
     return [(int(row[0]), int(row[1]), int(row[2])) for row in rows if "Z" not in row[3] and row[4] != command[0]]
 
 
-def _send(process: int, number: signal.Signals) -> None:
+def _send_signal(process: int, number: signal.Signals) -> None:
     try:
         os.kill(process, number)
     except (ProcessLookupError, PermissionError):  # it has ended, or has become another user's

@@ -28,7 +28,7 @@ class Work:
 
     @property
     def is_left_running(self) -> bool:
-        """Whether a thread was given up and has not ended."""
+        """True where a thread was given up and has not ended."""
         return bool(self._running)
 
     @contextmanager

@@ -2,6 +2,12 @@
 
 A thread can't be killed. When its caller is cancelled it is abandoned: it runs on, keeps its place until it ends, and
 what it gives is dropped.
+
+`anyio.to_thread` does not do the same. With it an abandoned call gives its place back at once, so that calls which hang
+can start any number of threads, and on asyncio its threads are no daemons: the exit of the interpreter waits for them.
+It says neither whether a call had begun when it was cancelled, nor gives what had ended by then, and a call that waits
+for a place can't learn that all places are held by abandoned threads. What a thread asks of its event loop runs in the
+task of the call here; there in another one.
 """
 
 from __future__ import annotations
@@ -22,7 +28,14 @@ from toolkit.errors import ToolCancelledError, ToolFailedError
 from toolkit.runtime.backend import at_loop_end, context_for_thread, is_in_event_loop, keep_cancelling, loop_waker
 from toolkit.runtime.work import works_in
 
-__all__ = ["abandoned_count", "call_in_loop", "is_worker_thread", "run_in_worker", "when_abandoned", "worker_home"]
+__all__ = [
+    "abandoned_count",
+    "call_in_loop",
+    "is_worker_thread",
+    "run_in_worker",
+    "when_abandoned",
+    "worker_loop_thread",
+]
 
 T = TypeVar("T")
 
@@ -55,11 +68,11 @@ async def run_in_worker(
         ToolFailedError: All places are held by abandoned threads, so that waiting could take forever.
     """
     await checkpoint_if_cancelled()
-    pool = _pools.get(None)
+    pool = _worker_pools.get(None)
     if pool is None:
-        pool = await _open_pool()
+        pool = await _open_thread_pool()
     await pool.take_place(workers, waiting)
-    job = _Job(pool, call)
+    job = _ThreadJob(pool, call)
     cancelled = anyio.get_cancelled_exc_class()  # asked here: where this is closed, its event loop may have ended
     try:
         pool.start(job)
@@ -79,7 +92,7 @@ async def run_in_worker(
 
 def abandoned_count() -> int:
     """Return how many abandoned threads of this event loop still run."""
-    pool = _pools.get(None)
+    pool = _worker_pools.get(None)
     return 0 if pool is None else pool.abandoned
 
 
@@ -88,7 +101,7 @@ def is_worker_thread() -> bool:
     return getattr(_here, "job", None) is not None and not is_in_event_loop()
 
 
-def worker_home() -> int | None:
+def worker_loop_thread() -> int | None:
     """Return the thread of the event loop that this code's worker thread belongs to; None where this is in none."""
     return _here.job.pool.thread if is_worker_thread() else None
 
@@ -105,8 +118,8 @@ def call_in_loop(function: Callable[..., Any], *args: Any) -> Any:
     """
     if not is_worker_thread():
         raise RuntimeError("call_in_loop() works in a function that a worker thread runs, and this is not one")
-    job: _Job[Any] = _here.job
-    return job.ask(_Request(function, args))
+    job: _ThreadJob[Any] = _here.job
+    return job.ask(_LoopRequest(function, args))
 
 
 @contextmanager
@@ -115,7 +128,7 @@ def when_abandoned(callback: Callable[[], object]) -> Generator[None]:
 
     It is called in the event loop's thread, not in this one, at most once, and at once where it is too late.
     """
-    job: _Job[Any] | None = getattr(_here, "job", None)
+    job: _ThreadJob[Any] | None = getattr(_here, "job", None)
     if job is None:
         yield
         return
@@ -126,7 +139,7 @@ def when_abandoned(callback: Callable[[], object]) -> Generator[None]:
         job.watch(None)
 
 
-class _Request:
+class _LoopRequest:
     """A call that a thread wants to be made in its event loop."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -149,10 +162,10 @@ class _Request:
         self.answered.set()
 
 
-class _Job(Generic[T]):
+class _ThreadJob(Generic[T]):
     """One call on its way through a thread."""
 
-    def __init__(self, pool: _Pool, call: Callable[[], T]) -> None:
+    def __init__(self, pool: _ThreadPool, call: Callable[[], T]) -> None:
         self.pool = pool
         self.is_over = False
         self.is_abandoned = False
@@ -164,7 +177,7 @@ class _Job(Generic[T]):
         self._value: Any = None  # a T, once there is no error
         self._error: BaseException | None = None
         self._lock = threading.Lock()  # over has_begun, has_ended, is_abandoned, is_left, _request and _watcher
-        self._request: _Request | None = None
+        self._request: _LoopRequest | None = None
         self._news = anyio.Event()
         self._watcher: Callable[[], object] | None = None
 
@@ -221,7 +234,7 @@ class _Job(Generic[T]):
         self.pool.free_place(was_abandoned=self.is_left)
         self._news.set()
 
-    def _news_came(self) -> None:
+    def _tell_news(self) -> None:
         self._news.set()
 
     # In the thread.
@@ -250,15 +263,15 @@ class _Job(Generic[T]):
         if is_too_late and watcher is not None:
             watcher()
 
-    def ask(self, request: _Request) -> Any:
+    def ask(self, request: _LoopRequest) -> Any:
         with self._lock:
             is_heard = not self.is_abandoned
             if is_heard:
                 self._request = request
-        if not is_heard or not self.pool.wake(self._news_came):
+        if not is_heard or not self.pool.wake(self._tell_news):
             request.refuse()
         while not request.answered.wait(_CHECK_SECONDS):
-            if not self.pool.wake(_nothing):
+            if not self.pool.wake(_do_nothing):
                 request.refuse()
         if request.error is not None:
             raise request.error
@@ -274,7 +287,7 @@ class _Turn:
         self.changed = anyio.Event()
 
 
-class _Pool:
+class _ThreadPool:
     """The places and threads of one event loop. Its methods are called there, except where they say otherwise."""
 
     def __init__(self) -> None:
@@ -284,7 +297,7 @@ class _Pool:
         self.end: AsyncGenerator[None] | None = None
         self._taken = 0
         self._turns: deque[_Turn] = deque()
-        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_ThreadJob[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()  # over _idle and _is_closed
         self._idle = 0  # threads that wait for a job, less the jobs that are on their way to them
         self._is_closed = False
@@ -328,7 +341,7 @@ class _Pool:
             if self.abandoned >= turn.workers:
                 turn.changed.set()
 
-    def start(self, job: _Job[Any]) -> None:
+    def start(self, job: _ThreadJob[Any]) -> None:
         with self._lock:
             is_expected = self._idle > 0
             self._idle -= is_expected
@@ -337,7 +350,7 @@ class _Pool:
             return
         name = f"toolkit worker {next(_numbers)}"
         try:
-            threading.Thread(target=self._work, args=(job,), name=name, daemon=True).start()
+            threading.Thread(target=self._run_jobs, args=(job,), name=name, daemon=True).start()
         except RuntimeError:
             job.end()
             raise
@@ -350,7 +363,7 @@ class _Pool:
         for _ in range(idle):
             self._jobs.put(None)
 
-    def _work(self, job: _Job[Any] | None) -> None:
+    def _run_jobs(self, job: _ThreadJob[Any] | None) -> None:
         """Run jobs until none has come for a while: the life of a thread."""
         while job is not None:
             job.run()
@@ -360,9 +373,9 @@ class _Pool:
             self.wake(job.end)
             job = None  # what it holds would live as long as this thread is idle
             if is_idle:
-                job = self._next_job()
+                job = self._take_job()
 
-    def _next_job(self) -> _Job[Any] | None:
+    def _take_job(self) -> _ThreadJob[Any] | None:
         try:
             return self._jobs.get(timeout=_IDLE_SECONDS)
         except Empty:
@@ -373,15 +386,15 @@ class _Pool:
         return self._jobs.get()  # all that wait are expected by a job, this one too
 
 
-_pools: RunVar[_Pool] = RunVar("toolkit_workers")
+_worker_pools: RunVar[_ThreadPool] = RunVar("toolkit_workers")
 _here = threading.local()
 
 
-async def _open_pool() -> _Pool:
-    pool = _Pool()
-    _pools.set(pool)
+async def _open_thread_pool() -> _ThreadPool:
+    pool = _ThreadPool()
+    _worker_pools.set(pool)
     pool.end = await at_loop_end(pool.close)
     return pool
 
 
-def _nothing() -> None: ...
+def _do_nothing() -> None: ...

@@ -28,7 +28,7 @@ from toolkit.backoff import backoff_pause
 from toolkit.errors import McpError, ToolkitError
 from toolkit.loop.depth import LoopFrame
 from toolkit.runtime.backend import start_detached
-from toolkit.runtime.event_loops import Home
+from toolkit.runtime.event_loops import OwnerLoop
 from toolkit.secrets import cut_causes
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.paging import list_server_tools
@@ -80,7 +80,7 @@ class McpSession:
         self._settings = settings
         self.frames: list[LoopFrame] = []  # of the loops whose calls are under way, the oldest first
         self._client: Client | None = None
-        self._home: Home | None = None
+        self._owner_loop: OwnerLoop | None = None
         self._bell = anyio.Event()
         self._reviving = anyio.Lock()
         self._opening: anyio.CancelScope | None = None
@@ -96,7 +96,7 @@ class McpSession:
 
     async def __aenter__(self) -> Self:
         self._is_over = False
-        self._home = Home()
+        self._owner_loop = OwnerLoop()
         start_detached(self._own_connection)
         try:
             await self._wait_for_client()
@@ -122,10 +122,10 @@ class McpSession:
         Raises:
             McpError: The server refused it or can't be reached.
         """
-        if self._home is None:
+        if self._owner_loop is None:
             raise self._make_closed_error()
         try:
-            return await self._home.call(partial(self._send_request, what, make, is_repeatable=is_repeatable))
+            return await self._owner_loop.call(partial(self._send_request, what, make, is_repeatable=is_repeatable))
         except McpError as error:
             cut_causes(error, self.server.redact)
             raise
@@ -182,7 +182,7 @@ class McpSession:
 
     def back(self, function: Callable[P, object]) -> Callable[P, object]:
         """Return what calls a function in the running event loop, for use in the session's own."""
-        return function if self._home is None else self._home.back(function)
+        return function if self._owner_loop is None else self._owner_loop.wrap_callback(function)
 
     def _make_closed_error(self) -> McpError:
         return McpError(f"MCP server '{self.server.name}': its tools are closed; use them inside of `async with`")

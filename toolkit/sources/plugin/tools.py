@@ -1,4 +1,4 @@
-"""What a plugin offers, as tools for a registry."""
+"""The tools of a plugin, for a registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, PluginError, SchemaError
-from toolkit.runtime.event_loops import Home
+from toolkit.runtime.event_loops import OwnerLoop
 from toolkit.runtime.gates import enter_gate
 from toolkit.runtime.processes import inherited_environment
 from toolkit.secrets import program_name, secrets_in_arguments, secrets_of, without_secrets
@@ -35,11 +35,11 @@ __all__ = ["PluginTools", "plugin_tools"]
 
 _logger = logging.getLogger("toolkit.plugins")
 
-_TIMEOUT = 60.0
+_PLUGIN_TIMEOUT = 60.0
 
 
 class PluginTools:
-    """What `plugin_tools` gives: enter it for the tools, leave it to end the plugin."""
+    """The result of `plugin_tools`: enter it for the tools, leave it to end the plugin."""
 
     def __init__(self, session: PluginSession, options: ToolOptionKeywords) -> None:
         self._session = session
@@ -55,7 +55,7 @@ class PluginTools:
         is_open = False
         try:
             description = await self._session.open(self._tasks)
-            tools = self._tools(description)
+            tools = self._make_tools(description)
             is_open = True
         finally:
             if not is_open:
@@ -71,14 +71,14 @@ class PluginTools:
         # Not told of the body's exception: it leaves as itself, not in a group.
         await self._tasks.__aexit__(None, None, None)
 
-    def _tools(self, description: Description) -> list[FunctionTool[object, ..., Any]]:
+    def _make_tools(self, description: Description) -> list[FunctionTool[object, ..., Any]]:
         names = legal_names([tool.name for tool in description.tools])
         for tool, name in zip(description.tools, names, strict=True):
-            self._offered[tool.name] = (tool, self._tool(tool, name))
-        self._session.on_described = self._renew
+            self._offered[tool.name] = (tool, self._make_tool(tool, name))
+        self._session.on_described = self._renew_tools
         return [tool for _, tool in self._offered.values()]
 
-    def _renew(self, description: Description) -> None:
+    def _renew_tools(self, description: Description) -> None:
         """Have the tools be what a plugin that was started again says they are."""
         for described in description.tools:
             if described.name not in self._offered:
@@ -91,24 +91,24 @@ class PluginTools:
             before, tool = self._offered[described.name]
             if described != before:
                 try:
-                    tool.renew(self._tool(described, tool.definition.name))
+                    tool.renew(self._make_tool(described, tool.definition.name))
                 except PluginError as error:
                     _logger.warning("%s; it stays as it was", error)
                 else:
                     self._offered[described.name] = (described, tool)
 
-    def _tool(self, definition: PluginToolDefinition, name: str) -> FunctionTool[object, ..., Any]:
-        session, home, original = self._session, Home(), definition.name
+    def _make_tool(self, definition: PluginToolDefinition, name: str) -> FunctionTool[object, ..., Any]:
+        session, owner_loop, original = self._session, OwnerLoop(), definition.name
 
         async def call(context: ToolContext[object], arguments: dict[str, Any]) -> ToolOutput:
-            report, parser = home.back(context.report_update), self._offered[original][1].arguments
+            report, parser = owner_loop.wrap_callback(context.report_update), self._offered[original][1].arguments
             leave: Callable[[], object] = int
             with context.waiting_for(f"the plugin {session.name}"):
                 is_ready = False
                 try:
                     if not session.is_concurrent:
                         leave = await enter_gate(("plugin", session))
-                    await home.call(session.prepare)
+                    await owner_loop.call(session.prepare)
                     is_ready = True
                 finally:
                     if not is_ready:
@@ -117,7 +117,7 @@ class PluginTools:
                 current = self._offered[original][1].arguments
                 if current is not parser:  # it was started again, and its parameters are others now
                     arguments = current.parse(arguments)
-                return await home.call(partial(session.call, original, arguments, context.call_id, report))
+                return await owner_loop.call(partial(session.call, original, arguments, context.call_id, report))
             finally:
                 leave()
 
@@ -175,7 +175,7 @@ def plugin_tools(
         program = str(((where or Path()) / path).absolute())
     elif (found := shutil.which(program)) is not None:
         program = found
-    options.setdefault("timeout", _TIMEOUT)
+    options.setdefault("timeout", _PLUGIN_TIMEOUT)
     if isinstance(env_allowlist, str):
         raise ConfigurationError(f"env_allowlist must be several names, such as [{env_allowlist!r}]")
     check_setting("env_allowlist", env_allowlist, Collection, None)
