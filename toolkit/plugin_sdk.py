@@ -50,10 +50,10 @@ def serve_plugin(registry: ToolRegistry[Any], ctx: Any = None) -> None:
     requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    anyio.run(_Server(registry, ctx, requests, answers).run)
+    anyio.run(_PluginServer(registry, ctx, requests, answers).run)
 
 
-class _Server:
+class _PluginServer:
     def __init__(self, registry: ToolRegistry[Any], ctx: Any, requests: IO[bytes], answers: IO[bytes]) -> None:
         self._registry = registry
         self._ctx = ctx
@@ -70,9 +70,9 @@ class _Server:
                     request = None
                 match request:
                     case {"type": "describe"}:
-                        self.write(self._description())
+                        self.write(self._describe_tools())
                     case {"type": "call"}:
-                        tasks.start_soon(self._call, request)
+                        tasks.start_soon(self._run_call, request)
                     case {"type": "cancel"}:
                         for call_id, scope in self._running:
                             if call_id == request.get("call_id"):
@@ -85,7 +85,7 @@ class _Server:
         self._answers.write(json.dumps(message, default=str).encode() + b"\n")
         self._answers.flush()
 
-    def _description(self) -> dict[str, Any]:
+    def _describe_tools(self) -> dict[str, Any]:
         tools: list[dict[str, Any]] = [
             {"name": each.name, "description": each.description, "parameters": each.parameters}
             for each in self._registry.definitions()
@@ -96,7 +96,7 @@ class _Server:
             "extensions": ["concurrent", "updates", "cancel"],
         }
 
-    async def _call(self, request: Mapping[str, Any]) -> None:
+    async def _run_call(self, request: Mapping[str, Any]) -> None:
         call_id = str(request.get("call_id", ""))
         name = request.get("tool") or (self._registry.names[0] if len(self._registry) == 1 else "")
         call = ToolCall(call_id, str(name), json.dumps(request.get("params", {})))
@@ -110,7 +110,7 @@ class _Server:
             self.write(
                 {
                     "call_id": call_id,
-                    "content": [_part(block) for block in content],
+                    "content": [_encode_block(block) for block in content],
                     "error": result.is_error,
                     "details": result.details,
                 }
@@ -120,7 +120,7 @@ class _Server:
 class _Updates:
     """Writes what a running call shows."""
 
-    def __init__(self, server: _Server, call_id: str) -> None:
+    def __init__(self, server: _PluginServer, call_id: str) -> None:
         self._server = server
         self._call_id = call_id
 
@@ -131,10 +131,12 @@ class _Updates:
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         content = event.text if isinstance(event, ToolProgress) else event.output.content
         blocks = [TextBlock(content)] if isinstance(content, str) else content
-        self._server.write({"type": "update", "call_id": self._call_id, "content": [_part(block) for block in blocks]})
+        self._server.write(
+            {"type": "update", "call_id": self._call_id, "content": [_encode_block(block) for block in blocks]}
+        )
 
 
-def _part(block: ContentBlock) -> dict[str, Any]:
+def _encode_block(block: ContentBlock) -> dict[str, Any]:
     if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}
     part: dict[str, Any] = {"type": block.type, "mimeType": block.media_type}

@@ -163,13 +163,13 @@ class _Shell:
         exit_code = await run_command(
             called,
             working_folder=self._working_folder,
-            environment=_environment(options.env_allowlist, self._working_folder),
+            environment=_build_environment(options.env_allowlist, self._working_folder),
             timeout=seconds,
             output=output,
             errors=errors,
-            on_output=_reporter(context, output, errors),
+            on_output=_make_reporter(context, output, errors),
         )
-        text = _text(output, errors)
+        text = _format_streams(output, errors)
         if exit_code is None:
             raise ToolFailedError(
                 f"{text}\nCommand timed out after {seconds:g}s. It was ended with all that it started."
@@ -204,12 +204,12 @@ async def _ask_about(confirm: Confirm, command: str) -> None:
         raise ToolDeniedError("Command was not confirmed by the user.")
 
 
-def _environment(allowlist: Collection[str] | None, working_folder: Path) -> Mapping[str, str]:
+def _build_environment(allowlist: Collection[str] | None, working_folder: Path) -> Mapping[str, str]:
     names = os.environ if allowlist is None else (*_ALWAYS_INHERITED, *allowlist)
     return {name: os.environ[name] for name in names if name in os.environ} | {"PWD": str(working_folder)}
 
 
-def _reporter(context: ToolContext[object], output: Tail, errors: Tail) -> Callable[[], None]:
+def _make_reporter(context: ToolContext[object], output: Tail, errors: Tail) -> Callable[[], None]:
     """Return what shows the end of what there is so far, at most ten times a second."""
     next_time = 0.0
 
@@ -223,14 +223,14 @@ def _reporter(context: ToolContext[object], output: Tail, errors: Tail) -> Calla
     return report
 
 
-def _text(output: Tail, errors: Tail) -> str:
-    said, complained = _stream(output), _stream(errors)
+def _format_streams(output: Tail, errors: Tail) -> str:
+    said, complained = _format_stream(output), _format_stream(errors)
     if complained:
         return f"STDOUT:\n{said}\nSTDERR:\n{complained}" if said else f"STDERR:\n{complained}"
     return said or "(no output)"
 
 
-def _stream(tail: Tail) -> str:
+def _format_stream(tail: Tail) -> str:
     text = tail.text().rstrip("\n")
     if not tail.dropped:
         return text

@@ -63,7 +63,7 @@ DEFAULT_DENY: tuple[CommandPattern, ...] = (
     "poweroff",
     ":(){ :|:& };:",
 )
-"""What no coding task needs: it destroys a machine or stops it."""
+"""Commands that no coding task needs: they destroy a machine or stop it."""
 
 
 class CommandRules:
@@ -86,10 +86,10 @@ class CommandRules:
         for pattern in deny:
             if isinstance(pattern, str) and not pattern.split():
                 raise ConfigurationError("a pattern in deny is empty: write one like 'git push'")
-        self._denied = [(_shown(pattern), _denial(pattern)) for pattern in deny]
-        self._texts = [(pattern, _in_text(pattern)) for pattern in deny if isinstance(pattern, str)]
+        self._denied = [(_name_pattern(pattern), _compile_denial(pattern)) for pattern in deny]
+        self._texts = [(pattern, _compile_text_search(pattern)) for pattern in deny if isinstance(pattern, str)]
         self._allowed = None if allow is None else compile_patterns(allow, "a pattern in allow")
-        self._offer = ", ".join(_shown(pattern) for pattern in allow or ()) or "nothing"
+        self._offer = ", ".join(_name_pattern(pattern) for pattern in allow or ()) or "nothing"
 
     def check_denied(self, text: str, script: ShellScript) -> None:
         """Refuse a script in which a denied command can be seen.
@@ -104,10 +104,10 @@ class CommandRules:
         for words in (*script.commands, *script.hidden):
             for shown, is_denied in self._denied:
                 if is_denied(words):
-                    raise _denied(shown)
+                    raise _deny_pattern(shown)
         for shown, is_in in self._texts:
             if is_in(text):
-                raise _denied(shown)
+                raise _deny_pattern(shown)
 
     def find_objection(self, text: str) -> str:
         """Return why a script may not run without a question; nothing where it may."""
@@ -123,14 +123,14 @@ class CommandRules:
         )
 
 
-def _denied(shown: str) -> ToolDeniedError:
+def _deny_pattern(shown: str) -> ToolDeniedError:
     return ToolDeniedError(
         f"Command blocked by safety policy: contains '{shown}'. This pattern is denied for safety. "
         "Do it in another way, or ask the user."
     )
 
 
-def _shown(pattern: CommandPattern | PlainCommandPattern) -> str:
+def _name_pattern(pattern: CommandPattern | PlainCommandPattern) -> str:
     return pattern if isinstance(pattern, str) else getattr(pattern, "__name__", "a rule").replace("_", " ")
 
 
@@ -141,7 +141,7 @@ def _is_program(word: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern.casefold()) or (is_glob and fnmatchcase(pattern, name))
 
 
-def _denial(pattern: CommandPattern) -> Callable[[Words], bool]:
+def _compile_denial(pattern: CommandPattern) -> Callable[[Words], bool]:
     if not isinstance(pattern, str):
         return pattern
     if _OPERATORS.search(pattern):
@@ -157,7 +157,7 @@ def _denial(pattern: CommandPattern) -> Callable[[Words], bool]:
     return is_denied
 
 
-def _in_text(pattern: str) -> Callable[[str], bool]:
+def _compile_text_search(pattern: str) -> Callable[[str], bool]:
     if _OPERATORS.search(pattern):
         bare = "".join(pattern.split())
         return lambda text: bare in "".join(text.split())

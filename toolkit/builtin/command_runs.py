@@ -16,8 +16,8 @@ from toolkit.runtime.processes import SupervisedProcess
 
 __all__ = ["run_command"]
 
-_CHUNK = 65_536
-_DRAIN_SECONDS = 1.0
+_CHUNK_BYTES = 65_536
+_PIPE_SECONDS = 1.0
 
 
 async def run_command(
@@ -34,8 +34,9 @@ async def run_command(
 
     None means that its time was over.
 
-    What is left in the background when it ends, when its time is over or when this is cancelled, is told to end and
-    after a second killed: also what ignores signals, holds the pipes or has made a session of its own (that on Linux).
+    Processes that it left in the background are told to end, and killed after a second, when it ends, when its time is
+    over or when this is cancelled: also those that ignore signals, hold the pipes or, on Linux, have a session of their
+    own.
 
     Args:
         command: The program's path and its arguments.
@@ -59,7 +60,7 @@ async def run_command(
                     tasks.start_soon(_read_to_tail, stream, tail, on_output)
                 await process.wait()
                 # All that could hold the pipes is dead, unless the command has killed its supervisor.
-                tasks.cancel_scope.deadline = anyio.current_time() + _DRAIN_SECONDS
+                tasks.cancel_scope.deadline = anyio.current_time() + _PIPE_SECONDS
             is_in_time = True
     finally:
         await process.end()
@@ -85,5 +86,5 @@ async def _start_command(
 async def _read_to_tail(stream: ByteReceiveStream, tail: Tail, on_output: Callable[[], None]) -> None:
     with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
         while True:
-            tail.add(await stream.receive(_CHUNK))
+            tail.add(await stream.receive(_CHUNK_BYTES))
             on_output()

@@ -27,7 +27,7 @@ from toolkit.visible_text import escape_in_name
 
 __all__ = ["edit_file_tool"]
 
-_LARGEST = 20_000_000
+_LARGEST_EDITED = 20_000_000
 _MOST_HINT_LINES = 20_000
 _MOST_HINT_CHARS = 400
 _MOST_COMPARED = 100
@@ -98,7 +98,7 @@ def edit_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
         encoding: Encoding = None,
     ) -> ToolOutput:
         """Replace a passage of a file with another."""
-        return _edit_file(folder, path, _wanted(old_text, new_text, edits), encoding)
+        return _edit_file(folder, path, _collect_edits(old_text, new_text, edits), encoding)
 
     return tool_from_function(edit_file, tags={"write"}, cache=False, requires_approval=asks_before_writing(folder))
 
@@ -113,22 +113,23 @@ def _edit_file(folder: RootFolder, path: str, edits: Sequence[Edit], encoding: s
                 "other parts of it would be written in another way. "
                 "Use a command. Nothing was changed."
             )
-        changes = _changes(file.text, edits, path, file.line_end)
-        text = _applied(file.text, changes)
+        changes = _find_changes(file.text, edits, path, file.line_end)
+        text = _apply_changes(file.text, changes)
         if text == file.text:
             raise ToolFailedError(f"The edit changes nothing in {path}: old_text and new_text are the same.")
         folder.write(path, file.encoded(text, path), expected=data, check=guard_link(folder, path))
-    old_lines = sum(_line_count(file.text[change.start : change.end]) for change in changes)
-    new_lines = sum(_line_count(change.text) for change in changes)
+    old_lines = sum(_count_lines(file.text[change.start : change.end]) for change in changes)
+    new_lines = sum(_count_lines(change.text) for change in changes)
     details = {
         "path": found.path,
         "old_lines": old_lines,
         "new_lines": new_lines,
-        "diff": _diff(file.text, changes, found.path),
+        "diff": _diff_changes(file.text, changes, found.path),
     }
     many = f"{len(changes)} edits: replaced" if len(changes) > 1 else "Replaced"
     return ToolOutput(
-        f"{many} {_lines(old_lines)} with {_lines(new_lines)} in {escape_in_name(found.path)}", details=details
+        f"{many} {_count_in_words(old_lines)} with {_count_in_words(new_lines)} in {escape_in_name(found.path)}",
+        details=details,
     )
 
 
@@ -140,16 +141,16 @@ def _read_editable(folder: RootFolder, path: str) -> tuple[bytes, Found]:
     """
     with folder.open_file(path) as (descriptor, found):
         status = os.fstat(descriptor)
-        if status.st_size > _LARGEST:
+        if status.st_size > _LARGEST_EDITED:
             raise ToolFailedError(
-                f"'{escape_in_name(path)}' has {status.st_size:,} bytes; at most {_LARGEST:,} can be "
+                f"'{escape_in_name(path)}' has {status.st_size:,} bytes; at most {_LARGEST_EDITED:,} can be "
                 "edited. Use a command."
             )
         with os.fdopen(os.dup(descriptor), "rb") as source:
-            return source.read(_LARGEST + 1), found
+            return source.read(_LARGEST_EDITED + 1), found
 
 
-def _wanted(old_text: str | None, new_text: str | None, edits: Sequence[Edit] | None) -> list[Edit]:
+def _collect_edits(old_text: str | None, new_text: str | None, edits: Sequence[Edit] | None) -> list[Edit]:
     if edits and (old_text or new_text):
         raise ToolFailedError("Give either old_text and new_text, or edits, not both.")
     if not edits:
@@ -161,7 +162,7 @@ def _wanted(old_text: str | None, new_text: str | None, edits: Sequence[Edit] | 
     return list(edits)
 
 
-def _changes(text: str, edits: Sequence[Edit], path: str, line_end: str) -> list[_Change]:
+def _find_changes(text: str, edits: Sequence[Edit], path: str, line_end: str) -> list[_Change]:
     """Return the changes in their order in the text.
 
     Raises:
@@ -171,7 +172,7 @@ def _changes(text: str, edits: Sequence[Edit], path: str, line_end: str) -> list
     readings = _Readings(text)
     for number, edit in enumerate(edits, start=1):
         which = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
-        start, end = _place(readings, edit.old_text, path, which)
+        start, end = _find_passage(readings, edit.old_text, path, which)
         new_text = edit.new_text.replace("\r\n", "\n").replace("\n", line_end)
         changes.append(_Change(start, end, new_text))
     changes.sort(key=lambda change: (change.start, change.end))
@@ -182,7 +183,7 @@ def _changes(text: str, edits: Sequence[Edit], path: str, line_end: str) -> list
     return changes
 
 
-def _place(readings: _Readings, old_text: str, path: str, which: str) -> tuple[int, int]:
+def _find_passage(readings: _Readings, old_text: str, path: str, which: str) -> tuple[int, int]:
     """Return where a passage is: as it is written, else without regard to typography and to blanks at line ends."""
     lines = old_text.replace("\r\n", "\n").split("\n")
     places = readings.exact.find("\n".join(lines))
@@ -194,7 +195,9 @@ def _place(readings: _Readings, old_text: str, path: str, which: str) -> tuple[i
         return places[0]
     text = readings.text
     if not places:
-        raise ToolFailedError(f"{which}old_text not found in {path}. Nothing was changed.{_hint(text, old_text)}")
+        raise ToolFailedError(
+            f"{which}old_text not found in {path}. Nothing was changed.{_hint_at_passage(text, old_text)}"
+        )
     at = ", ".join(str(text.count("\n", 0, start) + 1) for start, _ in places[:5])
     more = ", ..." if len(places) > 5 else ""
     count = f"more than {_MOST_PLACES}" if len(places) > _MOST_PLACES else str(len(places))
@@ -226,7 +229,7 @@ class _Folded:
 
     Args:
         text: The text as it is.
-        strips_blanks: Whether blanks at line ends are left out, too.
+        strips_blanks: True where blanks at line ends are left out, too.
     """
 
     __slots__ = ("_folded_starts", "_starts", "_text")
@@ -247,16 +250,16 @@ class _Folded:
         found: list[tuple[int, int]] = []
         start = self._text.find(passage)
         while start >= 0 and len(found) <= _MOST_PLACES:
-            found.append((self._locate(start), self._locate(start + len(passage))))
+            found.append((self._locate_original(start), self._locate_original(start + len(passage))))
             start = self._text.find(passage, start + 1)
         return found
 
-    def _locate(self, position: int) -> int:
+    def _locate_original(self, position: int) -> int:
         line = bisect_right(self._folded_starts, position) - 1
         return self._starts[line] + position - self._folded_starts[line]
 
 
-def _applied(text: str, changes: Sequence[_Change]) -> str:
+def _apply_changes(text: str, changes: Sequence[_Change]) -> str:
     parts: list[str] = []
     position = 0
     for change in changes:
@@ -265,7 +268,7 @@ def _applied(text: str, changes: Sequence[_Change]) -> str:
     return "".join([*parts, text[position:]])
 
 
-def _hint(text: str, old_text: str) -> str:
+def _hint_at_passage(text: str, old_text: str) -> str:
     """Return what the file has that is near to the passage, to be copied from; nothing where nothing is."""
     lines = text.replace("\r\n", "\n").split("\n")
     wanted = old_text.replace("\r\n", "\n").strip("\n").split("\n")
@@ -275,16 +278,16 @@ def _hint(text: str, old_text: str) -> str:
     bare_wanted = ["".join(line.split()) for line in wanted]
     for start in range(len(lines) - len(wanted) + 1):
         if bare[start] == bare_wanted[0] and bare[start : start + len(wanted)] == bare_wanted and any(bare_wanted):
-            return f" It is there with other blanks or indentation, at line {start + 1}:\n" + _quoted(
+            return f" It is there with other blanks or indentation, at line {start + 1}:\n" + _quote_lines(
                 lines, start, len(wanted)
             )
-    nearest = _nearest(lines, wanted)
+    nearest = _find_nearest_line(lines, wanted)
     if nearest is None:
         return " Read the file and copy the passage from it."
-    return f" Something near is at line {nearest + 1}:\n{_quoted(lines, nearest, len(wanted))}"
+    return f" Something near is at line {nearest + 1}:\n{_quote_lines(lines, nearest, len(wanted))}"
 
 
-def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
+def _find_nearest_line(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     """Return the first line of the part that is most like the passage, by its longest line."""
     index, key = max(enumerate(wanted), key=lambda item: len(item[1].strip()))
     matcher = difflib.SequenceMatcher(b=key.strip()[:_COMPARED_CHARS], autojunk=False)
@@ -303,50 +306,50 @@ def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     return None if best is None else max(best - index, 0)
 
 
-def _quoted(lines: Sequence[str], start: int, count: int) -> str:
+def _quote_lines(lines: Sequence[str], start: int, count: int) -> str:
     shown = lines[start : start + min(count, 10)]
     return "\n".join(f"{number:>4} | {line[:_MOST_HINT_CHARS]}" for number, line in enumerate(shown, start=start + 1))
 
 
-def _diff(text: str, changes: Sequence[_Change], path: str) -> str:
+def _diff_changes(text: str, changes: Sequence[_Change], path: str) -> str:
     """Return a unified diff, from where the changes are alone: to compare all of a large file can take minutes."""
-    lines = _split(text)
+    lines = _split_lines(text)
     starts = [0, *accumulate(map(len, lines))]
     parts = [f"--- a/{path}\n+++ b/{path}\n"]
     grown = 0
-    for group in _grouped(changes, starts):
-        first, last = _lines_of(group, starts)
+    for group in _group_changes(changes, starts):
+        first, last = _span_lines(group, starts)
         begin = starts[first]
-        new = _applied(
+        new = _apply_changes(
             text[begin : starts[last]], [_Change(one.start - begin, one.end - begin, one.text) for one in group]
         )
-        parts += _hunk(lines, first, last, _split(new), grown)
-        grown += len(_split(new)) - (last - first)
+        parts += _format_hunk(lines, first, last, _split_lines(new), grown)
+        grown += len(_split_lines(new)) - (last - first)
     return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)
 
 
-def _split(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     return list(StringIO(text))  # unlike splitlines, at line feeds alone
 
 
-def _lines_of(changes: Sequence[_Change], starts: Sequence[int]) -> tuple[int, int]:
+def _span_lines(changes: Sequence[_Change], starts: Sequence[int]) -> tuple[int, int]:
     """Return the first line of some changes, and the first after the one that what they leave may be joined to."""
     last = bisect_left(starts, changes[-1].end) + 1
     return bisect_right(starts, changes[0].start) - 1, min(last, len(starts) - 1)
 
 
-def _grouped(changes: Sequence[_Change], starts: Sequence[int]) -> list[list[_Change]]:
+def _group_changes(changes: Sequence[_Change], starts: Sequence[int]) -> list[list[_Change]]:
     """Return the changes, those together between which a diff shows all lines."""
     groups: list[list[_Change]] = []
     for change in changes:
-        if groups and _lines_of([change], starts)[0] - _lines_of(groups[-1], starts)[1] <= 2 * _CONTEXT_LINES:
+        if groups and _span_lines([change], starts)[0] - _span_lines(groups[-1], starts)[1] <= 2 * _CONTEXT_LINES:
             groups[-1].append(change)
         else:
             groups.append([change])
     return groups
 
 
-def _hunk(lines: Sequence[str], first: int, last: int, new: list[str], grown: int) -> list[str]:
+def _format_hunk(lines: Sequence[str], first: int, last: int, new: list[str], grown: int) -> list[str]:
     """Return the part of a diff in which some lines become others, the text being longer by `grown` lines already."""
     same = 0
     while first + same < last and same < len(new) and lines[first + same] == new[same]:
@@ -366,7 +369,7 @@ def _hunk(lines: Sequence[str], first: int, last: int, new: list[str], grown: in
         else:
             body += [f"-{line}" for line in old[old_start:old_end]] + [f"+{line}" for line in new[new_start:new_end]]
     start, around = first - len(before), len(before) + len(after)
-    head = f"@@ -{_range(start, len(old) + around)} +{_range(start + grown, len(new) + around)} @@\n"
+    head = f"@@ -{_format_range(start, len(old) + around)} +{_format_range(start + grown, len(new) + around)} @@\n"
     return [head, *body, *[f" {line}" for line in after]]
 
 
@@ -377,13 +380,13 @@ def _compare_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, in
     return list(difflib.SequenceMatcher(None, old, new).get_opcodes())
 
 
-def _range(start: int, count: int) -> str:
+def _format_range(start: int, count: int) -> str:
     return f"{start + 1 if count else start},{count}"
 
 
-def _line_count(text: str) -> int:
+def _count_lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n")) if text else 0
 
 
-def _lines(count: int) -> str:
+def _count_in_words(count: int) -> str:
     return "1 line" if count == 1 else f"{count} lines"

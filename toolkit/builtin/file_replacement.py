@@ -86,17 +86,17 @@ def _put_in_place(folder: int, name: str, temporary: str, expected: bytes) -> bo
     So no change of somebody else's is lost, however late it came. What is left under the temporary name is not wanted.
     """
     if not exchange_files(folder, temporary, name):  # not on this system: then look before
-        if not _holds(folder, name, expected):
+        if not _holds_content(folder, name, expected):
             return False
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         return True
-    if _holds(folder, temporary, expected):
+    if _holds_content(folder, temporary, expected):
         return True
     exchange_files(folder, temporary, name)
     return False
 
 
-def _holds(folder: int, name: str, expected: bytes) -> bool:
+def _holds_content(folder: int, name: str, expected: bytes) -> bool:
     """Return whether a name is that of a regular file with this content."""
     try:
         descriptor = os.open(name, os.O_RDONLY | OPEN_PLAINLY, dir_fd=folder)

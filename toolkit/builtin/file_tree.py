@@ -29,7 +29,7 @@ __all__ = ["Deadline", "FileTree", "TreeFile", "has_ripgrep", "require_extra"]
 _SKIPPED = frozenset({".git", "node_modules", "target"})
 _LARGEST_RULES = 1_000_000
 _RIPGREP_FAILED = 2
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+-]+")  # that no glob reads otherwise
+_GLOB_FREE_NAME = re.compile(r"[A-Za-z0-9._+-]+")  # that no glob reads otherwise
 _CLASSES = {
     "alpha": "A-Za-z",
     "digit": "0-9",
@@ -39,8 +39,8 @@ _CLASSES = {
     "xdigit": "A-Fa-f0-9",
 }
 _CLASS = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]")
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_FILE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_WALKED_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Deadline:
@@ -59,7 +59,7 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has passed."""
+        """True where it has passed."""
         return time.monotonic() >= self._end
 
 
@@ -112,7 +112,7 @@ class FileTree:
         deadline: When to stop.
 
     Attributes:
-        is_cut: Whether time ran out before all files were seen.
+        is_cut: True where time ran out before all files were seen.
     """
 
     def __init__(self, root: RootFolder, path: str, deadline: Deadline) -> None:
@@ -125,8 +125,8 @@ class FileTree:
 
     def files(self, max_depth: int | None = None) -> Generator[TreeFile]:
         """Yield the regular files; depth 1 is what is in the folder itself."""
-        with self._opened() as folder:
-            yield from self._walked(folder, (), min(max_depth or DEEPEST, self._deepest))
+        with self._open_start() as folder:
+            yield from self._walk_folder(folder, (), min(max_depth or DEEPEST, self._deepest_level))
 
     def candidates(self, pattern: str, largest: int) -> Generator[TreeFile]:
         """Yield the files in which ripgrep finds a pattern; all of them where it can't read it.
@@ -135,20 +135,20 @@ class FileTree:
             pattern: In ripgrep's own dialect.
             largest: Files with more bytes than that may be left out.
         """
-        with self._opened() as folder:
-            is_understood = yield from self._asked(folder, pattern, largest)
+        with self._open_start() as folder:
+            is_understood = yield from self._ask_ripgrep(folder, pattern, largest)
             if not is_understood:
-                yield from self._walked(folder, (), self._deepest)
+                yield from self._walk_folder(folder, (), self._deepest_level)
 
     def content(self, file: TreeFile, largest: int) -> bytes | None:
         """Return what is in a file; None where it is too large, or can't be opened, or is none any more."""
         with suppress(OSError, ToolFailedError):
             if file.folder is None:
                 with self._root.open_file(self.path_in_root(file)) as (descriptor, _):
-                    return _content(descriptor, largest)
-            descriptor = os.open(file.path.rpartition("/")[2], _FILE, dir_fd=file.folder)
+                    return _read_content(descriptor, largest)
+            descriptor = os.open(file.path.rpartition("/")[2], _FILE_FLAGS, dir_fd=file.folder)
             try:
-                return _content(descriptor, largest) if self._root.may_read(os.fstat(descriptor)) else None
+                return _read_content(descriptor, largest) if self._root.may_read(os.fstat(descriptor)) else None
             finally:
                 os.close(descriptor)
         return None
@@ -158,20 +158,20 @@ class FileTree:
         return "/".join((*self._start, file.path))
 
     @property
-    def _deepest(self) -> int:
+    def _deepest_level(self) -> int:
         return DEEPEST - len(self._start)
 
     @contextmanager
-    def _opened(self) -> Generator[int]:
+    def _open_start(self) -> Generator[int]:
         with self._root.open_folder(self._path) as (folder, found):
             self._start = found.parts
-            self._rules[()] = self._rules_above(found.parts)
+            self._rules[()] = self._find_rules_above(found.parts)
             yield folder
 
-    def _walked(self, folder: int, parts: tuple[str, ...], max_depth: int) -> Iterator[TreeFile]:
+    def _walk_folder(self, folder: int, parts: tuple[str, ...], max_depth: int) -> Iterator[TreeFile]:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
-        rules = self._rules_in(parts, has_file=any(entry.name == ".gitignore" for entry in entries))
+        rules = self._find_rules_in(parts, has_file=any(entry.name == ".gitignore" for entry in entries))
         way = (*self._start, *parts)
         for entry in entries:
             if self._deadline.is_over:
@@ -183,26 +183,26 @@ class FileTree:
                 continue
             if is_folder and (name in _SKIPPED or len(parts) + 1 >= max_depth):
                 continue
-            if rules and _is_ignored(rules, way, name, is_folder=is_folder):
+            if rules and _is_left_out(rules, way, name, is_folder=is_folder):
                 continue
             if not is_folder:
                 yield TreeFile("/".join((*parts, name)), folder)
                 continue
             with suppress(OSError):  # it may not be read, or is none any more
-                inner = os.open(name, _FOLDER, dir_fd=folder)
+                inner = os.open(name, _WALKED_FOLDER_FLAGS, dir_fd=folder)
                 try:
-                    yield from self._walked(inner, (*parts, name), max_depth)
+                    yield from self._walk_folder(inner, (*parts, name), max_depth)
                 finally:
                     os.close(inner)
 
-    def _asked(self, folder: int, pattern: str, largest: int) -> Generator[TreeFile, None, bool]:
+    def _ask_ripgrep(self, folder: int, pattern: str, largest: int) -> Generator[TreeFile, None, bool]:
         """Yield what ripgrep names and the rules let pass; return whether it could read the pattern."""
         command = [
             # Its own reading of .gitignore knows alternatives in braces, which git does not.
             *("rg", "--no-config", "--no-ignore", "--hidden", "--null", "--sort=path", "--no-messages"),
             *(f"--glob=!**/{name}/" for name in sorted(_SKIPPED)),
-            *(f"--glob=!/{name}/" for name in self._ignored_folders(folder)),
-            f"--max-depth={self._deepest}",
+            *(f"--glob=!/{name}/" for name in self._list_ignored_folders(folder)),
+            f"--max-depth={self._deepest_level}",
             *("--files-with-matches", "--text", f"--max-filesize={largest}", "--regexp", pattern, "./"),
         ]
         process = subprocess.Popen(  # noqa: S603 - no shell, and the pattern is the value of an option
@@ -216,7 +216,7 @@ class FileTree:
         timer.start()
         has_answered = False
         try:
-            for name in _names(process):
+            for name in _read_names(process):
                 has_answered = True
                 path = name.removeprefix("./")
                 if not self._is_ignored_on_the_way(path.split("/")):
@@ -228,38 +228,38 @@ class FileTree:
             process.kill()
             process.communicate()
 
-    def _ignored_folders(self, folder: int) -> list[str]:
+    def _list_ignored_folders(self, folder: int) -> list[str]:
         """Return the folders right here that are left out, as are the large ones, such as virtual environments."""
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        plain = [name for name in names if _PLAIN_NAME.fullmatch(name)]
-        return [name for name in plain if _is_ignored(self._rules[()], self._start, name, is_folder=True)]
+        plain = [name for name in names if _GLOB_FREE_NAME.fullmatch(name)]
+        return [name for name in plain if _is_left_out(self._rules[()], self._start, name, is_folder=True)]
 
     def _is_ignored_on_the_way(self, parts: Sequence[str]) -> bool:
         for depth, name in enumerate(parts):
             above = tuple(parts[:depth])
-            rules = self._rules_in(above)
-            if rules and _is_ignored(rules, (*self._start, *above), name, is_folder=depth < len(parts) - 1):
+            rules = self._find_rules_in(above)
+            if rules and _is_left_out(rules, (*self._start, *above), name, is_folder=depth < len(parts) - 1):
                 return True
         return False
 
-    def _rules_in(self, parts: tuple[str, ...], *, has_file: bool = True) -> tuple[_Rules, ...]:
+    def _find_rules_in(self, parts: tuple[str, ...], *, has_file: bool = True) -> tuple[_Rules, ...]:
         """Return the rules that hold for what is in a folder; those of the folder above must have been asked for."""
         if parts not in self._rules:
             way = (*self._start, *parts)
-            self._rules[parts] = self._rules[parts[:-1]] + (self._rules_of(way) if has_file else ())
+            self._rules[parts] = self._rules[parts[:-1]] + (self._load_rules(way) if has_file else ())
         return self._rules[parts]
 
-    def _rules_above(self, start: tuple[str, ...]) -> tuple[_Rules, ...]:
+    def _find_rules_above(self, start: tuple[str, ...]) -> tuple[_Rules, ...]:
         """Return the rules of the folder and of those above it, less those by which it would be ignored itself."""
         rules: tuple[_Rules, ...] = ()
         for depth in range(len(start) + 1):
-            rules += self._rules_of(start[:depth])
-            if depth < len(start) and _is_ignored(rules, start[:depth], start[depth], is_folder=True):
+            rules += self._load_rules(start[:depth])
+            if depth < len(start) and _is_left_out(rules, start[:depth], start[depth], is_folder=True):
                 rules = ()
         return rules
 
-    def _rules_of(self, way: tuple[str, ...]) -> tuple[_Rules, ...]:
+    def _load_rules(self, way: tuple[str, ...]) -> tuple[_Rules, ...]:
         try:
             with self._root.open_file("/".join((".", *way, ".gitignore"))) as (descriptor, _):
                 text = os.pread(descriptor, _LARGEST_RULES, 0).decode("utf-8-sig", "replace")
@@ -278,7 +278,7 @@ def _read_rules(text: str) -> PathRules:
     return PathRules(lines, for_contents=False)
 
 
-def _is_ignored(rules: Sequence[_Rules], way: Sequence[str], name: str, *, is_folder: bool) -> bool:
+def _is_left_out(rules: Sequence[_Rules], way: Sequence[str], name: str, *, is_folder: bool) -> bool:
     """Return whether the nearest rules that speak of a name, in the folder at `way`, leave it out."""
     for one in reversed(rules):
         path = "/".join((*way[one.depth :], f"{name}/" if is_folder else name))
@@ -288,7 +288,7 @@ def _is_ignored(rules: Sequence[_Rules], way: Sequence[str], name: str, *, is_fo
     return False
 
 
-def _names(process: subprocess.Popen[bytes]) -> Iterator[str]:
+def _read_names(process: subprocess.Popen[bytes]) -> Iterator[str]:
     assert process.stdout is not None
     rest = b""
     while data := os.read(process.stdout.fileno(), 65_536):
@@ -296,7 +296,7 @@ def _names(process: subprocess.Popen[bytes]) -> Iterator[str]:
         yield from map(os.fsdecode, names)
 
 
-def _content(descriptor: int, largest: int) -> bytes | None:
+def _read_content(descriptor: int, largest: int) -> bytes | None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
         return None

@@ -21,7 +21,7 @@ __all__ = ["read_file_tool", "write_file_tool"]
 
 _PAGE_LINES = 500
 _PAGE_CHARS = 50_000
-_LINE_CHARS = 2_000
+_PAGE_LINE_CHARS = 2_000
 _LARGEST_WHOLE = 1_000_000
 _LARGEST_TEXT = 20_000_000
 _LARGEST_IMAGE = 20_000_000
@@ -57,12 +57,12 @@ def read_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
             size = os.fstat(descriptor).st_size
             head = os.pread(descriptor, 8192, 0)
             media_type = image_type(head)
-            _check_size(path, size, head, is_image=media_type is not None, is_page=bool(offset or limit))
-            data = _content(descriptor, path)
+            _check_file_size(path, size, head, is_image=media_type is not None, is_page=bool(offset or limit))
+            data = _read_whole_file(descriptor, path)
         if media_type is not None:
             return ToolOutput((ImageBlock(data, media_type=media_type),), details={"path": found.path})
         file = decoded(data, path, encoding)
-        return ToolOutput(_page(file, offset or 1, limit or _PAGE_LINES), details={"path": found.path})
+        return ToolOutput(_format_page(file, offset or 1, limit or _PAGE_LINES), details={"path": found.path})
 
     # A page is a part already, and must not be cut again.
     return tool_from_function(read_file, tags={"read"}, cache=False, max_output_chars=_PAGE_CHARS * 2)
@@ -105,7 +105,7 @@ def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[o
     return tool_from_function(write_file, tags={"write"}, cache=False, requires_approval=asks_before_writing(folder))
 
 
-def _check_size(path: str, size: int, head: bytes, *, is_image: bool, is_page: bool) -> None:
+def _check_file_size(path: str, size: int, head: bytes, *, is_image: bool, is_page: bool) -> None:
     """Refuse by what is known before the file is read."""
     if is_image:
         if size > _LARGEST_IMAGE:
@@ -122,7 +122,7 @@ def _check_size(path: str, size: int, head: bytes, *, is_image: bool, is_page: b
         raise ToolFailedError(f"'{escape_in_name(path)}' has {size:,} bytes. Read a part of it with offset and limit.")
 
 
-def _content(descriptor: int, path: str) -> bytes:
+def _read_whole_file(descriptor: int, path: str) -> bytes:
     """Return all that is in the file, unless it has become too large while it was read."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         data = file.read(_LARGEST_TEXT + 1)
@@ -133,7 +133,7 @@ def _content(descriptor: int, path: str) -> bytes:
     return data
 
 
-def _page(file: FileText, offset: int, limit: int) -> str:
+def _format_page(file: FileText, offset: int, limit: int) -> str:
     lines = file.text.split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -146,8 +146,8 @@ def _page(file: FileText, offset: int, limit: int) -> str:
     room = _PAGE_CHARS
     for number, line in enumerate(lines[offset - 1 : offset - 1 + min(limit, _PAGE_LINES)], start=offset):
         text = line.removesuffix("\r")
-        if len(text) > _LINE_CHARS:
-            text = f"{text[:_LINE_CHARS]} [... {len(text) - _LINE_CHARS} more characters in this line]"
+        if len(text) > _PAGE_LINE_CHARS:
+            text = f"{text[:_PAGE_LINE_CHARS]} [... {len(text) - _PAGE_LINE_CHARS} more characters in this line]"
         room -= len(text) + 8
         if room < 0 and shown:
             break

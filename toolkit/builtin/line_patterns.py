@@ -1,4 +1,4 @@
-"""What `search` looks for, as a regular expression of Python, and as one for ripgrep that is never too narrow.
+"""Patterns of `search`: a regular expression of Python, and one for ripgrep that is never too narrow.
 
 The dialects differ in corners (which letters are alike, what a space is, what invalid bytes match). So ripgrep only
 says in which files to look, by a pattern that matches whenever Python's does; a pattern that can't be said so safely is
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LinePattern", "line_pattern"]
 
 _ANY_OTHER = r"(?-u:[\x80-\xff]{1,4})"  # a character of more than one byte, or bytes that are none
-_TOKEN = re.compile(
+_PATTERN_TOKEN = re.compile(
     r"""
       (?P<group>\(\?:|\((?!\?)|[)|])
     | (?P<repeat>(?:[*+?]|\{\d+(?:,\d*)?\})\??(?![*+?{]))
@@ -86,11 +86,11 @@ def line_pattern(pattern: str, *, is_literal: bool, is_case_sensitive: bool) -> 
     flags = regex.VERSION0 if is_case_sensitive else regex.VERSION0 | regex.IGNORECASE
     if "\n" in pattern:
         raise ToolFailedError("The pattern contains a line break, and lines are searched one by one. Search for one.")
-    if not is_literal and _measure(pattern) > _MOST_REPEATED:
+    if not is_literal and _measure_pattern(pattern) > _MOST_REPEATED:
         raise ToolFailedError("The pattern repeats its parts too often. Use smaller numbers in braces, or * and +.")
     try:
         lines = regex.compile(source, flags)
-        wide = _widened(re.escape(pattern) if is_literal else pattern, is_case_sensitive=is_case_sensitive)
+        wide = _widen_pattern(re.escape(pattern) if is_literal else pattern, is_case_sensitive=is_case_sensitive)
         text = None if wide is None else regex.compile(source, flags | regex.MULTILINE)
     except regex.error as error:
         raise ToolFailedError(
@@ -102,7 +102,7 @@ def line_pattern(pattern: str, *, is_literal: bool, is_case_sensitive: bool) -> 
     return LinePattern(lines, text, wide)
 
 
-def _measure(pattern: str) -> int:
+def _measure_pattern(pattern: str) -> int:
     """Return about how many parts a pattern has once its counted repetitions are written out, as they are compiled."""
     sizes, last = [0], 0
     for part in _PART.finditer(pattern):
@@ -123,20 +123,20 @@ def _measure(pattern: str) -> int:
     return max(sizes)
 
 
-def _widened(pattern: str, *, is_case_sensitive: bool) -> str | None:
+def _widen_pattern(pattern: str, *, is_case_sensitive: bool) -> str | None:
     """Return the pattern for ripgrep; None where it has something that is not known to mean the same or more there."""
     parts: list[str] = [] if is_case_sensitive else ["(?i)"]
     position = 0
     while position < len(pattern):
-        token = _TOKEN.match(pattern, position)
+        token = _PATTERN_TOKEN.match(pattern, position)
         if token is None:
             return None
-        parts.append(_wide(token.lastgroup or "", token[0], is_case_sensitive=is_case_sensitive))
+        parts.append(_widen_token(token.lastgroup or "", token[0], is_case_sensitive=is_case_sensitive))
         position = token.end()
     return "".join(parts)
 
 
-def _wide(kind: str, text: str, *, is_case_sensitive: bool) -> str:
+def _widen_token(kind: str, text: str, *, is_case_sensitive: bool) -> str:
     match kind:
         case "end":
             return r"(?:\r?$)"

@@ -27,7 +27,7 @@ def list_files_tool(
 ) -> FunctionTool[object, ..., Any]:
     """Return the tool ``list_files``: the regular files below a folder, sorted by path, at most 200 unless told so.
 
-    What ``.gitignore`` files name is left out, and so are ``.git``, ``node_modules`` and ``target``; a folder that is
+    Files that ``.gitignore`` names are left out, and so are ``.git``, ``node_modules`` and ``target``; a folder that is
     named itself is always listed. Links are not followed. Needs the extra ``coding``.
 
     Args:

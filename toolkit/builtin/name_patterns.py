@@ -11,7 +11,7 @@ from toolkit.visible_text import escape_in_text
 
 __all__ = ["expanded_braces", "name_pattern"]
 
-_LONGEST = 1_000
+_LONGEST_GLOB = 1_000
 _MOST_ALTERNATIVES = 1_000
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
@@ -24,18 +24,19 @@ def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
     Raises:
         ToolFailedError: It is no glob, or has more than 1,000 characters; names the parameter.
     """
-    if len(glob) > _LONGEST:
+    if len(glob) > _LONGEST_GLOB:
         raise ToolFailedError(
-            f"The glob in the parameter {parameter} has {len(glob):,} characters; at most {_LONGEST:,} can be read."
+            f"The glob in the parameter {parameter} has {len(glob):,} characters; "
+            f"at most {_LONGEST_GLOB:,} can be read."
         )
     is_negated = glob.startswith("!")
     lines = [re.sub(r"^(?=[#!])", r"\\", line) for line in expanded_braces(glob.removeprefix("!").removeprefix("./"))]
     try:
         rules = PathRules(lines, for_contents=True, is_strict=True)
     except UnreadableGlobError as error:
-        raise _invalid(glob, parameter) from error
+        raise _refuse_glob(glob, parameter) from error
     if not rules:
-        raise _invalid(glob, parameter)
+        raise _refuse_glob(glob, parameter)
     return lambda path: (rules.decide(path) is True) != is_negated
 
 
@@ -50,19 +51,19 @@ def expanded_braces(text: str) -> list[str]:
         texts = [
             alternative
             for text, match in zip(texts, found, strict=True)
-            for alternative in (_alternatives(text, match) if match else [text])
+            for alternative in (_split_alternatives(text, match) if match else [text])
         ]
         if len(texts) > _MOST_ALTERNATIVES:
             raise ToolFailedError("The braces stand for too many alternatives. Use fewer.")
     return texts
 
 
-def _invalid(glob: str, parameter: str) -> ToolFailedError:
+def _refuse_glob(glob: str, parameter: str) -> ToolFailedError:
     return ToolFailedError(
         f"'{escape_in_text(glob)}' is no valid glob in the parameter {parameter}. "
         "Write one like *.py, src/**/*.py or *.{js,ts}."
     )
 
 
-def _alternatives(text: str, match: re.Match[str]) -> list[str]:
+def _split_alternatives(text: str, match: re.Match[str]) -> list[str]:
     return [f"{text[: match.start()]}{choice}{text[match.end() :]}" for choice in match[1].split(",")]

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 __all__ = ["PathRules", "UnreadableGlobError"]
 
 _LONGEST_GLOB = 1_000
-_MOST_LINES = 2_000
+_MOST_RULE_LINES = 2_000
 _RULES_A_SET = 200  # one automaton for too many rules would outgrow its memory
 _SET_BYTES = 32_000_000
 _FOLDER_MARK = "(?P<ps_d>/)"  # by which pathspec marks what is in a folder that matches
@@ -48,8 +48,8 @@ class PathRules:
     Args:
         lines: The lines as they are written. A line of more than 1,000 characters is none, and lines after the first
             2,000 are not read.
-        for_contents: Whether a line that names a folder speaks of all that is in it, too.
-        is_strict: Whether a line that is no glob raises; else it is passed over, as git does.
+        for_contents: True where a line that names a folder speaks of all that is in it, too.
+        is_strict: True where a line that is no glob raises; else it is passed over, as git does.
 
     Raises:
         UnreadableGlobError: A line is no glob, and `is_strict`.
@@ -59,7 +59,7 @@ class PathRules:
 
     def __init__(self, lines: Iterable[str], *, for_contents: bool, is_strict: bool = False) -> None:
         rules: list[tuple[bool, str]] = []
-        for line in islice(lines, _MOST_LINES):
+        for line in islice(lines, _MOST_RULE_LINES):
             try:
                 rules += _read_line(line, for_contents=for_contents)
             except UnreadableGlobError:

@@ -24,7 +24,7 @@ PlainWords: TypeAlias = tuple[str, ...]
 PlainCommandPattern: TypeAlias = str | Callable[[PlainWords], bool]
 """Words such as ``git status``, each an `fnmatch` pattern; or a function that is asked about the words of a command."""
 
-_TOKEN = re.compile(
+_PLAIN_TOKEN = re.compile(
     r"""
       (?P<blank>[ \t]+)
     | (?P<end>;(?!;)|&&|\|\||\|(?!&)|\n)
@@ -33,7 +33,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
-_RESERVED = frozenset({
+_RESERVED_WORDS = frozenset({
     "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
     "time", "until", "while",
 })  # fmt: skip
@@ -72,7 +72,7 @@ def read_plain_commands(text: str) -> list[PlainWords] | None:
     words: list[str] = []
     position, is_open = 0, False  # whether a separator wants a command behind it
     while position < len(text):
-        token = _TOKEN.match(text, position)
+        token = _PLAIN_TOKEN.match(text, position)
         if token is None:
             return None
         position = token.end()
@@ -94,7 +94,12 @@ def read_plain_commands(text: str) -> list[PlainWords] | None:
 
 def _is_plain_program(written: str) -> bool:
     name = _QUOTED.sub(lambda quoted: quoted[1] or quoted[2] or "", written)
-    return name != "" and "=" not in name and name not in _RESERVED and not _NEVER_PLAIN & {name, _strip_folder(name)}
+    return (
+        name != ""
+        and "=" not in name
+        and name not in _RESERVED_WORDS
+        and not _NEVER_PLAIN & {name, _strip_folder(name)}
+    )
 
 
 def _strip_folder(program: str) -> str:

@@ -13,7 +13,7 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +30,9 @@ __all__ = ["DEEPEST", "Found", "RootFolder", "explained"]
 _MOST_LINKS = 40
 DEEPEST = 256
 """How many folders deep anything is walked: each that is open on the way takes a descriptor of the process."""
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # What is only passed through need not be readable, where the platform can say so.
-_PASSED = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER
+_PASSED = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER_FLAGS
 
 # One change at a time in this process, so that two edits of one file never lose each other.
 _changing = Lock()
@@ -61,7 +61,7 @@ class Found:
 
     @property
     def is_folder(self) -> bool:
-        """Whether a folder is there."""
+        """True where a folder is there."""
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
@@ -70,8 +70,8 @@ class RootFolder:
 
     Args:
         path: The folder; links in this path itself are followed, once, here.
-        hard_links: Whether files with more than one name may be read. The other names may be outside of the folder, and
-            nothing tells: so they are not, unless package managers (pnpm, uv) link what shall be read into it.
+        hard_links: True where files with more than one name may be read. The other names may be outside of the folder,
+            and nothing tells: so they are not, unless package managers (pnpm, uv) link what shall be read into it.
 
     Raises:
         ConfigurationError: There is no such folder, or the platform has no folder descriptors.
@@ -106,7 +106,7 @@ class RootFolder:
         """
         with ExitStack() as stack:
             try:
-                yield self._walk(path, stack)
+                yield self._walk_path(path, stack)
             except OSError as error:
                 raise explained(error, path) from error
 
@@ -114,7 +114,7 @@ class RootFolder:
     def open_file(self, path: str) -> Generator[tuple[int, Found]]:
         """Open a regular file for reading; nothing else is ever opened, and no pipe or device waited for."""
         with self.find(path) as found:
-            descriptor = _opened(found, path, os.O_RDONLY)
+            descriptor = _open_found(found, path, os.O_RDONLY)
             try:
                 if not self.may_read(os.fstat(descriptor)):
                     raise ToolFailedError(
@@ -136,18 +136,18 @@ class RootFolder:
         Raises:
             ToolError: It is no path, or an absolute one outside.
         """
-        return posixpath.normpath("/".join(self._parts_of(path)[::-1]))
+        return posixpath.normpath("/".join(self._split_path(path)[::-1]))
 
     @contextmanager
     def open_folder(self, path: str) -> Generator[tuple[int, Found]]:
         """Open a folder."""
         with self.find(path) as found:
-            _require(found, path)
+            _require_file(found, path)
             if not found.is_folder:
                 raise ToolFailedError(
                     f"'{escape_in_name(path)}' is a file, not a folder. Give the folder that it is in."
                 )
-            descriptor = os.open(found.name, _FOLDER, dir_fd=found.folder)
+            descriptor = os.open(found.name, _FOLDER_FLAGS, dir_fd=found.folder)
             try:
                 yield descriptor, found
             finally:
@@ -159,11 +159,11 @@ class RootFolder:
         Raises:
             ToolError: They can't be made, or the path is none of a file.
         """
-        parts = self._parts_of(path)[::-1]
+        parts = self._split_path(path)[::-1]
         if parts[-1] in ("", ".", ".."):
             raise ToolFailedError(f"'{escape_in_name(path)}' is a folder. Give the name of a file in it.")
         if len(parts) > DEEPEST:
-            raise explained(_too_deep(), path)
+            raise explained(_refuse_depth(), path)
         for end in range(1, len(parts)):
             if parts[end - 1] in ("", ".", ".."):
                 continue
@@ -214,9 +214,9 @@ class RootFolder:
         with _changing, self.find(path) as found, lock_folder(found.folder, path):
             yield
 
-    def _walk(self, path: str, stack: ExitStack) -> Found:
-        way = _Way(stack, self._open())
-        parts = self._parts_of(path)
+    def _walk_path(self, path: str, stack: ExitStack) -> Found:
+        way = _Way(stack, self._open_root())
+        parts = self._split_path(path)
         links = 0
         while parts:
             name = parts.pop()
@@ -224,23 +224,17 @@ class RootFolder:
                 continue
             if name == "..":
                 if not way.names:
-                    raise self._outside(path)
+                    raise self._refuse_outside(path)
                 way.leave()
                 continue
-            try:
-                status = os.stat(name, dir_fd=way.folders[-1], follow_symlinks=False)
-            except FileNotFoundError:
-                if any(part not in ("", ".") for part in parts):
-                    raise
+            status = _stat_name(way, name, parts)
+            if status is None:
                 return way.found(name, None)
             if stat.S_ISLNK(status.st_mode):
                 links += 1
                 if links > _MOST_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                target = os.readlink(name, dir_fd=way.folders[-1])
-                if target.startswith("/"):
-                    way.go_back()
-                parts.extend(self._parts_of(target, shown=path))
+                parts.extend(self._follow_link(way, name, path))
             elif stat.S_ISDIR(status.st_mode):
                 way.enter(name)
             elif parts:
@@ -249,7 +243,14 @@ class RootFolder:
                 return way.found(name, status)
         return way.here()
 
-    def _open(self) -> int:
+    def _follow_link(self, way: _Way, name: str, path: str) -> list[str]:
+        """Return the names on the way to where a link leads, the last one first."""
+        target = os.readlink(name, dir_fd=way.folders[-1])
+        if target.startswith("/"):
+            way.go_back()
+        return self._split_path(target, shown=path)
+
+    def _open_root(self) -> int:
         """Return a descriptor of the folder itself, which no link above it leads away from."""
         *above, name = self.path.parts
         with ExitStack() as stack:
@@ -258,14 +259,14 @@ class RootFolder:
                 for passed in above:
                     folder = os.open(passed, _PASSED, dir_fd=folder)
                     stack.callback(os.close, folder)
-                return os.open(name, _FOLDER, dir_fd=folder)
+                return os.open(name, _FOLDER_FLAGS, dir_fd=folder)
             except OSError as error:
                 raise ToolFailedError(
                     "The working folder is not there any more, or a link has taken the place of a folder above it. "
                     "Nothing can be read or written; tell the user."
                 ) from error
 
-    def _parts_of(self, path: str, shown: str | None = None) -> list[str]:
+    def _split_path(self, path: str, shown: str | None = None) -> list[str]:
         """Return the names on the way from the root, the last one first."""
         if "\0" in path:
             raise ToolFailedError("A path can't contain the character NUL. Write it without.")
@@ -279,9 +280,9 @@ class RootFolder:
             prefix = str(root).rstrip("/")
             if path == prefix or path.startswith(f"{prefix}/"):
                 return path[len(prefix) :].split("/")[::-1]
-        raise self._outside(shown or path)
+        raise self._refuse_outside(shown or path)
 
-    def _outside(self, path: str) -> ToolError:
+    def _refuse_outside(self, path: str) -> ToolError:
         return ToolFailedError(
             f"'{escape_in_name(path)}' is outside of the folder that may be used. Give a path relative to that folder."
         )
@@ -293,23 +294,23 @@ class _Way:
     def __init__(self, stack: ExitStack, root: int) -> None:
         self.folders = [root]
         self.names: list[str] = []
-        stack.callback(self._close, 0)
+        stack.callback(self._close_descriptors, 0)
 
     def enter(self, name: str) -> None:
         if len(self.names) == DEEPEST:
-            raise _too_deep()
-        self.folders.append(os.open(name, _FOLDER, dir_fd=self.folders[-1]))
+            raise _refuse_depth()
+        self.folders.append(os.open(name, _FOLDER_FLAGS, dir_fd=self.folders[-1]))
         self.names.append(name)
 
     def leave(self) -> None:
-        self._close(len(self.folders) - 1)
+        self._close_descriptors(len(self.folders) - 1)
         self.names.pop()
 
     def go_back(self) -> None:
-        self._close(1)
+        self._close_descriptors(1)
         self.names.clear()
 
-    def _close(self, first: int) -> None:
+    def _close_descriptors(self, first: int) -> None:
         while len(self.folders) > first:
             os.close(self.folders.pop())
 
@@ -348,11 +349,21 @@ def explained(error: OSError, path: str) -> ToolError:
     return ToolFailedError(f"'{escape_in_name(path)}' can't be used: {why}.")
 
 
-def _too_deep() -> OSError:
+def _stat_name(way: _Way, name: str, rest: Sequence[str]) -> os.stat_result | None:
+    """Return what is under a name in the last folder of a way; None where nothing is, and no more names follow."""
+    try:
+        return os.stat(name, dir_fd=way.folders[-1], follow_symlinks=False)
+    except FileNotFoundError:
+        if any(part not in ("", ".") for part in rest):
+            raise
+        return None
+
+
+def _refuse_depth() -> OSError:
     return OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
 
-def _require(found: Found, path: str) -> os.stat_result:
+def _require_file(found: Found, path: str) -> os.stat_result:
     if found.status is None:
         with os.scandir(found.folder) as entries:
             near = find_similar(found.name, [entry.name for entry in entries], cutoff=0.6)
@@ -362,27 +373,27 @@ def _require(found: Found, path: str) -> os.stat_result:
         raise ToolFailedError(f"There is no '{escape_in_name(path)}'. {ask_whether_meant(paths, is_sentence=True)}")
     if found.is_folder or stat.S_ISREG(found.status.st_mode):
         return found.status
-    raise _not_regular(path)
+    raise _refuse_irregular(path)
 
 
-def _not_regular(path: str) -> ToolError:
+def _refuse_irregular(path: str) -> ToolError:
     return ToolFailedError(
         f"'{escape_in_name(path)}' is no regular file but a pipe, socket or device, and is not opened."
     )
 
 
-def _opened(found: Found, path: str, flags: int) -> int:
-    _require(found, path)
+def _open_found(found: Found, path: str, flags: int) -> int:
+    _require_file(found, path)
     if found.is_folder:
         raise ToolFailedError(f"'{escape_in_name(path)}' is a folder. Give a file in it; list_files shows them.")
     descriptor = os.open(found.name, flags | OPEN_PLAINLY, dir_fd=found.folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was swapped just now
         os.close(descriptor)
-        raise _not_regular(path)
+        raise _refuse_irregular(path)
     return descriptor
 
 
 def _require_writable(found: Found, path: str) -> None:
     """Ask for what replacing the file would not: whether the file itself may be written."""
     if found.status is not None:
-        os.close(_opened(found, path, os.O_WRONLY))
+        os.close(_open_found(found, path, os.O_WRONLY))

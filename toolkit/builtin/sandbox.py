@@ -15,7 +15,7 @@ from toolkit.errors import ConfigurationError
 __all__ = ["Bubblewrap"]
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
-_SETTINGS = [
+_SYSTEM_SETTINGS = [
     "alternatives",
     "ld.so.cache",
     "passwd",
@@ -26,7 +26,7 @@ _SETTINGS = [
     "hosts",
     "resolv.conf",
 ]
-_PROBE_SECONDS = 10
+_SANDBOX_PROBE_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Bubblewrap:
     whatever the command is.
 
     Args:
-        network: Whether the network may be used.
+        network: True where the network may be used.
         read: More folders that may be read, such as the virtual environment of the tests.
         write: More folders that may be written.
     """
@@ -64,11 +64,11 @@ class Bubblewrap:
             run = subprocess.run(  # noqa: S603 - our own arguments, and no shell
                 self.wrapped(["/bin/sh", "-c", "true"], root, root),
                 capture_output=True,
-                timeout=_PROBE_SECONDS,
+                timeout=_SANDBOX_PROBE_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ConfigurationError(f"bubblewrap did not answer within {_PROBE_SECONDS} s") from error
+            raise ConfigurationError(f"bubblewrap did not answer within {_SANDBOX_PROBE_SECONDS} s") from error
         if run.returncode != 0:
             said = run.stderr.decode("utf-8", "replace").strip()
             raise ConfigurationError(
@@ -86,7 +86,7 @@ class Bubblewrap:
                 arguments += ["--symlink", str(Path(path).readlink()), path]
             else:
                 arguments += ["--ro-bind-try", path, path]
-        for name in _SETTINGS:
+        for name in _SYSTEM_SETTINGS:
             arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
         for option, folders in (("--ro-bind", self.read), ("--bind", (*self.write, root))):

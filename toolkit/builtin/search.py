@@ -23,8 +23,8 @@ from toolkit.visible_text import escape_in_name, escape_in_text
 
 __all__ = ["search_tool"]
 
-_LARGEST = 10_000_000
-_LINE_CHARS = 500
+_LARGEST_SEARCHED = 10_000_000
+_HIT_LINE_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def search_tool(
     Args:
         root: The folder whose files may be searched.
         time_limit: Seconds, within one slow expression too; then what was found is given with a note.
-        with_ripgrep: Whether ripgrep finds the files in which to look, where it is installed; the lines are the same.
+        with_ripgrep: True where ripgrep, if it is installed, finds the files in which to look; the lines are the same.
 
     Raises:
         ConfigurationError: There is no such folder, or a package is missing.
@@ -69,13 +69,13 @@ def search_tool(
         wanted = line_pattern(pattern, is_literal=literal, is_case_sensitive=case_sensitive)
         is_meant = name_pattern(include, "include") if include is not None else None
         deadline = Deadline(time_limit)
-        hits = _hits(folder, path, wanted, is_meant, deadline, with_ripgrep=with_ripgrep)
-        return _shown(hits, pattern, context, limit, deadline)
+        hits = _find_hits(folder, path, wanted, is_meant, deadline, with_ripgrep=with_ripgrep)
+        return _format_hits(hits, pattern, context, limit, deadline)
 
     return tool_from_function(search, tags={"read"}, cache=False)
 
 
-def _hits(
+def _find_hits(
     folder: RootFolder,
     path: str,
     wanted: LinePattern,
@@ -85,14 +85,14 @@ def _hits(
     with_ripgrep: bool,
 ) -> Iterator[_Hit]:
     """Yield the files with matches; raises `TimeoutError` when the time is over."""
-    for name, data in _contents(folder, path, wanted, is_meant, deadline, with_ripgrep=with_ripgrep):
+    for name, data in _read_contents(folder, path, wanted, is_meant, deadline, with_ripgrep=with_ripgrep):
         text = searchable(data)
         numbers = [] if text is None else wanted.matches(text, deadline)
         if text is not None and numbers:
             yield _Hit(name, text.split("\n"), numbers)
 
 
-def _contents(
+def _read_contents(
     folder: RootFolder,
     path: str,
     wanted: LinePattern,
@@ -106,23 +106,25 @@ def _contents(
     if is_file:
         with folder.open_file(path) as (descriptor, found):
             size = os.fstat(descriptor).st_size
-            if size > _LARGEST:
-                raise ToolFailedError(f"'{path}' has {size:,} bytes; at most {_LARGEST:,} can be searched. Use grep.")
-            yield found.path, os.pread(descriptor, _LARGEST, 0)
+            if size > _LARGEST_SEARCHED:
+                raise ToolFailedError(
+                    f"'{path}' has {size:,} bytes; at most {_LARGEST_SEARCHED:,} can be searched. Use grep."
+                )
+            yield found.path, os.pread(descriptor, _LARGEST_SEARCHED, 0)
         return
     tree = FileTree(folder, path, deadline)
     pattern = wanted.for_ripgrep if with_ripgrep and has_ripgrep() else None
-    with closing(tree.files() if pattern is None else tree.candidates(pattern, _LARGEST)) as files:
+    with closing(tree.files() if pattern is None else tree.candidates(pattern, _LARGEST_SEARCHED)) as files:
         for file in files:
             if is_meant is None or is_meant(file.path):
-                data = tree.content(file, _LARGEST)
+                data = tree.content(file, _LARGEST_SEARCHED)
                 if data is not None:
                     yield tree.path_in_root(file), data
     if tree.is_cut:
         raise TimeoutError
 
 
-def _shown(hits: Iterator[_Hit], pattern: str, context: int, limit: int, deadline: Deadline) -> ToolOutput:
+def _format_hits(hits: Iterator[_Hit], pattern: str, context: int, limit: int, deadline: Deadline) -> ToolOutput:
     blocks: list[str] = []
     matches: list[dict[str, object]] = []
     note = ""
@@ -133,7 +135,7 @@ def _shown(hits: Iterator[_Hit], pattern: str, context: int, limit: int, deadlin
                 note = f"[The first {limit} matches; there are more. Narrow the pattern or the path, or raise limit.]"
                 break
             numbers = hit.numbers[:room]
-            blocks.append(_block(hit, numbers, context))
+            blocks.append(_format_block(hit, numbers, context))
             matches.extend({"path": hit.path, "line": number + 1} for number in numbers)
             if len(hit.numbers) > room:
                 note = f"[The first {limit} matches; there are more. Narrow the pattern or the path, or raise limit.]"
@@ -151,7 +153,7 @@ def _shown(hits: Iterator[_Hit], pattern: str, context: int, limit: int, deadlin
     return ToolOutput(f"{text}\n{note}" if note else text, details={"matches": matches})
 
 
-def _block(hit: _Hit, numbers: list[int], context: int) -> str:
+def _format_block(hit: _Hit, numbers: list[int], context: int) -> str:
     matching = set(numbers)
     wanted = sorted({
         near
@@ -164,7 +166,7 @@ def _block(hit: _Hit, numbers: list[int], context: int) -> str:
         if context and before is not None and number > before + 1:
             shown.append("--")
         line = hit.lines[number].removesuffix("\r")
-        cut = f"{line[:_LINE_CHARS]} [...]" if len(line) > _LINE_CHARS else line
+        cut = f"{line[:_HIT_LINE_CHARS]} [...]" if len(line) > _HIT_LINE_CHARS else line
         sign = ":" if number in matching else "-"
         shown.append(f"{path}{sign}{number + 1}{sign} {cut}")
     return "\n".join(shown)

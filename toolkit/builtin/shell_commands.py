@@ -1,4 +1,4 @@
-"""What a shell script would run, as far as it can be read without running it: simple commands, their words as values.
+"""The commands that a shell script would run, as far as it can be read without running it, their words as values.
 
 Quotes, escapes, braces, constants in variables, substitutions, functions, wrappers such as ``sudo`` and ``xargs``,
 scripts inside ``sh -c``, ``eval`` and here-documents are seen through. What a program makes at run time is not.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
@@ -36,7 +36,7 @@ _WRAPPERS = frozenset({
     "su", "runuser", "eval", "trap", "flock", "chrt", "taskset", "coproc",
 })  # fmt: skip
 _PRINTERS = frozenset({"echo", "printf"})
-_DEEPEST = 5
+_DEEPEST_SCRIPT = 5
 _MOST_WORDS = 500_000
 _BRACED = re.compile(r"(?<![^\s;|&()<>{}])[^\s;|&()<>{}]*+(?<!\$)\{[^{}\s]*,[^{}\s]*\}[^\s;|&()<>]*")
 _BARE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*])")
@@ -50,7 +50,7 @@ _ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\033", "E": "\033", "f": "\f", "n":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellScript:
-    """What was read.
+    """A script that was read.
 
     Args:
         commands: Its commands as they are written, in order.
@@ -69,14 +69,14 @@ def read_script(text: str) -> ShellScript:
     """
     reading = _Reading(text)
     effort = _Effort()
-    hidden = list(_hidden(reading, effort, 0))
+    hidden = list(_find_hidden(reading, effort, 0))
     # The parser misreads words over two lines, alternatives in braces, and a name that is followed by other letters.
     joined = text.replace("\\\n", "")
     spread = _BARE.sub(r"${\1}", _BRACED.sub(lambda match: " ".join(expanded_braces(match[0])), joined))
     for other, is_unset in ((spread, False), (spread, True)):
         if is_unset or other != text:
             again = _Reading(other, is_unset=is_unset)
-            hidden += [*again.commands, *_hidden(again, effort, 0)]
+            hidden += [*again.commands, *_find_hidden(again, effort, 0)]
     return ShellScript(commands=tuple(reading.commands), hidden=tuple(hidden))
 
 
@@ -98,7 +98,7 @@ async def read_script_apart(text: str) -> ShellScript:
         with anyio.fail_after(_READING_SECONDS):
             read = (await run_isolated(dump_script, json.dumps({"text": text}))).text
     except (TimeoutError, ToolFailedError) as error:
-        raise _too_long() from error
+        raise _refuse_length() from error
     commands, hidden = [tuple(tuple(words) for words in part) for part in json.loads(read)]
     return ShellScript(commands=commands, hidden=hidden)
 
@@ -112,49 +112,58 @@ class _Effort:
     def spend(self, words: int) -> None:
         self._left -= words
         if self._left < 0:
-            raise _too_long()
+            raise _refuse_length()
 
 
-def _too_long() -> ToolFailedError:
+def _refuse_length() -> ToolFailedError:
     return ToolFailedError(
         "The command is too long to be checked. Write it to a file and run that, or run it in parts."
     )
 
 
-def _hidden(reading: _Reading, effort: _Effort, depth: int) -> Iterator[Words]:
+def _find_hidden(reading: _Reading, effort: _Effort, depth: int) -> Iterator[Words]:
+    """Yield the commands inside of others: behind a wrapper, in a script that is a word, in what a shell is fed."""
     scripts: list[str] = []
-    names = {_name_of(words) for words in reading.commands}
     for words in reading.commands:
-        name = _name_of(words)
+        name = _get_program_name(words)
         if name in _WRAPPERS or name in _SHELLS:
             effort.spend(len(words) ** 2 // 2)
             inner = [words[index:] for index in range(1, len(words))]
             yield from inner
-            for rest in inner:
-                if rest and rest[0] is not None and (_name_of(rest) in _SHELLS or _is_script(rest[0])):
-                    scripts += [word for word in rest if word is not None and _is_script(word)]
+            scripts += _list_inner_scripts(inner)
             if name == "eval":
-                scripts.append(" ".join(word for word in words[1:] if word is not None))
-    if names & (_SHELLS | _WRAPPERS | {"source", "."}):
+                scripts.append(_join_words(words))
+    if {_get_program_name(words) for words in reading.commands} & (_SHELLS | _WRAPPERS | {"source", "."}):
         scripts += reading.documents
-        scripts += [
-            " ".join(word for word in words[1:] if word is not None)
-            for words in reading.commands
-            if _name_of(words) in _PRINTERS
-        ]
-    if depth < _DEEPEST:
+        scripts += [_join_words(words) for words in reading.commands if _get_program_name(words) in _PRINTERS]
+    if depth < _DEEPEST_SCRIPT:
         for script in dict.fromkeys(scripts):
             effort.spend(len(script))
             inner_reading = _Reading(script)
             yield from inner_reading.commands
-            yield from _hidden(inner_reading, effort, depth + 1)
+            yield from _find_hidden(inner_reading, effort, depth + 1)
+
+
+def _list_inner_scripts(commands: Sequence[Words]) -> list[str]:
+    """Return the scripts among the words of commands that are one, or that a shell is given."""
+    return [
+        word
+        for words in commands
+        if words and words[0] is not None and (_get_program_name(words) in _SHELLS or _is_script(words[0]))
+        for word in words
+        if word is not None and _is_script(word)
+    ]
+
+
+def _join_words(words: Words) -> str:
+    return " ".join([word for word in words[1:] if word is not None])
 
 
 def _is_script(word: str) -> bool:
     return any(character in word for character in " \t\n;|&$`(<>")
 
 
-def _name_of(words: Words) -> str:
+def _get_program_name(words: Words) -> str:
     return PurePosixPath(words[0] or "").name.casefold() if words else ""
 
 
@@ -163,42 +172,44 @@ class _Reading:
 
     Args:
         text: The script.
-        is_unset: Whether variables that it does not set are taken to be empty; else they are unknown.
+        is_unset: True where variables that it does not set are taken to be empty; else they are unknown.
     """
 
     def __init__(self, text: str, *, is_unset: bool = False) -> None:
-        root = _parser().parse(text.encode("utf-8", "replace")).root_node
+        root = _load_parser().parse(text.encode("utf-8", "replace")).root_node
         self.commands: list[Words] = []
         self.documents: list[str] = []
         self._is_unset = is_unset
-        self._constants = _constants(root)
-        self._visit(root)
+        self._constants = _find_constants(root)
+        self._visit_node(root)
 
-    def _visit(self, node: Node) -> None:
+    def _visit_node(self, node: Node) -> None:
         waiting = [node]
         while waiting:
             current = waiting.pop()
             match current.type:
                 case "command":
-                    self.commands.append(self._words(current))
+                    self.commands.append(self._read_words(current))
                 case "declaration_command" | "unset_command":
                     first = current.children[0]
-                    self.commands.append((_text(first),))
+                    self.commands.append((_get_node_text(first),))
                 case "heredoc_body":
-                    self.documents.append(_text(current))
+                    self.documents.append(_get_node_text(current))
                 case "herestring_redirect":
-                    self.documents += [value for child in current.named_children if (value := self._value(child))]
+                    self.documents += [value for child in current.named_children if (value := self._read_value(child))]
                 case _:
                     pass
             waiting += reversed(current.children)
 
-    def _words(self, node: Node) -> Words:
+    def _read_words(self, node: Node) -> Words:
         words: list[str | None] = []
         for child in node.children:
             kind = child.type
             if kind == "variable_assignment" or kind.endswith("_redirect"):
                 continue
-            value = self._value(child.named_children[0] if kind == "command_name" and child.named_children else child)
+            value = self._read_value(
+                child.named_children[0] if kind == "command_name" and child.named_children else child
+            )
             if value is None:
                 words.append(None)
             else:
@@ -209,38 +220,38 @@ class _Reading:
             words.pop(0)
         return tuple(words)
 
-    def _value(self, node: Node) -> str | None:
+    def _read_value(self, node: Node) -> str | None:
         """Return what a word is when its quotes are gone, with NUL where it falls into several; None if unknown."""
-        text = _text(node)
+        text = _get_node_text(node)
         match node.type:
             case "raw_string":
                 return text[1:-1]
             case "ansi_c_string":
-                return _ANSI_ESCAPE.sub(_ansi_character, text[2:-1])
+                return _ANSI_ESCAPE.sub(_decode_escape, text[2:-1])
             case "string" | "translated_string" | "concatenation":
-                return self._joined(node)
+                return self._join_parts(node)
             case "string_content":
                 return re.sub(r"\\([\"\\$`])", r"\1", text.replace("\\\n", ""))
             case "simple_expansion" | "expansion":
-                return self._expanded(text)
+                return self._expand_braces(text)
             case "command_substitution" | "process_substitution" | "arithmetic_expansion":
                 return None
             case _:
                 return re.sub(r"\\(.)", r"\1", text.replace("\\\n", ""), flags=re.DOTALL)
 
-    def _joined(self, node: Node) -> str | None:
+    def _join_parts(self, node: Node) -> str | None:
         is_quoted = node.type != "concatenation"
         parts: list[str] = []
         for child in node.children:
             if child.type in ('"', "$", '$"'):
                 continue
-            value = self._value(child)
+            value = self._read_value(child)
             if value is None:
                 return None
             parts.append(value.replace(_SPLIT, " ") if is_quoted else value)
         return "".join(parts)
 
-    def _expanded(self, text: str) -> str | None:
+    def _expand_braces(self, text: str) -> str | None:
         name = text.strip("${}")
         if name == "HOME":
             return "~"
@@ -255,21 +266,21 @@ class _Reading:
         return None if value is None else re.sub(r"\s+", _SPLIT, value)
 
 
-def _constants(root: Node) -> Mapping[str, str | None]:
+def _find_constants(root: Node) -> Mapping[str, str | None]:
     """Return the variables that are set once, to what is known."""
     found: dict[str, str | None] = {}
     waiting = [root]
     while waiting:
         node = waiting.pop()
         if node.type == "variable_assignment":
-            name, _, value = _text(node).partition("=")
+            name, _, value = _get_node_text(node).partition("=")
             is_plain = re.fullmatch(r"'[^']*'|\"[^\"$`\\]*\"|[^\s'\"$`\\]*", value) is not None
             found[name] = value.strip("'\"") if is_plain and name not in found else None
         waiting += node.children
     return found
 
 
-def _ansi_character(match: re.Match[str]) -> str:
+def _decode_escape(match: re.Match[str]) -> str:
     code = match[1]
     if code[0] in "xuU" and len(code) > 1:
         number = int(code[1:], 16)
@@ -282,12 +293,12 @@ def _ansi_character(match: re.Match[str]) -> str:
     return chr(number) if number < 0x110000 else ""
 
 
-def _text(node: Node) -> str:
+def _get_node_text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
 @cache
-def _parser() -> Parser:
+def _load_parser() -> Parser:
     import tree_sitter_bash  # noqa: PLC0415 - an extra
     from tree_sitter import Language, Parser  # noqa: PLC0415 - an extra
 

@@ -42,7 +42,7 @@ class CacheTools:
             key: Annotated[str, Field(description="tool:{name}|input:{arguments as JSON}")],
         ) -> ToolOutput:
             """Read the output of an earlier call directly from the cache."""
-            name, arguments = _parts(key)
+            name, arguments = _split_key(key)
             kept_under = await _find_key(context, ToolCall(context.call_id, name, arguments))
             kept = None if kept_under is None else await self._cache.get(kept_under)
             if kept is None:
@@ -72,7 +72,7 @@ async def _find_key(context: ToolContext[object], call: ToolCall) -> str | None:
     return find_cache_key(prepared.registration, prepared.arguments, context.state)
 
 
-def _parts(key: str) -> tuple[str, str]:
+def _split_key(key: str) -> tuple[str, str]:
     tool, bar, arguments = key.partition("|")
     if not bar or not tool.strip().startswith("tool:") or not arguments.strip().startswith("input:"):
         raise ToolFailedError(f"'{key}' is no cache key. Write it as tool:NAME|input:ARGUMENTS.")

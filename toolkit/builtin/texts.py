@@ -64,22 +64,22 @@ def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
     Raises:
         ToolFailedError: It is binary, or not in that encoding; says which way there is.
     """
-    mark, marked = _marked(data)
+    mark, marked = _read_mark(data)
     if marked is not None and (encoding is None or _is_same_encoding(encoding, marked)):
-        return FileText(text=_read(data[len(mark) :], marked, path), encoding=marked, mark=mark)
+        return FileText(text=_decode_text(data[len(mark) :], marked, path), encoding=marked, mark=mark)
     if encoding is not None:
-        return FileText(text=_read(data, encoding, path), encoding=encoding)
+        return FileText(text=_decode_text(data, encoding, path), encoding=encoding)
     if is_binary(data):
         raise ToolFailedError(
             f"'{escape_in_name(path)}' is a binary file of {len(data):,} bytes and can't be read or edited as text. "
             "If it is text in an encoding such as utf-16-le, give the parameter encoding."
         )
-    return FileText(text=_read(data, "utf-8", path))
+    return FileText(text=_decode_text(data, "utf-8", path))
 
 
 def searchable(data: bytes) -> str | None:
     """Return the text of a file, what is none in its encoding replaced; None of what is binary."""
-    mark, marked = _marked(data)
+    mark, marked = _read_mark(data)
     if marked is None and is_binary(data):
         return None
     return data[len(mark) :].decode(marked or "utf-8", "replace")
@@ -87,7 +87,7 @@ def searchable(data: bytes) -> str | None:
 
 def is_binary(data: bytes) -> bool:
     """Return whether the start of a file holds a NUL, as no text without a byte order mark does."""
-    return b"\0" in data[:_LOOKED_AT] and _marked(data)[1] is None
+    return b"\0" in data[:_LOOKED_AT] and _read_mark(data)[1] is None
 
 
 def image_type(data: bytes) -> str | None:
@@ -105,7 +105,7 @@ def image_type(data: bytes) -> str | None:
     return None
 
 
-def _marked(data: bytes) -> tuple[bytes, str | None]:
+def _read_mark(data: bytes) -> tuple[bytes, str | None]:
     """Return the byte order mark, and the encoding that it stands for."""
     for mark, encoding in _BOMS:
         if data.startswith(mark):
@@ -120,7 +120,7 @@ def _is_same_encoding(encoding: str, marked: str) -> bool:
         return False
 
 
-def _read(data: bytes, encoding: str, path: str) -> str:
+def _decode_text(data: bytes, encoding: str, path: str) -> str:
     _check_encoding(encoding)
     try:
         return data.decode(encoding)

@@ -13,7 +13,7 @@ __all__ = ["LONGEST_LINE", "LineProcess", "LineTooLongError"]
 
 LONGEST_LINE = 32 * 1024 * 1024
 _LONGEST_LOG_LINE = 2_000
-_LONGEST_LOOKED_AT = 10_000
+_LONGEST_ERROR_LINE = 10_000
 _LINES_KEPT = 20
 
 
@@ -47,7 +47,7 @@ class LineProcess:
         self._logger = logger
         self._process = process
         self._output = LineReader(process.output, LONGEST_LINE)
-        self._errors = LineReader(process.errors, _LONGEST_LOOKED_AT)
+        self._errors = LineReader(process.errors, _LONGEST_ERROR_LINE)
 
     async def write(self, line: bytes) -> None:
         """Write a line; returns when the pipe has taken it.

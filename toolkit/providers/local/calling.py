@@ -32,7 +32,7 @@ from toolkit.chat.request import callable_tools
 __all__ = ["answer_request", "arguments_request", "choice_request", "chosen_tool", "offered_tools"]
 
 _ANSWER = "answer"
-_LONGEST_QUOTE = 200
+_LONGEST_QUOTED_RESULT = 200
 # What the grammar engine follows to the letter. Other keywords (patterns, formats, lengths) are left to the tool's
 # own validation: the engine fails on some of them.
 _SHAPE_KEYWORDS = frozenset(
@@ -61,9 +61,9 @@ def choice_request(request: ChatRequest, tools: Sequence[ToolDefinition]) -> Cha
     messages: list[Message] = []
     for description, name in examples:
         messages += [UserMessage(description), AssistantMessage(json.dumps({"tool": name}))]
-    messages.append(UserMessage(_question(request.messages)))
+    messages.append(UserMessage(_find_question(request.messages)))
     names = [name for _, name in examples]
-    return _step(request, messages, {"tool": {"enum": names}})
+    return _ask_for_object(request, messages, {"tool": {"enum": names}})
 
 
 def chosen_tool(response: ChatResponse, tools: Sequence[ToolDefinition]) -> ToolDefinition | None:
@@ -77,15 +77,17 @@ def chosen_tool(response: ChatResponse, tools: Sequence[ToolDefinition]) -> Tool
 def arguments_request(request: ChatRequest, tool: ToolDefinition) -> ChatRequest:
     """Ask for the arguments of one tool, from the words of the last user message."""
     properties = cast("Mapping[str, Mapping[str, Any]]", tool.parameters.get("properties", {}))
-    listed = "\n".join([_listed(name, schema) for name, schema in properties.items()])
+    listed = "\n".join([_list_parameter(name, schema) for name, schema in properties.items()])
     before = "\n".join([message.text for message in request.messages[:-1] if message.text])
     said = f"\n\nBefore that:\n{before}" if before else ""
     prompt = (
         f"Fill in the arguments of {tool.name} from the words of the request. {tool.description} The arguments:\n"
-        f"{listed}\nReply with JSON.{said}\n\nRequest: {_question(request.messages)}"
+        f"{listed}\nReply with JSON.{said}\n\nRequest: {_find_question(request.messages)}"
     )
-    shape = cast("Mapping[str, Any]", _shape(tool.parameters))
-    return replace(_plain(request, [UserMessage(prompt)]), response_format=ResponseFormat(shape, name="arguments"))
+    shape = cast("Mapping[str, Any]", _reduce_schema(tool.parameters))
+    return replace(
+        _strip_tools(request, [UserMessage(prompt)]), response_format=ResponseFormat(shape, name="arguments")
+    )
 
 
 def answer_request(request: ChatRequest) -> ChatRequest:
@@ -96,42 +98,44 @@ def answer_request(request: ChatRequest) -> ChatRequest:
             break
         results.insert(0, message)
     if not results:
-        return _plain(request, [_as_text(message) for message in request.messages])
+        return _strip_tools(request, [_flatten_message(message) for message in request.messages])
     told = "\n".join([result.text for result in results])
     if all(result.is_error for result in results):
-        prompt = f"{_question(request.messages)}\n\nThat failed: {told}\n\nSay in a sentence that it failed, and why."
+        prompt = (
+            f"{_find_question(request.messages)}\n\nThat failed: {told}\n\nSay in a sentence that it failed, and why."
+        )
     else:
-        prompt = f"{_question(request.messages)}\n\nThe answer is: {told}\n\nSay the answer in a sentence."
-    asked = _plain(request, [UserMessage(prompt)])
-    is_quotable = told.strip() and "\n" not in told and len(told) <= _LONGEST_QUOTE
+        prompt = f"{_find_question(request.messages)}\n\nThe answer is: {told}\n\nSay the answer in a sentence."
+    asked = _strip_tools(request, [UserMessage(prompt)])
+    is_quotable = told.strip() and "\n" not in told and len(told) <= _LONGEST_QUOTED_RESULT
     if is_quotable and request.response_format is None and "grammar" not in request.options:
-        asked = replace(asked, options={**asked.options, "grammar": _quoting(told.strip())})
+        asked = replace(asked, options={**asked.options, "grammar": _make_quoting_grammar(told.strip())})
     return asked
 
 
-def _step(request: ChatRequest, messages: Sequence[Message], properties: Mapping[str, Any]) -> ChatRequest:
+def _ask_for_object(request: ChatRequest, messages: Sequence[Message], properties: Mapping[str, Any]) -> ChatRequest:
     schema = {
         "type": "object",
         "properties": properties,
         "required": list(properties),
         "additionalProperties": False,
     }
-    return replace(_plain(request, messages), response_format=ResponseFormat(schema, name="reply"))
+    return replace(_strip_tools(request, messages), response_format=ResponseFormat(schema, name="reply"))
 
 
-def _plain(request: ChatRequest, messages: Sequence[Message]) -> ChatRequest:
+def _strip_tools(request: ChatRequest, messages: Sequence[Message]) -> ChatRequest:
     return replace(request, messages=messages, tools=None, tool_choice="auto", parallel_tool_calls=None)
 
 
-def _question(messages: Sequence[Message]) -> str:
+def _find_question(messages: Sequence[Message]) -> str:
     for message in reversed(messages):
         if isinstance(message, UserMessage):
             return message.text
     return ""
 
 
-def _as_text(message: Message) -> Message:
-    """A message without calls and results, which the templates of small models drop or fail on."""
+def _flatten_message(message: Message) -> Message:
+    """Return a message without calls and results, which the templates of small models drop or fail on."""
     match message:
         case AssistantMessage():
             calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
@@ -142,40 +146,40 @@ def _as_text(message: Message) -> Message:
             return message
 
 
-def _listed(name: str, schema: Mapping[str, Any]) -> str:
+def _list_parameter(name: str, schema: Mapping[str, Any]) -> str:
     description = schema.get("description")
-    return f"- {name} ({_kind(schema)})" + (f": {description}" if description else "")
+    return f"- {name} ({_describe_type(schema)})" + (f": {description}" if description else "")
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _describe_type(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return " or ".join([str(value) for value in schema["enum"]])
     if "const" in schema:
         return str(schema["const"])
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
-            return " or ".join([_kind(option) for option in schema[keyword]])
+            return " or ".join([_describe_type(option) for option in schema[keyword]])
     kind = schema.get("type", "object" if "$ref" in schema else "value")
     return kind if isinstance(kind, str) else " or ".join(kind)
 
 
-def _shape(schema: Any) -> Any:
+def _reduce_schema(schema: Any) -> Any:
     if isinstance(schema, Mapping):
         shape: dict[str, Any] = {}
         for keyword, value in cast("Mapping[str, Any]", schema).items():
             if keyword in _NAMED_SCHEMAS:
-                shape[keyword] = {name: _shape(inner) for name, inner in value.items()}
+                shape[keyword] = {name: _reduce_schema(inner) for name, inner in value.items()}
             elif keyword in ("enum", "const", "required"):
                 shape[keyword] = value
             elif keyword in _SHAPE_KEYWORDS:
-                shape["anyOf" if keyword == "oneOf" else keyword] = _shape(value)
+                shape["anyOf" if keyword == "oneOf" else keyword] = _reduce_schema(value)
         return shape
     if isinstance(schema, (list, tuple)):
-        return [_shape(item) for item in cast("Sequence[Any]", schema)]
+        return [_reduce_schema(item) for item in cast("Sequence[Any]", schema)]
     return schema
 
 
-def _quoting(text: str) -> str:
-    """A grammar for a few words without figures of their own, then the text, then the end."""
+def _make_quoting_grammar(text: str) -> str:
+    """Return a grammar: a few words without figures of their own, then the text, then the end."""
     quoted = text.rstrip(".").replace("\\", "\\\\").replace('"', '\\"').replace("\r", "\\r").replace("\t", "\\t")
     return f'root ::= ([^ \\t\\n0-9"{{\\[]{{1,16}} " "){{0,7}} "{quoted}" "."?'

@@ -1,4 +1,4 @@
-"""What runs in the engine's own process: loads the model, serves it on loopback, dies with its parent.
+"""The program of the engine's own process: loads the model, serves it on loopback, dies with its parent.
 
 Run as a file, it imports nothing of this library. It reads one line of JSON from its standard input (what to load),
 writes one line of JSON to its standard output (where it listens, or what went wrong), and ends as soon as its
@@ -22,7 +22,7 @@ def main() -> None:
     settings = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
-        server = _serve(settings)
+        server = _serve_model(settings)
     except Exception as error:  # noqa: BLE001 - the parent tells it to the user
         answer = {"error": f"{type(error).__name__}: {error}"}
     else:
@@ -33,7 +33,7 @@ def main() -> None:
         threading.Event().wait()
 
 
-def _serve(settings: dict[str, Any]) -> Any:
+def _serve_model(settings: dict[str, Any]) -> Any:
     xllamacpp: Any = import_module("xllamacpp")  # here, because its failure is one of those that are reported
     parameters = xllamacpp.CommonParams()
     parameters.model.path = settings["model"]

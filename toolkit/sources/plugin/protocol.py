@@ -1,4 +1,4 @@
-"""What is said to a plugin and what it answers; pure.
+"""The messages to a plugin and its answers; pure.
 
 ::
 
@@ -57,7 +57,7 @@ class PluginToolDefinition(BaseModel):
 
     @field_validator("parameters")
     @classmethod
-    def _as_object(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _require_object(cls, parameters: dict[str, Any]) -> dict[str, Any]:
         size = len(json.dumps(parameters, ensure_ascii=False))
         if size > _LONGEST_SCHEMA:
             raise ValueError(f"the schema has {size:,} characters, and no more than {_LONGEST_SCHEMA:,} are taken")
@@ -65,12 +65,12 @@ class PluginToolDefinition(BaseModel):
 
 
 class Description(BaseModel):
-    """What a plugin says of itself.
+    """A plugin's words about itself.
 
     Args:
         tools: At least one.
         extensions: Which of the extensions it speaks.
-        is_single: Whether it described one tool without a list: then calls don't name it.
+        is_single: True where it described one tool without a list: then calls don't name it.
     """
 
     tools: Annotated[list[PluginToolDefinition], Field(min_length=1, max_length=MOST_TOOLS)]
@@ -103,7 +103,8 @@ def read_description(plugin: str, said: object) -> Description:
         problem = error.errors(include_url=False)[0]
         place = ".".join(map(str, problem["loc"])) or "the whole"
         raise PluginError(
-            f"plugin {plugin}: what it says of itself is wrong at {place}: {problem['msg']}. It wrote: {_shown(said)}"
+            f"plugin {plugin}: what it says of itself is wrong at {place}: {problem['msg']}. "
+            f"It wrote: {_show_part(said)}"
         ) from error
     names = [tool.name for tool in description.tools]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -122,7 +123,7 @@ def read_output(said: Mapping[str, Any]) -> ToolOutput | None:
         content = [content]
     if not is_array(content):
         return None
-    blocks = [_block(part) for part in content]
+    blocks = [_read_part(part) for part in content]
     if reason and reason not in "".join(block.text for block in blocks if isinstance(block, TextBlock)):
         blocks.insert(0, TextBlock(f"{reason}\n" if blocks else reason))
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
@@ -139,21 +140,21 @@ def _read_reason(error: object) -> str | None:
         return None
     if is_object(error):
         message = error.get("message")
-        return message if isinstance(message, str) else _shown(error)
-    return "" if error is True else error if isinstance(error, str) else _shown(error)
+        return message if isinstance(message, str) else _show_part(error)
+    return "" if error is True else error if isinstance(error, str) else _show_part(error)
 
 
-def _block(part: Any) -> ContentBlock:
+def _read_part(part: Any) -> ContentBlock:
     """Return a part of an answer as a block; what is none of those that we know is shown as the JSON that it is."""
-    block = _known_block(part) if is_object(part) else None
+    block = _read_known_part(part) if is_object(part) else None
     return block or TextBlock(part if isinstance(part, str) else json.dumps(part, ensure_ascii=False))
 
 
-def _known_block(part: Mapping[str, Any]) -> ContentBlock | None:
+def _read_known_part(part: Mapping[str, Any]) -> ContentBlock | None:
     kind, text, url = part.get("type"), part.get("text"), part.get("url")
     if kind == "text":
         return TextBlock(text) if isinstance(text, str) else None
-    data = _decoded(part.get("data"))
+    data = _decode_data(part.get("data"))
     if data is None and not isinstance(url, str):
         return None
     media_type = next((str(part[name]) for name in _MEDIA_TYPES if name in part), None)
@@ -169,7 +170,7 @@ def _known_block(part: Mapping[str, Any]) -> ContentBlock | None:
             return None
 
 
-def _decoded(data: object) -> bytes | None:
+def _decode_data(data: object) -> bytes | None:
     if not isinstance(data, str):
         return None
     try:
@@ -178,6 +179,6 @@ def _decoded(data: object) -> bytes | None:
         return None
 
 
-def _shown(value: object) -> str:
+def _show_part(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 200 else text[:200] + "..."

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["PluginSession"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_EXIT_SECONDS = 0.1  # from the end of its output to its own
+_RUN_EXIT_SECONDS = 0.1  # from the end of its output to its own
 
 
 class PluginSession:
@@ -183,7 +183,7 @@ class PluginSession:
                 task_status.started(problem or conversation)
                 if problem is None:
                     await conversation.read_answers()
-                await process.has_ended_within(_EXIT_SECONDS)
+                await process.has_ended_within(_RUN_EXIT_SECONDS)
                 tasks.cancel_scope.cancel()
         finally:
             if self._current is conversation:
