@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,12 +22,14 @@ from threading import Timer
 from toolkit.builtin.path_rules import PathRules
 from toolkit.builtin.root_folder import DEEPEST, RootFolder
 from toolkit.errors import ConfigurationError, ToolFailedError
+from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess
 
 __all__ = ["Deadline", "FileTree", "TreeFile", "has_ripgrep", "require_extra"]
 
 _SKIPPED = frozenset({".git", "node_modules", "target"})
 _LARGEST_RULES = 1_000_000
 _RIPGREP_FAILED = 2
+_RIPGREP_EXIT_SECONDS = 5.0  # from the end of its output to its own
 _GLOB_FREE_NAME = re.compile(r"[A-Za-z0-9._+-]+")  # that no glob reads otherwise
 _CLASSES = {
     "alpha": "A-Za-z",
@@ -205,13 +206,8 @@ class FileTree:
             f"--max-depth={self._deepest_level}",
             *("--files-with-matches", "--text", f"--max-filesize={largest}", "--regexp", pattern, "./"),
         ]
-        process = subprocess.Popen(  # noqa: S603 - no shell, and the pattern is the value of an option
-            command,
-            cwd=f"/proc/self/fd/{folder}",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        # No shell, and the pattern is the value of an option.
+        process = BlockingProcess(command, cwd=f"/proc/self/fd/{folder}", has_input=False, patience=NO_PATIENCE)
         timer = Timer(self._deadline.left, process.kill)
         timer.start()
         has_answered = False
@@ -222,11 +218,11 @@ class FileTree:
                 if not self._is_ignored_on_the_way(path.split("/")):
                     yield TreeFile(path, None)
             self.is_cut = self._deadline.is_over
-            return has_answered or process.wait() != _RIPGREP_FAILED
+            has_ended = process.has_ended_within(_RIPGREP_EXIT_SECONDS)
+            return has_answered or not (has_ended and process.exit_code == _RIPGREP_FAILED)
         finally:
             timer.cancel()
-            process.kill()
-            process.communicate()
+            process.end()
 
     def _list_ignored_folders(self, folder: int) -> list[str]:
         """Return the folders right here that are left out, as are the large ones, such as virtual environments."""
@@ -288,10 +284,9 @@ def _is_left_out(rules: Sequence[_Rules], way: Sequence[str], name: str, *, is_f
     return False
 
 
-def _read_names(process: subprocess.Popen[bytes]) -> Iterator[str]:
-    assert process.stdout is not None
+def _read_names(process: BlockingProcess) -> Iterator[str]:
     rest = b""
-    while data := os.read(process.stdout.fileno(), 65_536):
+    while data := os.read(process.output.fileno(), 65_536):
         *names, rest = (rest + data).split(b"\0")
         yield from map(os.fsdecode, names)
 
