@@ -58,6 +58,7 @@ MEASURES = (
     Measure("production_call", "production, per call of 100", "us", 6.0, 3.0, "calls_100"),
     Measure("waiting_100", "100 async tools of 50 ms in one turn, wall", "ms", 1.05, 1.01, "waiting_100"),
     Measure("blocking_32", "32 sync tools of 50 ms in one turn, wall", "ms", 1.10, 1.04, "blocking_32"),
+    Measure("plugin_call", "a call of a plugin's tool, without the plugin's own time", "us", None, None, "plugin_call"),
     Measure("loops_1000", "a turn of 1,000 loops at once", "us", 2.0, 1.4, "loops_1000"),
     Measure("deltas", "a streamed text delta, of 10,000", "us", 4.0, 2.0, "deltas"),
     Measure("encoding_1600", "encode a request of 1,600 messages, the last new", "us", 0.5, 0.25, "encoding_1600"),

@@ -7,6 +7,8 @@ dictionaries, the model is a coroutine function that returns the next one.
 import asyncio
 import datetime
 import json
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,7 @@ from pydantic_core import to_json
 
 from bench.clock import cpu_of, on_asyncio, sized, wall_of
 from bench.rich import RICH_ARGUMENTS, Address, Kind, Point
-from bench.workload import ANSWER, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
+from bench.workload import ANSWER, ECHO_PLUGIN, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 
 Reply: TypeAlias = dict[str, Any]
 Function: TypeAlias = Callable[..., Awaitable[Any]]
@@ -180,6 +182,25 @@ def calls_1000() -> float:
 def waiting_100() -> float:
     loop, replies = Loop(wait), replies_of(1, 100)
     return wall_of(lambda: loop.run(Model(replies)))
+
+
+def plugin_call() -> float:
+    calls = sized(200)
+    with subprocess.Popen([sys.executable, ECHO_PLUGIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as plugin:
+        requests, answers = plugin.stdin, plugin.stdout
+        assert requests is not None
+        assert answers is not None
+
+        def work() -> None:
+            for number in range(calls):
+                request = {"type": "call", "call_id": str(number), "params": {"text": "hello"}}
+                requests.write(json.dumps(request).encode() + b"\n")
+                requests.flush()
+                json.loads(answers.readline())
+
+        spent = cpu_of(work, calls)
+        requests.close()
+    return spent
 
 
 def blocking_32() -> float:

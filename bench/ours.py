@@ -4,6 +4,7 @@ import asyncio
 import cProfile
 import datetime
 import gc
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from statistics import median
@@ -11,10 +12,10 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from bench.clock import BATCHES, cpu_of, on_asyncio, sized, wall_of
+from bench.clock import BATCHES, cpu_of, cpu_of_async, on_asyncio, sized, wall_of
 from bench.floor import hold, memory_of
 from bench.rich import RICH_ARGUMENTS, Address, Kind, Point
-from bench.workload import ANSWER, DELTAS, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
+from bench.workload import ANSWER, DELTAS, ECHO_PLUGIN, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 from toolkit import (
     ApprovalRequest,
     Approve,
@@ -41,6 +42,7 @@ from toolkit import (
 )
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
 from toolkit.events import LoopEvent
+from toolkit.sources.plugin import plugin_tools
 
 FEATURES = ("approval", "hooks", "retry", "tool timeout", "loop timeout", "events", "detection", "limits", "cache")
 PRODUCTION = ("approval", "events", "detection", "limits", "loop timeout", "tool timeout")
@@ -302,6 +304,22 @@ def waiting_100(features: Collection[str]) -> float:
 def blocking_32(features: Collection[str]) -> float:
     setting, responses = Setting(block, features), responses_of(1, 32, "block")
     return wall_of(lambda: setting.run(Script(responses), setting.config(1)))
+
+
+def plugin_call(features: Collection[str]) -> float:
+    calls = sized(200)
+
+    async def measured() -> float:
+        async with plugin_tools(sys.executable, [ECHO_PLUGIN]) as tools:
+            registry = ToolRegistry(tools)
+
+            async def work() -> None:
+                for number in range(calls):
+                    await registry.execute(ToolCall(str(number), "echo", '{"text": "hello"}'))
+
+            return await cpu_of_async(work, calls)
+
+    return asyncio.run(measured())
 
 
 def loops_1000(features: Collection[str]) -> float:

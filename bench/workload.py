@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 WAIT = 0.05
+ECHO_PLUGIN = str(Path(__file__).with_name("echo_plugin.py"))
 
 
 async def forecast(city: str, days: int, metric: bool = True) -> dict[str, Any]:

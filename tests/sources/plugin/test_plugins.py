@@ -4,14 +4,11 @@ import json
 import logging
 import os
 import re
-import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import anyio
@@ -116,31 +113,6 @@ async def test_a_thousand_calls_at_once_and_one_after_the_other_are_answered_in_
         at_once = await tools.execute_all(calls)
         in_turn = [await tools.execute(call) for call in calls]
     assert [result.text for result in at_once] == [result.text for result in in_turn] == [call.id for call in calls]
-
-
-@pytest.mark.full
-async def test_a_round_trip_takes_little_longer_than_the_bare_pipe() -> None:
-    line = b'{"type":"call","call_id":"1","params":{"text":"hello"}}\n'
-    with subprocess.Popen(  # noqa: ASYNC220 - it is what ours is held to
-        [sys.executable, str(FAULTY), "plain"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as bare:
-        assert bare.stdin is not None
-        assert bare.stdout is not None
-        by_hand: list[float] = []
-        for _ in range(500):
-            began = time.perf_counter()
-            bare.stdin.write(line)
-            bare.stdin.flush()
-            bare.stdout.readline()
-            by_hand.append(time.perf_counter() - began)
-        bare.stdin.close()
-    ours: list[float] = []
-    async with faulty("echoing") as tools:
-        for _ in range(500):
-            began = time.perf_counter()
-            await say(tools)
-            ours.append(time.perf_counter() - began)
-    assert median(ours) - median(by_hand) < 0.0003
 
 
 async def test_updates_are_told_while_it_works() -> None:
