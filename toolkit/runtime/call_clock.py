@@ -112,9 +112,9 @@ class CallClock:
         assert self._timers is not None
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm_time, self._alarm = time, self._timers.call_at(time, self._look)
+        self._alarm_time, self._alarm = time, self._timers.call_at(time, self._check_deadline)
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         """Cancel the run that is under way if it is late, or look again when it would be."""
         assert self._timers is not None
         self._alarm, self._alarm_time = None, math.inf
