@@ -20,6 +20,7 @@ from toolkit.sources.openapi.operation import Endpoint
 from toolkit.sources.openapi.response import ResponseLimits, read_response
 from toolkit.sources.openapi.serialization import WireRequest, write_request
 from toolkit.sources.openapi.urls import Origin
+from toolkit.trace_context import inject_trace_context
 
 __all__ = ["OperationCaller"]
 
@@ -133,6 +134,8 @@ class OperationCaller:
     ) -> httpx2.Response:
         request = _build_request(client, endpoint.operation.method, url, wire)
         is_here = origin_of(url) in self._trusted
+        if is_here:
+            inject_trace_context(request.headers)
         signatures = [await signer.sign(request, client) for signer in signers] if is_here else []
         _apply_signatures(request, wire, signatures)
         response = await client.send(request, stream=True)
