@@ -49,39 +49,14 @@ if TYPE_CHECKING:
     from toolkit.chat import Message, Usage
 
 __all__ = [
-    "BadResponseError",
-    "ConfigurationError",
-    "ContentFilteredError",
-    "ContextTooLongError",
-    "DuplicateToolError",
-    "InvalidArgumentsError",
-    "LoopError",
-    "LoopUsageError",
-    "MaxDepthExceededError",
-    "McpError",
-    "MissingEnvError",
-    "OpenApiError",
-    "PluginError",
-    "ProviderAuthError",
-    "ProviderError",
-    "ProviderTimeoutError",
-    "RateLimitedError",
-    "RecordedError",
-    "SchemaError",
-    "SourceError",
-    "ToolCancelledError",
-    "ToolCrashedError",
-    "ToolDeniedError",
-    "ToolError",
-    "ToolFailedError",
-    "ToolNotFoundError",
-    "ToolTimeoutError",
-    "ToolUsageError",
-    "ToolUsageLimitExceededError",
-    "ToolkitError",
-    "TranscriptError",
-    "UnknownToolNameError",
-]
+    "BadResponseError", "ConfigurationError", "ContentFilteredError", "ContextTooLongError",
+    "DuplicateToolError", "InvalidArgumentsError", "LoopError", "LoopUsageError", "MaxDepthExceededError",
+    "McpError", "MissingEnvError", "OpenApiError", "PluginError", "ProviderAuthError", "ProviderError",
+    "ProviderTimeoutError", "RateLimitedError", "RecordedError", "SchemaError", "SourceError",
+    "ToolCancelledError", "ToolCrashedError", "ToolDeniedError", "ToolError", "ToolFailedError",
+    "ToolNotFoundError", "ToolTimeoutError", "ToolUsageError", "ToolUsageLimitExceededError", "ToolkitError",
+    "TranscriptError", "UnknownToolNameError",
+]  # fmt: skip
 
 
 class ToolkitError(Exception):
@@ -196,11 +171,7 @@ class ToolNotFoundError(ToolError):
 
 
 class InvalidArgumentsError(ToolError):
-    """The arguments of a call do not fit the tool's parameters.
-
-    Args:
-        message: Everything that is wrong, each problem with its path, written for the model to act on.
-    """
+    """The arguments of a call do not fit the tool's parameters: all that is wrong, written for the model to act on."""
 
 
 class ToolDeniedError(ToolError):
@@ -311,11 +282,6 @@ class ToolCrashedError(LoopError):
     """A tool raised what is no `ToolError`, and ``on_tool_exception="raise"`` ends the run with it.
 
     What it raised is the ``__cause__``; the transcript in `messages` holds the call with its error result.
-
-    Args:
-        tool: The tool.
-        call_id: The call.
-        reason: What was raised, in words.
     """
 
     def __init__(self, tool: str, call_id: str, reason: str) -> None:
@@ -330,12 +296,7 @@ class ToolCrashedError(LoopError):
 
 
 class TranscriptError(ToolkitError, ValueError):
-    """A list of messages that is no valid transcript.
-
-    Args:
-        index: Where in the list.
-        reason: What is wrong there, and what would be right.
-    """
+    """A list of messages that is no valid transcript; `index` is the place in the list where it is not."""
 
     def __init__(self, index: int, reason: str) -> None:
         self.index = index
@@ -430,12 +391,7 @@ class PluginError(SourceError):
 
 
 class RecordedError(ToolkitError):
-    """An error that was written as JSON and read back: the class and the words that are left of it.
-
-    Args:
-        kind: The name of the class that was raised, such as ``ValueError``.
-        message: What it said.
-    """
+    """An error that was read back from JSON: the name of its class, such as ``ValueError``, and its message."""
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind

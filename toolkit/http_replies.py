@@ -49,7 +49,7 @@ _WINDOW_BITS = {
     "x-gzip": (zlib.MAX_WBITS | 16,),
     "deflate": (zlib.MAX_WBITS, -zlib.MAX_WBITS),
 }
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+_SCHEME_PORTS = {"http": 80, "https": 443}
 
 
 class ReplyTooLargeError(ValueError):
@@ -73,7 +73,7 @@ class BoundedBody:
         self.raw: AsyncIterator[bytes] = response.aiter_bytes() if is_read else response.aiter_raw()
         self._most_bytes = most_bytes
         self._received = self._given = 0
-        self._unpack = _as_it_is if is_read else _unpacker_of(response)
+        self._unpack = _keep_as_is if is_read else _find_unpacker(response)
         self._pieces: Iterator[bytes] = iter(())
 
     def __aiter__(self) -> BoundedBody:
@@ -84,14 +84,14 @@ class BoundedBody:
             piece = next(self._pieces, None)
             if piece is not None:
                 self._given += len(piece)
-                self._check(self._given)
+                self._check_size(self._given)
                 return piece
             packed = await anext(self.raw)
             self._received += len(packed)
-            self._check(self._received)
+            self._check_size(self._received)
             self._pieces = self._unpack(packed)
 
-    def _check(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         if size > self._most_bytes:
             raise ReplyTooLargeError(f"the reply is larger than {self._most_bytes} bytes and was not read further")
 
@@ -146,11 +146,11 @@ class BoundedClient(httpx2.AsyncClient):
         request.headers["accept-encoding"] = ACCEPTED_ENCODINGS
         response = await super().send(request, stream=True, **options)
         if response.is_success:
-            return response if stream else _with_body(response, await read_bounded(response))
+            return response if stream else _replace_body(response, await read_bounded(response))
         content = b""
         with suppress(ValueError):  # what can't be unpacked tells nothing
             content = await read_bounded(response, most_bytes=MOST_ERROR_BYTES, is_cut=True)
-        return _with_body(response, content)
+        return _replace_body(response, content)
 
 
 async def read_bounded(response: httpx2.Response, *, most_bytes: int = MOST_REPLY_BYTES, is_cut: bool = False) -> bytes:
@@ -213,10 +213,10 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     """
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
-    return scheme, (parts.hostname or "").rstrip("."), parts.port or _DEFAULT_PORTS.get(scheme)
+    return scheme, (parts.hostname or "").rstrip("."), parts.port or _SCHEME_PORTS.get(scheme)
 
 
-def _with_body(response: httpx2.Response, content: bytes) -> httpx2.Response:
+def _replace_body(response: httpx2.Response, content: bytes) -> httpx2.Response:
     """Return a response that has been read: the same, with a body that is unpacked."""
     headers = response.headers.copy()
     for name in ("content-encoding", "content-length", "transfer-encoding"):
@@ -224,17 +224,17 @@ def _with_body(response: httpx2.Response, content: bytes) -> httpx2.Response:
     return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
 
 
-def _unpacker_of(response: httpx2.Response) -> Callable[[bytes], Iterator[bytes]]:
+def _find_unpacker(response: httpx2.Response) -> Callable[[bytes], Iterator[bytes]]:
     codings = [coding.strip().lower() for coding in response.headers.get("content-encoding", "").split(",")]
     codings = [coding for coding in codings if coding not in ("", "identity")]
     if not codings:
-        return _as_it_is
+        return _keep_as_is
     if len(codings) > 1 or codings[0] not in _WINDOW_BITS:
         raise ValueError(f"the reply is packed as {', '.join(codings)[:100]}, which was not asked for")
     return _Inflater(codings[0])
 
 
-def _as_it_is(packed: bytes) -> Iterator[bytes]:
+def _keep_as_is(packed: bytes) -> Iterator[bytes]:
     return iter((packed,))
 
 
@@ -256,7 +256,7 @@ class _Inflater:
             if len(packed) < 2:
                 return
         try:
-            yield from self._unpacked(packed)
+            yield from self._unpack_piece(packed)
         except zlib.error as error:
             if not self._others:
                 raise ValueError(f"the reply is not packed as {self._coding}, as it says") from error
@@ -265,7 +265,7 @@ class _Inflater:
         self._others = []
         self._is_ended = self._inflate.eof
 
-    def _unpacked(self, packed: bytes) -> Iterator[bytes]:
+    def _unpack_piece(self, packed: bytes) -> Iterator[bytes]:
         while packed and not self._inflate.eof:
             piece = self._inflate.decompress(packed, _STEP)
             packed = self._inflate.unconsumed_tail

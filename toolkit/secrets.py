@@ -46,14 +46,14 @@ _TELLING_NAME = re.compile(
     re.IGNORECASE,
 )
 # Names that hold a telling word and tell of no secret.
-_PLAIN_NAME = re.compile(
+_HARMLESS_NAME = re.compile(
     r"(max|min|num|total|input|output|prompt|completion|reasoning|cached?|stop|eos)_?\w*tokens?(_\w+)?|tokens"
     r"|keyboard\w*|keywords?|\w*key_?words?|authors?|author_\w+|monkey|key_?(code|name|id|type)s?|tokeniz\w*"
     r"|(\w*cache|idempotency|primary|foreign|sort|partition|public|group)_?keys?|keys|secretar\w+"
     r"|tokens?_(count|limit|budget|usage)s?",
     re.IGNORECASE,
 )
-_SETTINGS = frozenset(
+_SETTING_WORDS = frozenset(
     {"true", "false", "none", "null", "default", "auto", "basic", "bearer", "disabled", "enabled", "http", "https"}
     | {"json", "text", "html", "stream", "stdio"}
 )
@@ -89,7 +89,7 @@ _OPAQUE = re.compile(
 )
 _TELLING_WORDS = re.compile(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
 _OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
-_SHORTEST = 4
+_SHORTEST_SECRET = 4
 _SHORTEST_WITHIN = 6  # what is shorter is only struck out where it stands alone
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
 _FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of what some schemes authorize by
@@ -97,7 +97,7 @@ _CARRIERS = re.compile(r"\w*(headers|query|cookies)", re.IGNORECASE)
 _NAMED = re.compile(r"(--?[\w.-]+|[\w.-]+)(=|:\s+)(.*)", re.DOTALL)
 _HEADER_OPTIONS = ("-H", "--header", "--headers")
 _PROCESS_KEY = os.urandom(32)
-_PROGRAM = re.compile(r"[\w@./][\w@./-]*")
+_PROGRAM_NAME = re.compile(r"[\w@./][\w@./-]*")
 _RUNNER = re.compile(
     r"(npx|uvx|uv|pipx|node|deno|bun|bunx|python[0-9.]*|ruby|perl|php|java|bash|sh|zsh|pwsh)(\.exe)?", re.IGNORECASE
 )
@@ -106,7 +106,7 @@ _OF_RUNNERS = ("-y", "--yes", "-m", "-u", "-jar", "run", "tool")
 
 def is_secret_name(name: str) -> bool:
     """Return whether the name of a header, variable, field or option tells of a secret."""
-    return _TELLING_NAME.search(name) is not None and _PLAIN_NAME.fullmatch(name) is None
+    return _TELLING_NAME.search(name) is not None and _HARMLESS_NAME.fullmatch(name) is None
 
 
 def secrets_of(values: Mapping[str, str]) -> list[str]:
@@ -115,8 +115,8 @@ def secrets_of(values: Mapping[str, str]) -> list[str]:
     What looks like a key is one whatever its name, and so is a login in an address. A value that only says how
     something is set, such as ``true``, is none: struck out, it would spoil other words.
     """
-    found = [value for name, value in values.items() if is_secret_name(name) and value.lower() not in _SETTINGS]
-    known = [secret for value in found for secret in _parts_of(value)]
+    found = [value for name, value in values.items() if is_secret_name(name) and value.lower() not in _SETTING_WORDS]
+    known = [secret for value in found for secret in _split_header(value)]
     return [*known, *(secret for value in values.values() for secret in _find_keys(value))]
 
 
@@ -131,9 +131,9 @@ def secrets_of_headers(headers: Mapping[str, str] | None) -> list[str]:
         for name, value in given.items()
         if not (name in _PROTOCOL_HEADERS or name.startswith("x-stainless-")) or _KEYS.search(value)
     ]
-    found = [value for value in found if value.lower() not in _SETTINGS]
+    found = [value for value in found if value.lower() not in _SETTING_WORDS]
     fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.split(value)]
-    return [*(secret for value in found for secret in _parts_of(value)), *filter(None, fields)]
+    return [*(secret for value in found for secret in _split_header(value)), *filter(None, fields)]
 
 
 def secrets_in_url(url: str) -> list[str]:
@@ -149,7 +149,7 @@ def secrets_in_url(url: str) -> list[str]:
     found += [value for _, value in parse_qsl(parts.query, keep_blank_values=False)]
     found += [piece.partition("=")[2] for piece in parts.query.split("&")]
     found += [segment for segment in parts.path.split("/") if _OPAQUE_SEGMENT.fullmatch(segment)]
-    found = [value for value in found if value and value.lower() not in _SETTINGS]
+    found = [value for value in found if value and value.lower() not in _SETTING_WORDS]
     return [form for value in found for form in dict.fromkeys((value, unquote(value)))]
 
 
@@ -174,7 +174,7 @@ def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORTEST) -> str:
+def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORTEST_SECRET) -> str:
     """Return a text with each secret struck out, also where it stands percent-encoded, escaped, in hex or Base64.
 
     Args:
@@ -183,7 +183,7 @@ def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORT
         shortest: Shorter ones than that many characters would be found in everything, and are left.
     """
     known = frozenset([secret for secret in map(str.strip, secrets) if len(secret) >= shortest])
-    return _pattern_of(known).sub(MASK, text) if known else text
+    return _compile_pattern(known).sub(MASK, text) if known else text
 
 
 def without_keys(text: str) -> str:
@@ -258,7 +258,7 @@ def program_name(command: str, arguments: Sequence[str]) -> str:
     program = PurePath(command).name
     if _RUNNER.fullmatch(program):
         first = next((argument for argument in arguments if argument not in _OF_RUNNERS), "")
-        if _PROGRAM.fullmatch(first):
+        if _PROGRAM_NAME.fullmatch(first):
             return PurePath(first).name
     return program
 
@@ -309,11 +309,11 @@ def _mask_queried(found: re.Match[str]) -> str:
 def _mask_assigned(found: re.Match[str]) -> str:
     value = found["value"]
     is_prose = value.isalpha() and "=" not in found["sign"] and not {'"', "'"} & set(found["sign"])
-    is_secret = not (is_prose or value.lower() in _SETTINGS or value.startswith(("$", "*")))
+    is_secret = not (is_prose or value.lower() in _SETTING_WORDS or value.startswith(("$", "*")))
     return found["before"] + MASK if is_secret else found[0]
 
 
-def _parts_of(value: str) -> Iterator[str]:
+def _split_header(value: str) -> Iterator[str]:
     """Yield a value, the words of it behind a scheme such as ``Bearer``, and what Base64 of a login holds."""
     yield value
     scheme, space, rest = value.strip().partition(" ")
@@ -331,15 +331,15 @@ def _parts_of(value: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _pattern_of(secrets: frozenset[str]) -> re.Pattern[str]:
+def _compile_pattern(secrets: frozenset[str]) -> re.Pattern[str]:
     """Return what finds any form of these secrets, the longest first."""
-    forms = {form for secret in secrets for form in _forms_of(secret)}
+    forms = {form for secret in secrets for form in _list_forms(secret)}
     exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]
     words = [rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if len(form) < _SHORTEST_WITHIN]
     return re.compile("|".join([*exact, *words]), re.IGNORECASE)
 
 
-def _forms_of(secret: str) -> Iterator[str]:
+def _list_forms(secret: str) -> Iterator[str]:
     """Yield a secret as it is, and as servers, logs and programs write it."""
     raw = secret.encode("utf-8", "surrogatepass")
     yield secret

@@ -23,7 +23,7 @@ from toolkit import (
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
 from toolkit.errors import SchemaError
 from toolkit.providers.anthropic import AnthropicOptions, AnthropicProvider
-from toolkit.providers.anthropic.encode import MessagesEncoder, encode_message, encode_tool
+from toolkit.providers.anthropic.encode import MessagesEncoder, encode_anthropic_message, encode_anthropic_tool
 from toolkit.providers.dialect import sealed
 
 PARAMETERS: dict[str, Any] = {
@@ -194,7 +194,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_message_is_said_as_the_sdk_takes_it(case: Case) -> None:
-    blocks = encode_message(case.message)
+    blocks = encode_anthropic_message(case.message)
     assert blocks == case.blocks
     role = "assistant" if isinstance(case.message, AssistantMessage) else "user"
     TypeAdapter[Any](MessageParam).validate_python({"role": role, "content": blocks})
@@ -207,7 +207,7 @@ def test_a_message_is_said_as_the_sdk_takes_it(case: Case) -> None:
 )
 def test_what_anthropic_does_not_take_from_a_user_is_refused(block: AudioBlock | ImageBlock | FileBlock) -> None:
     with pytest.raises(ConfigurationError, match=block.media_type.replace("+", r"\+")):
-        encode_message(UserMessage((block,)))
+        encode_anthropic_message(UserMessage((block,)))
 
 
 def test_roles_take_turns_and_the_beginning_is_the_system() -> None:
@@ -274,13 +274,13 @@ def test_ids_of_other_providers_fit_and_stay_the_same_in_call_and_result() -> No
 
 
 def test_a_tool_is_said_as_the_sdk_takes_it() -> None:
-    wire = encode_tool(WEATHER)
+    wire = encode_anthropic_tool(WEATHER)
     assert wire == {"name": "get_weather", "description": "Get the weather.", "input_schema": PARAMETERS}
     TypeAdapter[Any](ToolParam).validate_python(wire)
 
 
 def test_a_strict_tool_has_what_strict_mode_knows_and_says_the_rest_in_words() -> None:
-    wire = encode_tool(ToolDefinition(name="f", description="", parameters=PARAMETERS, strict=True))
+    wire = encode_anthropic_tool(ToolDefinition(name="f", description="", parameters=PARAMETERS, strict=True))
     assert wire["strict"] is True
     assert wire["input_schema"] == {
         "type": "object",
@@ -300,7 +300,7 @@ def test_a_strict_tool_has_what_strict_mode_knows_and_says_the_rest_in_words() -
 )
 def test_a_schema_that_strict_mode_cannot_say_is_refused(parameters: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match=r"tool 'f'.*Anthropic"):
-        encode_tool(ToolDefinition(name="f", description="", parameters=parameters, strict=True))
+        encode_anthropic_tool(ToolDefinition(name="f", description="", parameters=parameters, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_request_goes_over_the_providers_options_and_its_own_over_everything()
         "thinking": {"type": "enabled", "budget_tokens": 2048},
         "output_config": {"effort": "low", "format": None},
         "service_tier": "auto",
-        "tools": [{"type": "web_search_20260209", "name": "web_search"}, encode_tool(WEATHER)],
+        "tools": [{"type": "web_search_20260209", "name": "web_search"}, encode_anthropic_tool(WEATHER)],
     }
 
 
@@ -380,9 +380,9 @@ def test_a_cache_is_told_where_what_comes_again_ends() -> None:
     body = encoded(request, cache="1h")
     assert body["system"] == [{**text("Be brief."), **MARK}]
     assert body["messages"] == [{"role": "user", "content": [{**text("Hi"), **MARK}]}]
-    assert body["tools"] == [encode_tool(WEATHER)], "the system's mark is after the tools"
+    assert body["tools"] == [encode_anthropic_tool(WEATHER)], "the system's mark is after the tools"
     without_system = encoded(ChatRequest(messages=[HI], tools=[WEATHER]), cache="1h")
-    assert without_system["tools"] == [{**encode_tool(WEATHER), **MARK}]
+    assert without_system["tools"] == [{**encode_anthropic_tool(WEATHER), **MARK}]
 
 
 def test_a_mark_moves_on_with_the_conversation() -> None:

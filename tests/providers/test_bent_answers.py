@@ -15,13 +15,13 @@ from tests.testing.wires.openai_responses import ResponsesWire
 from toolkit import ProviderError
 from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
 from toolkit.providers.adapter import Decoder
-from toolkit.providers.anthropic.decode import StreamDecoder as MessagesDecoder, decode_message
+from toolkit.providers.anthropic.decode import AnthropicStreamDecoder, decode_message
 from toolkit.providers.event_stream import EventReader
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.decode import StreamDecoder as GenerateDecoder, decode_answer
-from toolkit.providers.openai.chat.decode import StreamDecoder as ChatDecoder, decode_completion
-from toolkit.providers.openai.chat.encode import Reading
-from toolkit.providers.openai.responses.decode import StreamDecoder as ResponsesDecoder, decode_response
+from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer
+from toolkit.providers.openai.chat.decode import ChatStreamDecoder, decode_completion
+from toolkit.providers.openai.chat.encode import ChatReading
+from toolkit.providers.openai.responses.decode import ResponsesStreamDecoder, decode_response
 from toolkit.testing.conformance import Wire
 from toolkit.testing.conformance.exchange import ADD, ADD_MORE, response_of
 
@@ -42,16 +42,18 @@ class Format:
 
 FORMATS = {
     "chat": Format(
-        ChatWire(), lambda: ChatDecoder(failures, Reading()), lambda body: decode_completion(body, failures, Reading())
+        ChatWire(),
+        lambda: ChatStreamDecoder(failures, ChatReading()),
+        lambda body: decode_completion(body, failures, ChatReading()),
     ),
     "responses": Format(
-        ResponsesWire(), lambda: ResponsesDecoder(failures, {}), lambda body: decode_response(body, failures, {})
+        ResponsesWire(), lambda: ResponsesStreamDecoder(failures, {}), lambda body: decode_response(body, failures, {})
     ),
     "messages": Format(
-        MessagesWire(), lambda: MessagesDecoder(failures, {}), lambda body: decode_message(body, failures, {})
+        MessagesWire(), lambda: AnthropicStreamDecoder(failures, {}), lambda body: decode_message(body, failures, {})
     ),
     "generate": Format(
-        GenerateWire(), lambda: GenerateDecoder(failures, {}), lambda body: decode_answer(body, failures, {})
+        GenerateWire(), lambda: GeminiStreamDecoder(failures, {}), lambda body: decode_answer(body, failures, {})
     ),
 }
 

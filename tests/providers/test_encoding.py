@@ -1,4 +1,4 @@
-"""JSON for the wire: encoded once, joined, and never wrong."""
+"""JSON for the wire: encoded once, join_list, and never wrong."""
 
 import gc
 import json
@@ -13,7 +13,7 @@ import pytest
 from toolkit import AssistantMessage, ChatRequest, ConfigurationError, ToolCall, ToolResult, UserMessage
 from toolkit.chat import ImageBlock, TextBlock, ToolDefinition
 from toolkit.providers.anthropic.encode import MessagesEncoder
-from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
+from toolkit.providers.encoding import EncodedOnce, assemble_body, join_list, to_bytes
 from toolkit.providers.google.encode import GenerateEncoder
 from toolkit.providers.openai.chat.encode import ChatEncoder
 from toolkit.providers.openai.responses.encode import ResponsesEncoder
@@ -93,12 +93,12 @@ class Body:
     ids=lambda case: case.name,
 )
 def test_a_body_is_put_together(case: Body) -> None:
-    assert assembled(case.body, case.members) == case.whole.encode()
+    assert assemble_body(case.body, case.members) == case.whole.encode()
 
 
 @pytest.mark.parametrize("items", [[], [1], [1, "two", {"three": 3}]])
 def test_a_list_is_joined(items: list[Any]) -> None:
-    assert json.loads(joined([to_bytes(item, "an item") for item in items])) == items
+    assert json.loads(join_list([to_bytes(item, "an item") for item in items])) == items
 
 
 def test_lone_surrogates_and_tuples_are_said_and_what_cannot_be_is_named() -> None:

@@ -24,7 +24,7 @@ from toolkit import (
 )
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
 from toolkit.providers.dialect import sealed
-from toolkit.providers.google.encode import GenerateEncoder, encode_message, encode_tool
+from toolkit.providers.google.encode import GenerateEncoder, encode_gemini_message, encode_gemini_tool
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -175,7 +175,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_message_is_said_as_the_sdk_takes_it(case: Case) -> None:
-    encoded = encode_message(case.message)
+    encoded = encode_gemini_message(case.message)
     assert list(encoded.parts) == case.parts
     assert list(encoded.attachments) == case.attachments
     for part in (*encoded.parts, *encoded.attachments):
@@ -252,7 +252,7 @@ def test_names_that_gemini_refuses_are_mapped_in_definition_call_and_result() ->
 
 
 def test_a_tool_is_said_in_the_schema_that_gemini_knows() -> None:
-    wire = encode_tool(WEATHER)
+    wire = encode_gemini_tool(WEATHER)
     assert wire["parameters"] == {
         "type": "object",
         "properties": {"city": {"type": "string"}, "unit": {"nullable": True, "type": "string"}},
@@ -263,7 +263,7 @@ def test_a_tool_is_said_in_the_schema_that_gemini_knows() -> None:
 
 def test_a_tool_of_any_arguments_says_so_in_words() -> None:
     free = {"type": "object", "additionalProperties": {"type": "integer"}}
-    assert encode_tool(ToolDefinition(name="f", description="Count.", parameters=free)) == {
+    assert encode_gemini_tool(ToolDefinition(name="f", description="Count.", parameters=free)) == {
         "name": "f",
         "description": "Count. An object of any names; each value is an integer.",
     }
@@ -271,12 +271,12 @@ def test_a_tool_of_any_arguments_says_so_in_words() -> None:
 
 def test_a_tool_without_parameters_has_no_schema() -> None:
     tool = ToolDefinition(name="f", description="", parameters={"type": "object", "properties": {}})
-    assert encode_tool(tool) == {"name": "f", "description": ""}
+    assert encode_gemini_tool(tool) == {"name": "f", "description": ""}
 
 
 def test_tools_that_run_at_googles_stand_before_our_own() -> None:
     wire = body(ChatRequest(messages=[HI], tools=[WEATHER]), settings={"tools": [{"googleSearch": {}}]})
-    assert wire["tools"] == [{"googleSearch": {}}, {"functionDeclarations": [encode_tool(WEATHER)]}]
+    assert wire["tools"] == [{"googleSearch": {}}, {"functionDeclarations": [encode_gemini_tool(WEATHER)]}]
 
 
 @pytest.mark.parametrize(

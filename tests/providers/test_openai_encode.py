@@ -20,7 +20,7 @@ from toolkit import (
     UserMessage,
 )
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
-from toolkit.providers.openai.chat.encode import ChatEncoder, encode_message, encode_tool
+from toolkit.providers.openai.chat.encode import ChatEncoder, encode_chat_message, encode_chat_tool
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -161,19 +161,19 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_message_is_encoded_as_the_sdk_takes_it(case: Case) -> None:
-    wire = encode_message(case.message, reasoning_field="reasoning_content").wire
+    wire = encode_chat_message(case.message, reasoning_field="reasoning_content").wire
     assert wire == case.wire
     assert is_what_the_sdk_takes([wire])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_same_message_is_encoded_the_same_again(case: Case) -> None:
-    assert encode_message(case.message) == encode_message(case.message)
+    assert encode_chat_message(case.message) == encode_chat_message(case.message)
 
 
 def test_reasoning_is_left_out_where_the_server_refuses_it() -> None:
     message = AssistantMessage([ReasoningBlock(text="Hm."), TextBlock("Hi.")])
-    assert encode_message(message).wire == {"role": "assistant", "content": "Hi."}
+    assert encode_chat_message(message).wire == {"role": "assistant", "content": "Hi."}
 
 
 def test_images_of_results_follow_the_last_result_of_the_turn() -> None:
@@ -212,7 +212,7 @@ def test_long_ids_become_the_same_short_ones_in_call_and_result() -> None:
 
 def test_an_image_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="neither data nor url"):
-        encode_message(UserMessage((ImageBlock(),)))
+        encode_chat_message(UserMessage((ImageBlock(),)))
 
 
 def test_a_request_with_every_setting() -> None:
@@ -232,7 +232,7 @@ def test_a_request_with_every_setting() -> None:
     assert encoded(request, streams=True) == {
         "model": "test-1",
         "messages": [{"role": "user", "content": "Hi"}],
-        "tools": [encode_tool(WEATHER)],
+        "tools": [encode_chat_tool(WEATHER)],
         "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
         "parallel_tool_calls": False,
         "response_format": {
@@ -281,7 +281,7 @@ def test_a_tool_choice_without_tools_is_refused() -> None:
 
 
 def test_a_strict_tool_has_its_schema_as_strict_mode_takes_it() -> None:
-    wire = encode_tool(replace(WEATHER, strict=True))
+    wire = encode_chat_tool(replace(WEATHER, strict=True))
     assert wire["function"]["strict"] is True
     TypeAdapter[Any](ChatCompletionToolParam).validate_python(wire)
 

@@ -23,7 +23,7 @@ from toolkit import (
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
 from toolkit.providers.dialect import sealed
 from toolkit.providers.openai import OpenAIResponsesProvider, ResponsesOptions
-from toolkit.providers.openai.responses.encode import ResponsesEncoder, encode_message, encode_tool
+from toolkit.providers.openai.responses.encode import ResponsesEncoder, encode_responses_message, encode_responses_tool
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -179,7 +179,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_message_is_encoded_as_the_sdk_takes_it(case: Case) -> None:
-    items = encode_message(case.message)
+    items = encode_responses_message(case.message)
     assert items == case.items
     assert is_what_the_sdk_takes(items)
 
@@ -190,7 +190,9 @@ def test_a_transcript_is_one_flat_list() -> None:
 
 
 def test_open_reasoning_goes_to_servers_that_read_it() -> None:
-    items = encode_message(AssistantMessage([ReasoningBlock(text="Hm.", id="rs_1")]), sends_open_reasoning=True)
+    items = encode_responses_message(
+        AssistantMessage([ReasoningBlock(text="Hm.", id="rs_1")]), sends_open_reasoning=True
+    )
     assert items == [
         {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
     ]
@@ -224,7 +226,7 @@ def test_a_request_with_every_setting() -> None:
     assert encoded(request, streams=True) == {
         "model": "test-1",
         "input": [said("user", "Hi")],
-        "tools": [encode_tool(WEATHER)],
+        "tools": [encode_responses_tool(WEATHER)],
         "tool_choice": {"type": "function", "name": "get_weather"},
         "parallel_tool_calls": False,
         "text": {
@@ -267,17 +269,17 @@ def test_a_tool_says_whether_it_is_strict() -> None:
     optional = ToolDefinition(
         name="f", description="", parameters={"type": "object", "properties": {"a": {"type": "integer"}}}, strict=True
     )
-    wire = encode_tool(optional)
+    wire = encode_responses_tool(optional)
     assert (wire["strict"], wire["parameters"]["required"]) == (True, ["a"])
-    assert encode_tool(WEATHER)["strict"] is False
-    for tool in (wire, encode_tool(WEATHER)):
+    assert encode_responses_tool(WEATHER)["strict"] is False
+    for tool in (wire, encode_responses_tool(WEATHER)):
         TypeAdapter[Any](FunctionToolParam).validate_python(tool)
 
 
 def test_tools_that_run_at_the_server_are_offered_beside_our_own() -> None:
     search = {"type": "web_search"}
     assert encoded(ChatRequest(messages=[], tools=[WEATHER]), defaults={"tools": [search]})["tools"] == [
-        encode_tool(WEATHER),
+        encode_responses_tool(WEATHER),
         search,
     ]
     assert encoded(ChatRequest(messages=[], options={"tools": [search]}))["tools"] == [search]

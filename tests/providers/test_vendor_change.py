@@ -19,7 +19,7 @@ from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import decode_answer
 from toolkit.providers.google.encode import GenerateEncoder
 from toolkit.providers.openai.chat.decode import decode_completion
-from toolkit.providers.openai.chat.encode import ChatEncoder, Reading
+from toolkit.providers.openai.chat.encode import ChatEncoder, ChatReading
 from toolkit.providers.openai.responses.decode import decode_response
 from toolkit.providers.openai.responses.encode import ResponsesEncoder
 
@@ -84,7 +84,7 @@ CHAT = decode_completion(
         ]
     },
     failures,
-    Reading(),
+    ChatReading(),
 )
 FIRST = {"anthropic": ANTHROPIC, "google": GOOGLE, "responses": RESPONSES, "chat": CHAT}
 SECOND: dict[str, tuple[Any, str, Any]] = {

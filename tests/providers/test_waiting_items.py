@@ -19,7 +19,7 @@ from toolkit.endings import Complete
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
-from toolkit.providers.openai.responses.items import SAID, SETTLED, WAITING, find_unanswered
+from toolkit.providers.openai.responses.items import MESSAGE_ITEMS, SETTLED, WAITING, find_unanswered
 from toolkit.testing import check_transcript
 from toolkit.testing.loopback import Answer, Server, serving
 
@@ -56,8 +56,8 @@ def kinds_in(union: Any) -> set[str]:
 
 
 def test_each_item_of_a_response_that_the_sdk_knows_is_of_one_kind() -> None:
-    assert kinds_in(ResponseOutputItem) == SAID | SETTLED | WAITING
-    assert len(SAID) + len(SETTLED) + len(WAITING) == len(SAID | SETTLED | WAITING)
+    assert kinds_in(ResponseOutputItem) == MESSAGE_ITEMS | SETTLED | WAITING
+    assert len(MESSAGE_ITEMS) + len(SETTLED) + len(WAITING) == len(MESSAGE_ITEMS | SETTLED | WAITING)
 
 
 def test_each_reason_of_openai_to_stop_early_is_known() -> None:

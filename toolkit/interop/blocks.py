@@ -8,10 +8,10 @@ from typing import Any, cast
 from toolkit.chat import ContentBlock
 from toolkit.chat.output import ToolOutput, to_output
 
-__all__ = ["output_of"]
+__all__ = ["output_from_parts"]
 
 
-def output_of(value: object, block_of: Callable[[Any], ContentBlock | None]) -> ToolOutput:
+def output_from_parts(value: object, block_of: Callable[[Any], ContentBlock | None]) -> ToolOutput:
     """Return a value, or a list of parts, as an output: the parts that `block_of` knows as blocks, others as text."""
     parts: object = value
     items = list(cast("list[Any]", parts)) if isinstance(parts, (list, tuple)) else [parts]

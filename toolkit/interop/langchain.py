@@ -42,7 +42,7 @@ def from_langchain(tools: BaseTool | Iterable[BaseTool]) -> list[FunctionTool[ob
     """
     found = read_tools(tools, BaseTool, "a tool of LangChain")  # type: ignore[type-abstract]  # only looked at
     names = legal_names([tool.name for tool in found])
-    return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
+    return [_import_langchain_tool(tool, name) for tool, name in zip(found, names, strict=True)]
 
 
 @overload
@@ -59,10 +59,10 @@ def to_langchain(tools: OneOrMore[Any], ctx: Any = None) -> list[BaseTool]:
         ctx: What they get as their context.
     """
     registry = read_registry(tools)
-    return [_exported(definition, registry, ctx) for definition in registry.definitions()]
+    return [_export_langchain_tool(definition, registry, ctx) for definition in registry.definitions()]
 
 
-def _imported(tool: BaseTool, name: str) -> FunctionTool[object, ..., Any]:
+def _import_langchain_tool(tool: BaseTool, name: str) -> FunctionTool[object, ..., Any]:
     schema: Any = tool.tool_call_schema
     if isinstance(schema, dict):
         parameters = {**cast("dict[str, Any]", schema)}
@@ -75,10 +75,10 @@ def _imported(tool: BaseTool, name: str) -> FunctionTool[object, ..., Any]:
         return {"type": "tool_call", "id": context.call_id or uuid4().hex, "name": tool.name, "args": arguments}
 
     def run(context: ToolContext[object], arguments: dict[str, Any]) -> ToolOutput:
-        return _output_of(tool.invoke(call_of(context, arguments)))
+        return _read_langchain_output(tool.invoke(call_of(context, arguments)))
 
     async def arun(context: ToolContext[object], arguments: dict[str, Any]) -> ToolOutput:
-        return _output_of(await tool.ainvoke(call_of(context, arguments)))
+        return _read_langchain_output(await tool.ainvoke(call_of(context, arguments)))
 
     handler = arun if _is_async(tool) else run
     return tool_from_schema_with_ctx(name, tool.description, parameters, handler, result_as_answer=tool.return_direct)
@@ -90,18 +90,18 @@ def _is_async(tool: BaseTool) -> bool:
     return getattr(type(tool), "_arun", None) is not getattr(BaseTool, "_arun", None)  # what subclasses override
 
 
-def _output_of(answer: object) -> ToolOutput:
+def _read_langchain_output(answer: object) -> ToolOutput:
     if not isinstance(answer, ToolMessage):
         return to_output(answer)
     content: Any = answer.content
-    blocks = content if isinstance(content, str) else [_block_of(part) for part in content]
+    blocks = content if isinstance(content, str) else [_read_langchain_block(part) for part in content]
     output = to_output(blocks)
     output.details = answer.artifact
     output.is_error = answer.status == "error"
     return output
 
 
-def _block_of(part: Any) -> ContentBlock:
+def _read_langchain_block(part: Any) -> ContentBlock:
     if isinstance(part, str):
         return TextBlock(part)
     match part:
@@ -110,14 +110,14 @@ def _block_of(part: Any) -> ContentBlock:
         case {"type": "image_url", "image_url": {"url": str(url)} | str(url)}:
             return ImageBlock(url=url)
         case {"type": "image" | "audio" | "file" as kind, "base64": str(data)}:
-            return _media(kind, base64.b64decode(data), part.get("mime_type"))
+            return _read_media(kind, base64.b64decode(data), part.get("mime_type"))
         case {"type": "image", "url": str(url)}:
             return ImageBlock(url=url)
         case _:
             return TextBlock(json.dumps(part, ensure_ascii=False, default=str))
 
 
-def _media(kind: str, data: bytes, media_type: str | None) -> ContentBlock:
+def _read_media(kind: str, data: bytes, media_type: str | None) -> ContentBlock:
     if kind == "image":
         return ImageBlock(data, media_type=media_type or "image/png")
     if kind == "audio":
@@ -138,13 +138,13 @@ class _Exported(BaseTool):
             return portal.call(self.execute, arguments)
 
 
-def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> BaseTool:
+def _export_langchain_tool(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> BaseTool:
     async def execute(arguments: dict[str, Any]) -> tuple[Any, Any]:
         call = ToolCall(uuid4().hex, definition.name, json.dumps(arguments, default=str))
         result = await registry.execute(call, ctx)
         if result.is_error:
             raise ToolException(result.text)
-        return _content_of(result), result.details
+        return _write_langchain_content(result), result.details
 
     return _Exported(
         name=definition.name,
@@ -157,11 +157,15 @@ def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx)
     )
 
 
-def _content_of(result: ToolResult) -> str | Sequence[dict[str, Any]]:
-    return result.content if isinstance(result.content, str) else [_part_of(block) for block in result.content]
+def _write_langchain_content(result: ToolResult) -> str | Sequence[dict[str, Any]]:
+    return (
+        result.content
+        if isinstance(result.content, str)
+        else [_write_langchain_part(block) for block in result.content]
+    )
 
 
-def _part_of(block: ContentBlock) -> dict[str, Any]:
+def _write_langchain_part(block: ContentBlock) -> dict[str, Any]:
     if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}
     if block.data is None:

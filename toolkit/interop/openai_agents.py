@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from toolkit.chat import ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.errors import ConfigurationError
-from toolkit.interop.blocks import output_of
+from toolkit.interop.blocks import output_from_parts
 from toolkit.interop.given import OneOrMore, read_registry, read_tools
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
@@ -46,7 +46,7 @@ def from_openai_agents(tools: AgentsTool | Iterable[AgentsTool]) -> list[Functio
         if tool.is_enabled is not False:
             found.append(tool)
     names = legal_names([tool.name for tool in found])
-    return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
+    return [_import_agents_tool(tool, name) for tool, name in zip(found, names, strict=True)]
 
 
 @overload
@@ -63,17 +63,17 @@ def to_openai_agents(tools: OneOrMore[Any], ctx: Any = None) -> list[AgentsTool]
         ctx: What they get as their context.
     """
     registry = read_registry(tools)
-    return [_exported(definition, registry, ctx) for definition in registry.definitions()]
+    return [_export_agents_tool(definition, registry, ctx) for definition in registry.definitions()]
 
 
-def _imported(tool: AgentsTool, name: str) -> FunctionTool[Any, ..., Any]:
+def _import_agents_tool(tool: AgentsTool, name: str) -> FunctionTool[Any, ..., Any]:
     async def run(context: ToolContext[Any], arguments: dict[str, Any]) -> ToolOutput:
         text = to_output(arguments).text
         call_id = context.call_id or uuid4().hex
         theirs: AgentsContext[Any] = AgentsContext(
             context.state, tool_name=tool.name, tool_call_id=call_id, tool_arguments=text
         )
-        return output_of(await tool.on_invoke_tool(theirs, text), _block_of)
+        return output_from_parts(await tool.on_invoke_tool(theirs, text), _read_agents_block)
 
     return tool_from_schema_with_ctx(
         name,
@@ -85,18 +85,18 @@ def _imported(tool: AgentsTool, name: str) -> FunctionTool[Any, ..., Any]:
     )
 
 
-_KINDS: dict[str, type[BaseModel]] = {
+_AGENTS_KINDS: dict[str, type[BaseModel]] = {
     "text": ToolOutputText,
     "image": ToolOutputImage,
     "file": ToolOutputFileContent,
 }
 
 
-def _block_of(item: Any) -> ContentBlock | None:
+def _read_agents_block(item: Any) -> ContentBlock | None:
     """Return the block that one of the SDK's outputs is; None for any other value."""
     if isinstance(item, dict):
         said = cast("dict[str, Any]", item)
-        kind = _KINDS.get(str(said.get("type")))
+        kind = _AGENTS_KINDS.get(str(said.get("type")))
         item = said if kind is None else kind.model_validate(said)
     if isinstance(item, ToolOutputText):
         return TextBlock(item.text)
@@ -110,9 +110,11 @@ def _block_of(item: Any) -> ContentBlock | None:
     return None
 
 
-def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> AgentsTool:
+def _export_agents_tool(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> AgentsTool:
     async def run(theirs: AgentsContext[Any], arguments: str) -> Any:
-        return _content_of(await registry.execute(ToolCall(theirs.tool_call_id, definition.name, arguments), ctx))
+        return _write_agents_content(
+            await registry.execute(ToolCall(theirs.tool_call_id, definition.name, arguments), ctx)
+        )
 
     return AgentsTool(
         name=definition.name,
@@ -123,13 +125,15 @@ def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx)
     )
 
 
-def _content_of(result: ToolResult) -> Any:
+def _write_agents_content(result: ToolResult) -> Any:
     if result.is_error:
         return result.text if result.text.lower().startswith("error") else f"Error: {result.text}"
-    return result.content if isinstance(result.content, str) else [_part_of(block) for block in result.content]
+    return (
+        result.content if isinstance(result.content, str) else [_write_agents_part(block) for block in result.content]
+    )
 
 
-def _part_of(block: ContentBlock) -> ToolOutputText | ToolOutputImage | ToolOutputFileContent:
+def _write_agents_part(block: ContentBlock) -> ToolOutputText | ToolOutputImage | ToolOutputFileContent:
     if isinstance(block, TextBlock):
         return ToolOutputText(text=block.text)
     url = getattr(block, "url", None)

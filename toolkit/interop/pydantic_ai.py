@@ -27,7 +27,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import InvalidArgumentsError, ToolFailedError
-from toolkit.interop.blocks import output_of
+from toolkit.interop.blocks import output_from_parts
 from toolkit.interop.given import OneOrMore, read_registry, read_tools
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
@@ -48,7 +48,7 @@ def from_pydantic_ai(tools: Tool[Any] | Iterable[Tool[Any]]) -> list[FunctionToo
     """
     found = read_tools(tools, Tool, "a tool of Pydantic AI")
     names = legal_names([tool.name for tool in found])
-    return [_imported(tool, name) for tool, name in zip(found, names, strict=True)]
+    return [_import_pydantic_tool(tool, name) for tool, name in zip(found, names, strict=True)]
 
 
 @overload
@@ -65,10 +65,10 @@ def to_pydantic_ai(tools: OneOrMore[Any], ctx: Any = None) -> list[Tool[Any]]:
         ctx: What they get as their context.
     """
     registry = read_registry(tools)
-    return [_exported(definition, registry, ctx) for definition in registry.definitions()]
+    return [_export_pydantic_tool(definition, registry, ctx) for definition in registry.definitions()]
 
 
-def _imported(tool: Tool[Any], name: str) -> FunctionTool[Any, ..., Any]:
+def _import_pydantic_tool(tool: Tool[Any], name: str) -> FunctionTool[Any, ..., Any]:
     async def run(context: ToolContext[Any], arguments: dict[str, Any]) -> ToolOutput:
         theirs = RunContext[Any](
             deps=context.state,
@@ -85,7 +85,7 @@ def _imported(tool: Tool[Any], name: str) -> FunctionTool[Any, ..., Any]:
                 judged = tool.args_validator(theirs, **valid)
                 if inspect.isawaitable(judged):
                     await judged
-            return _output_of(await schema.call(valid, theirs))
+            return _read_pydantic_output(await schema.call(valid, theirs))
         except ValidationError as error:
             raise InvalidArgumentsError(str(error)) from error
         except (ModelRetry, ToolFailed) as error:
@@ -103,19 +103,19 @@ def _imported(tool: Tool[Any], name: str) -> FunctionTool[Any, ..., Any]:
     )
 
 
-def _output_of(value: Any) -> ToolOutput:
+def _read_pydantic_output(value: Any) -> ToolOutput:
     details: Any = None
     if isinstance(value, ToolReturn):
         details = value.metadata
         more: Any = value.content
         extra: list[Any] = [] if more is None else [more] if isinstance(more, str) else list(more)
         value = [value.return_value, *extra] if extra else value.return_value
-    output = output_of(value, _block_of)
+    output = output_from_parts(value, _read_pydantic_block)
     output.details = details
     return output
 
 
-def _block_of(item: object) -> ContentBlock | None:
+def _read_pydantic_block(item: object) -> ContentBlock | None:
     """Return the block that a piece of content is; None for any other value."""
     if isinstance(item, BinaryContent):
         kind = item.media_type.partition("/")[0]
@@ -131,10 +131,10 @@ def _block_of(item: object) -> ContentBlock | None:
     return None
 
 
-def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> Tool[Any]:
+def _export_pydantic_tool(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx) -> Tool[Any]:
     async def run(theirs: RunContext[Any], /, **arguments: Any) -> Any:
         call = ToolCall(theirs.tool_call_id or uuid4().hex, definition.name, json.dumps(arguments, default=str))
-        return _content_of(await registry.execute(call, ctx))
+        return _write_pydantic_content(await registry.execute(call, ctx))
 
     return Tool[Any].from_schema(
         run,
@@ -145,15 +145,15 @@ def _exported(definition: ToolDefinition, registry: ToolRegistry[Ctx], ctx: Ctx)
     )
 
 
-def _content_of(result: ToolResult) -> Any:
+def _write_pydantic_content(result: ToolResult) -> Any:
     if result.is_error:
         raise ToolFailed(result.text)
     if isinstance(result.content, str):
         return ToolReturn(return_value=result.content, metadata=result.details)
-    return ToolReturn(return_value=[_part_of(block) for block in result.content], metadata=result.details)
+    return ToolReturn(return_value=[_write_pydantic_part(block) for block in result.content], metadata=result.details)
 
 
-def _part_of(block: ContentBlock) -> Any:
+def _write_pydantic_part(block: ContentBlock) -> Any:
     if isinstance(block, TextBlock):
         return block.text
     if block.data is not None:

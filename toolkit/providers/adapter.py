@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
 from toolkit.errors import ConfigurationError, ProviderError
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange, checked_headers
+from toolkit.providers.connection import ClientOfLoop, Exchange, WholeAnswer, checked_headers
 from toolkit.providers.credentials import checked_url, split_login
 from toolkit.providers.failures import Failures
 from toolkit.secrets import cut_causes, secrets_in_url, secrets_of_headers, without_credentials
@@ -49,7 +49,7 @@ UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 """What numbers without measure, and lists without end, raise where they are read."""
 
 
-class _Spent:
+class _KnownUsage:
     """The known cost of a request, once it is under way."""
 
     def __init__(self) -> None:
@@ -57,9 +57,9 @@ class _Spent:
 
 
 @contextmanager
-def _spending(failures: Callable[[], Failures]) -> Generator[_Spent]:
+def _attach_usage(failures: Callable[[], Failures]) -> Generator[_KnownUsage]:
     """Hang what was spent on an error; and let neither it nor one behind it show a secret."""
-    spent = _Spent()
+    spent = _KnownUsage()
     try:
         yield spent
     except ProviderError as error:
@@ -132,14 +132,14 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for what the format can't say.
         """
-        with _spending(self._failures) as spent:
-            exchange, body = await self._encoded(request, streams=False)
-            answer = await exchange.ask(body, timeout=self._timeout_of(request))
-            spent.usage = lambda: self._usage_in(answer.json)
+        with _attach_usage(self._make_failures) as spent:
+            exchange, body = await self._encode_request(request, streams=False)
+            answer = await exchange.ask(body, timeout=self._find_timeout(request))
+            spent.usage = lambda: self._read_usage(answer.json)
             try:
-                return self._decoded(answer, request)
+                return self._decode_answer(answer, request)
             except UNREADABLE as error:
-                raise self._failures().not_an_answer(str(error), request_id=answer.request_id) from error
+                raise self._make_failures().not_an_answer(str(error), request_id=answer.request_id) from error
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the answer as it comes; leaving early closes the connection.
@@ -148,10 +148,10 @@ class Adapter(ABC):
             ProviderError: Or a subclass; the connection is closed.
             ConfigurationError: The request asks for what the format can't say.
         """
-        with _spending(self._failures) as spent:
-            exchange, body = await self._encoded(request, streams=True)
-            async with exchange.listen(body, timeout=self._timeout_of(request)) as pieces:
-                decoder = self._decoder(request, pieces.request_id)
+        with _attach_usage(self._make_failures) as spent:
+            exchange, body = await self._encode_request(request, streams=True)
+            async with exchange.listen(body, timeout=self._find_timeout(request)) as pieces:
+                decoder = self._make_decoder(request, pieces.request_id)
                 spent.usage = lambda: decoder.usage
                 async for events in pieces:
                     for data in events:
@@ -160,7 +160,7 @@ class Adapter(ABC):
                 done = decoder.finish()
         yield done
 
-    def _timeout_of(self, request: ChatRequest) -> float | None:
+    def _find_timeout(self, request: ChatRequest) -> float | None:
         """Return the seconds for a request; None leaves it to the client."""
         return self._timeout if request.timeout is None else request.timeout
 
@@ -175,21 +175,21 @@ class Adapter(ABC):
         return False
 
     @abstractmethod
-    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+    async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         """Return what sends the request, and its body."""
 
     @abstractmethod
-    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
+    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
         """Read a whole answer."""
 
     @abstractmethod
-    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
+    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
         """Return what a whole answer says that it cost."""
 
     @abstractmethod
-    def _failures(self) -> Failures:
+    def _make_failures(self) -> Failures:
         """Return what makes errors."""
 
     @abstractmethod
-    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
         """Return what reads an answer in pieces."""

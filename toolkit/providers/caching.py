@@ -61,11 +61,11 @@ class CachedProvider:
         Raises:
             ConfigurationError: The request holds something, mostly in its options, that JSON can't say.
         """
-        key = self._key(request)
-        response = await self._kept(key)
+        key = self._make_key(request)
+        response = await self._find_answer(key)
         if response is None:
             response = await self._provider.generate(request)
-            await self._keep(key, response)
+            await self._keep_answer(key, response)
         return response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
@@ -74,8 +74,8 @@ class CachedProvider:
         Raises:
             ConfigurationError: As for `generate`.
         """
-        key = self._key(request)
-        response = await self._kept(key)
+        key = self._make_key(request)
+        response = await self._find_answer(key)
         if response is not None:
             for event in events_of(response):
                 yield event
@@ -83,17 +83,17 @@ class CachedProvider:
         async with closing(self._provider.stream(request)) as events:
             async for event in events:
                 if isinstance(event, ResponseDone):
-                    await self._keep(key, event.response)
+                    await self._keep_answer(key, event.response)
                 yield event
 
-    def _key(self, request: ChatRequest) -> str:
+    def _make_key(self, request: ChatRequest) -> str:
         plain = request_to_plain(request)
         if plain.get("options"):
             # From the digest of the whole, a short secret would be found by trying all.
             plain["options"] = replace_fields(plain["options"], digest_of)
         return f"answer:{digest_json({'provider': self._name, **plain})}"
 
-    async def _kept(self, key: str) -> ChatResponse | None:
+    async def _find_answer(self, key: str) -> ChatResponse | None:
         await anyio.lowlevel.checkpoint()
         text = await self._cache.get(key)
         try:
@@ -101,6 +101,6 @@ class CachedProvider:
         except ValueError:  # of another version, or damaged: a miss is always right
             return None
 
-    async def _keep(self, key: str, response: ChatResponse) -> None:
+    async def _keep_answer(self, key: str, response: ChatResponse) -> None:
         if response.stop_reason in _WHOLE:
             await self._cache.set(key, write_json(response_to_plain(response)))

@@ -85,7 +85,7 @@ def provider_for(name: str, **settings: Any) -> ClosableProvider:
     prefix = prefix.strip().lower()
     entry = _ENTRIES.get(prefix)
     if entry is None:
-        raise ConfigurationError(_unknown(name, prefix, has_model=bool(colon)))
+        raise ConfigurationError(_describe_unknown(name, prefix, has_model=bool(colon)))
     model = model.strip()
     if not model and prefix != "local":
         raise ConfigurationError(f"'{name}' names no model: say which one, as in '{entry.example}'")
@@ -93,7 +93,7 @@ def provider_for(name: str, **settings: Any) -> ClosableProvider:
     return cast("ClosableProvider", make(model, **settings) if model else make(**settings))
 
 
-def _unknown(name: str, prefix: str, *, has_model: bool) -> str:
+def _describe_unknown(name: str, prefix: str, *, has_model: bool) -> str:
     begins = next((own for other, own in _OTHER_NAMES.items() if prefix.startswith(other)), None)
     if not has_model and begins is not None:
         return f"'{name}' names no provider: {ask_whether_meant([f'{begins}:{name}'])}"

@@ -24,9 +24,9 @@ from toolkit.providers.json_values import as_mapping
 from toolkit.settings import check_setting
 
 __all__ = [
-    "Answer",
+    "WholeAnswer",
     "ClientOfLoop",
-    "EventStream",
+    "AnswerPieces",
     "Exchange",
     "Send",
     "checked_headers",
@@ -88,14 +88,14 @@ class Send(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WholeAnswer:
     """A whole answer: the JSON object in it, and the server's name for the request."""
 
     json: dict[str, Any]
     request_id: str | None = None
 
 
-class EventStream:
+class AnswerPieces:
     """An answer in pieces: iterate it once, for the data of the events that came together.
 
     Attributes:
@@ -112,14 +112,14 @@ class EventStream:
         self._reader = EventReader()
         self._before_events: bytes | None = b""
 
-    def __aiter__(self) -> EventStream:
+    def __aiter__(self) -> AnswerPieces:
         return self
 
     async def __anext__(self) -> list[bytes]:
         while not self._reader.is_done:
-            received = await self._next(self._deadline)
+            received = await self._receive_piece(self._deadline)
             if not received:
-                return self._instead_of_events()
+                return self._read_plain_error()
             events = self._reader.feed(received)
             for event in events:
                 check_json_parts(event)
@@ -131,7 +131,7 @@ class EventStream:
                 self._before_events += received
         raise StopAsyncIteration
 
-    def _instead_of_events(self) -> list[bytes]:
+    def _read_plain_error(self) -> list[bytes]:
         """Return what came where no event did, if it tells of an error: some servers tell of those in plain JSON.
 
         Raises:
@@ -146,7 +146,7 @@ class EventStream:
                 return [came]
         raise ValueError(f"{self._content_type}, without events")
 
-    async def _next(self, deadline: float | None) -> bytes:
+    async def _receive_piece(self, deadline: float | None) -> bytes:
         if deadline is None:
             return await anext(self._pieces, b"")
         seconds = deadline - anyio.current_time()
@@ -161,7 +161,7 @@ class EventStream:
         if not self._reader.is_done:
             return
         with anyio.move_on_after(_PATIENCE_AFTER_DONE):
-            while await self._next(None):
+            while await self._receive_piece(None):
                 pass
 
 
@@ -179,7 +179,7 @@ class Exchange:
     failures: Callable[[], Failures]
     raised: type[Exception]
 
-    async def ask(self, body: bytes, *, timeout: float | None) -> Answer:
+    async def ask(self, body: bytes, *, timeout: float | None) -> WholeAnswer:
         """Return the whole answer.
 
         Args:
@@ -189,7 +189,7 @@ class Exchange:
         Raises:
             ProviderError: Or a subclass; the connection is closed.
         """
-        async with self._translated(timeout):
+        async with self._translate_errors(timeout):
             with anyio.fail_after(timeout):
                 response = await self.send(body, streams=False, timeout=timeout)
                 content = await read_bounded(response)
@@ -198,13 +198,13 @@ class Exchange:
             try:
                 found: object = from_json(content)
             except ValueError as error:
-                raise self._not_an_answer(response) from error
+                raise self._make_no_answer(response) from error
             if not isinstance(found, dict):
-                raise self._not_an_answer(response)
-            return Answer(json=cast("dict[str, Any]", found), request_id=request_id)
+                raise self._make_no_answer(response)
+            return WholeAnswer(json=cast("dict[str, Any]", found), request_id=request_id)
 
     @asynccontextmanager
-    async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[EventStream]:
+    async def listen(self, body: bytes, *, timeout: float | None) -> AsyncGenerator[AnswerPieces]:
         """Give the answer in pieces; leaving the block closes the connection.
 
         What the block raises as `ValueError`, reading a piece that is no JSON, is told as a bad answer.
@@ -217,23 +217,23 @@ class Exchange:
             ProviderError: Or a subclass; the connection is closed.
         """
         deadline = None if timeout is None else anyio.current_time() + timeout
-        async with self._translated(timeout):
+        async with self._translate_errors(timeout):
             with anyio.fail_after(timeout):
                 response = await self.send(body, streams=True, timeout=timeout)
             async with closed_with(response) as pieces:
                 content_type = response.headers.get("content-type", "no content type")
                 if "html" in content_type:
-                    raise self._not_an_answer(response)
+                    raise self._make_no_answer(response)
                 request_id = request_id_of(response.headers)
                 try:
-                    yield EventStream(pieces, content_type=content_type, request_id=request_id, deadline=deadline)
+                    yield AnswerPieces(pieces, content_type=content_type, request_id=request_id, deadline=deadline)
                 except ReplyTooLargeError:
                     raise
                 except (ValueError, ArithmeticError, RecursionError) as error:
                     raise self.failures().not_an_answer(str(error), request_id=request_id) from error
 
     @asynccontextmanager
-    async def _translated(self, timeout: float | None) -> AsyncGenerator[None]:
+    async def _translate_errors(self, timeout: float | None) -> AsyncGenerator[None]:
         try:
             yield
         except TimeoutError as error:
@@ -242,7 +242,7 @@ class Exchange:
             failures = self.failures()
             raise failures.of(error) from failures.cause_of(error)
 
-    def _not_an_answer(self, response: httpx2.Response) -> Exception:
+    def _make_no_answer(self, response: httpx2.Response) -> Exception:
         found = response.headers.get("content-type", "no content type")
         return self.failures().not_an_answer(found, request_id=request_id_of(response.headers))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ __all__ = [
     "as_user_text",
     "checked_choice",
     "checked_message",
+    "data_url_of",
     "error_text",
     "extra_without",
     "file_text",
@@ -91,7 +93,7 @@ class Dialect:
         """Return the id as the wire may have it: the same where it fits, else a hash of it."""
         if len(call_id) <= self.longest_call_id and self.call_id.fullmatch(call_id):
             return call_id
-        return ("call_" + _hash(call_id, 32))[: self.longest_call_id]
+        return ("call_" + _hash_text(call_id, 32))[: self.longest_call_id]
 
     def tool_name_of(self, name: str) -> str:
         """Return the name as the wire may have it: the same where it fits, else what fits of it and a hash."""
@@ -100,7 +102,7 @@ class Dialect:
         readable = re.sub(r"[^A-Za-z0-9_]+", "_", name)
         if not readable[:1].isalpha():
             readable = f"tool_{readable}"
-        return f"{readable[: self.longest_tool_name - 9]}_{_hash(name, 8)}"
+        return f"{readable[: self.longest_tool_name - 9]}_{_hash_text(name, 8)}"
 
     def names_back(self, tools: Iterable[ToolDefinition] | None) -> Mapping[str, str]:
         """Return the tools' own names by those on the wire, where they differ; mostly empty."""
@@ -165,6 +167,16 @@ def source_of(block: ImageBlock | FileBlock) -> bytes | str:
     return url_of(block) if block.data is None else block.data
 
 
+def data_url_of(block: ImageBlock | FileBlock) -> str:
+    """Return the URL of a block, or one that holds its bytes.
+
+    Raises:
+        ConfigurationError: It has neither.
+    """
+    source = source_of(block)
+    return source if isinstance(source, str) else f"data:{block.media_type};base64,{b64encode(source).decode()}"
+
+
 def url_of(block: ImageBlock | FileBlock) -> str:
     """Return the URL of a block that has no bytes.
 
@@ -180,22 +192,22 @@ def arguments_text(arguments: str) -> str:
     """Return the arguments of an earlier call as the JSON text of an object."""
     if not arguments.strip():
         return "{}"
-    return arguments if _object_in(arguments) is not None else json.dumps(_wrapped(arguments), ensure_ascii=False)
+    return arguments if _read_object(arguments) is not None else json.dumps(_wrap_text(arguments), ensure_ascii=False)
 
 
 def arguments_object(arguments: str) -> dict[str, Any]:
     """Return the arguments of an earlier call as an object."""
     if not arguments.strip():
         return {}
-    found = _object_in(arguments)
-    return _wrapped(arguments) if found is None else found
+    found = _read_object(arguments)
+    return _wrap_text(arguments) if found is None else found
 
 
-def _wrapped(arguments: str) -> dict[str, Any]:
+def _wrap_text(arguments: str) -> dict[str, Any]:
     return {"malformed_arguments": arguments}
 
 
-def _object_in(arguments: str) -> dict[str, Any] | None:
+def _read_object(arguments: str) -> dict[str, Any] | None:
     try:
         found: object = from_json(arguments, allow_inf_nan=False)
         if _LARGE.search(arguments):
@@ -271,16 +283,16 @@ def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mappin
     """
     if not is_openai:
         return schema, _is_strict(schema)
-    if _requires_all(schema):
+    if _has_all_required(schema):
         with suppress(SchemaError):
             return project_openai_strict(schema), True
     return schema, False
 
 
-def _requires_all(node: Mapping[str, Any]) -> bool:
+def _has_all_required(node: Mapping[str, Any]) -> bool:
     if set(node.get("required", ())) != set(node.get("properties", ())):
         return False
-    return all(map(_requires_all, subschemas(node)))
+    return all(map(_has_all_required, subschemas(node)))
 
 
 def _is_strict(schema: Any) -> bool:
@@ -316,5 +328,5 @@ def unsealed(provider: str, encrypted: str) -> dict[str, Any] | None:
     return cast("dict[str, Any]", kept) if isinstance(kept, dict) else None
 
 
-def _hash(text: str, length: int) -> str:
+def _hash_text(text: str, length: int) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 
-__all__ = ["EncodedOnce", "assembled", "joined", "to_bytes"]
+__all__ = ["EncodedOnce", "assemble_body", "encode_tools_once", "join_list", "to_bytes"]
 
 ItemT = TypeVar("ItemT")
 EncodedT = TypeVar("EncodedT")
 
-_MOST_BYTES = 32 * 2**20
+_MOST_KEPT_BYTES = 32 * 2**20
 
 
 class EncodedOnce(Generic[ItemT, EncodedT]):
@@ -33,7 +34,7 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
         encode: Callable[[ItemT], EncodedT],
         *,
         size_of: Callable[[EncodedT], int],
-        most_bytes: int = _MOST_BYTES,
+        most_bytes: int = _MOST_KEPT_BYTES,
     ) -> None:
         self._encode = encode
         self._size_of = size_of
@@ -50,9 +51,9 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
         try:
             return [young[id(item)][1] for item in items]
         except KeyError:
-            return [self._one(item) for item in items]
+            return [self._encode_one(item) for item in items]
 
-    def _one(self, item: ItemT) -> EncodedT:
+    def _encode_one(self, item: ItemT) -> EncodedT:
         key = id(item)
         entry = self._young.get(key)
         if entry is None:
@@ -62,6 +63,15 @@ class EncodedOnce(Generic[ItemT, EncodedT]):
             self._young[key] = entry
             self._size += self._size_of(entry[1])
         return entry[1]
+
+
+def encode_tools_once(encode: Callable[[ToolDefinition], object]) -> EncodedOnce[ToolDefinition, bytes]:
+    """Return what keeps tools as bytes of JSON.
+
+    Args:
+        encode: Returns a tool as the wire has it.
+    """
+    return EncodedOnce(lambda tool: to_bytes(encode(tool), f"tool '{tool.name}'"), size_of=len)
 
 
 def to_bytes(value: object, subject: str) -> bytes:
@@ -75,17 +85,17 @@ def to_bytes(value: object, subject: str) -> bytes:
         ConfigurationError: JSON can't say it.
     """
     try:
-        return write_json(value, allow_nan=False, default=_plain).encode()
+        return write_json(value, allow_nan=False, default=_make_plain).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{subject} can't be said in JSON: {error}") from error
 
 
-def joined(encodings: Iterable[bytes]) -> bytes:
+def join_list(encodings: Iterable[bytes]) -> bytes:
     """Return a JSON list of what is JSON already."""
     return b"[" + b",".join(encodings) + b"]"
 
 
-def assembled(body: Mapping[str, Any], members: Mapping[str, bytes | Sequence[bytes]]) -> bytes:
+def assemble_body(body: Mapping[str, Any], members: Mapping[str, bytes | Sequence[bytes]]) -> bytes:
     """Return the body of a request; a field of None is left out.
 
     Args:
@@ -97,11 +107,11 @@ def assembled(body: Mapping[str, Any], members: Mapping[str, bytes | Sequence[by
     for name, value in members.items():
         if name not in body:
             pieces += [b"," if pieces != [b"{"] else b"", to_bytes(name, "a name"), b":"]
-            pieces += [value] if isinstance(value, bytes) else _list_of(value)
+            pieces += [value] if isinstance(value, bytes) else _join_pieces(value)
     return b"".join([*pieces, b"}"])
 
 
-def _list_of(encodings: Sequence[bytes]) -> list[bytes]:
+def _join_pieces(encodings: Sequence[bytes]) -> list[bytes]:
     # The commas are laid between here, so that what may be megabytes is copied only once.
     pieces = [b","] * (2 * len(encodings) + 1)
     pieces[1::2] = encodings
@@ -110,7 +120,7 @@ def _list_of(encodings: Sequence[bytes]) -> list[bytes]:
     return pieces
 
 
-def _plain(value: object) -> Any:
+def _make_plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(value, tuple | set | frozenset):

@@ -7,7 +7,7 @@ from toolkit.http_replies import ReplyTooLargeError
 __all__ = ["EventReader"]
 
 _MOST_LINE_BYTES = 32 * 2**20
-_MOST_LINES = 4_000_000
+_MOST_EVENT_LINES = 4_000_000
 
 
 class EventReader:
@@ -38,8 +38,8 @@ class EventReader:
         lines = bytes(self._rest[:-1]).split(b"\n")
         self._rest = bytearray(received[end + 1 :])
         self._lines += len(lines)
-        if self._lines > _MOST_LINES:
-            raise ReplyTooLargeError(f"the stream has more than {_MOST_LINES} lines")
+        if self._lines > _MOST_EVENT_LINES:
+            raise ReplyTooLargeError(f"the stream has more than {_MOST_EVENT_LINES} lines")
         complete: list[bytes] = []
         for line in lines:
             text = line.removesuffix(b"\r")

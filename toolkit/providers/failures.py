@@ -99,7 +99,7 @@ class Failures:
             return self.unreachable(error.__cause__ if isinstance(error.__cause__, Exception) else error)
         if isinstance(error, ValueError | ArithmeticError | RecursionError):
             return self.not_an_answer(str(error) or type(error).__name__)
-        return ProviderError(self.provider, _short(self.without_secrets(str(error))) or type(error).__name__)
+        return ProviderError(self.provider, _shorten_words(self.without_secrets(str(error))) or type(error).__name__)
 
     def cause_of(self, error: Exception) -> Exception | None:
         """Return what to raise ``from``: the error, unless it repeats a secret, which a traceback would show."""
@@ -118,7 +118,7 @@ class Failures:
 
     def unreachable(self, cause: Exception) -> ProviderError:
         """Return the error of a connection that could not be made, or was cut."""
-        said = self.without_secrets(_first_words(cause)) or type(cause).__name__
+        said = self.without_secrets(_read_first_words(cause)) or type(cause).__name__
         kinds = {kind.__name__ for kind in type(cause).__mro__}
         if kinds & _CUT_OFF:
             message = f"the connection to {self.url} was cut before the answer was complete: {said}"
@@ -138,16 +138,16 @@ class Failures:
             headers: Of the answer; names in lower case must be found.
             body: The answer: parsed JSON, else its text.
         """
-        details = _details(body)
-        said = self._said(details or body) or f"the server answered {status} and said no more"
-        codes = _codes(details)
+        details = _read_details(body)
+        said = self._read_message(details or body) or f"the server answered {status} and said no more"
+        codes = _read_codes(details)
         facts: dict[str, Any] = {
             "status": status,
-            "retry_after": _retry_delay(details) if (asked := retry_after_of(headers)) is None else asked,
+            "retry_after": _read_retry_delay(details) if (asked := retry_after_of(headers)) is None else asked,
             "request_id": self._strike_id(request_id_of(headers)),
         }
         if status < 400:
-            return ProviderError(self.provider, self._sent_away(headers.get("location", "")), **facts)
+            return ProviderError(self.provider, self._describe_redirect(headers.get("location", "")), **facts)
         if status in (401, 403) or codes & _KEY_CODES:
             return ProviderAuthError(self.provider, f"{self.url} refused the key: {said}; {self.key_advice}", **facts)
         if status == 413 or (status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, said))):
@@ -165,7 +165,7 @@ class Failures:
         kind = RateLimitedError if status == 429 else ProviderTimeoutError if status in (408, 504) else ProviderError
         return kind(self.provider, said, is_retryable=retryable, **facts)
 
-    def _sent_away(self, location: str) -> str:
+    def _describe_redirect(self, location: str) -> str:
         """Return what to say of a redirect: where it leads, without what may be secret in that."""
         try:
             parts = urlsplit(location)
@@ -179,7 +179,7 @@ class Failures:
         """Return the error of an answer that is nothing of the protocol: HTML, or no JSON."""
         return BadResponseError(
             self.provider,
-            f"{self.url} did not answer with {self.protocol} ({_short(self.without_secrets(found))}): "
+            f"{self.url} did not answer with {self.protocol} ({_shorten_words(self.without_secrets(found))}): "
             f"{self.url_advice}",
             request_id=self._strike_id(request_id),
         )
@@ -204,9 +204,9 @@ class Failures:
 
     def reported(self, error: object, *, request_id: str | None = None) -> ProviderError:
         """Return the error that a server tells of inside a stream, or inside an answer of status 200."""
-        details = _details({"error": error})
-        said = self._said(details or error) or str(error)
-        codes = _codes(details)
+        details = _read_details({"error": error})
+        said = self._read_message(details or error) or str(error)
+        codes = _read_codes(details)
         status = next((int(code) for code in codes if code.isdecimal() and 400 <= int(code) < 600), None)
         facts: dict[str, Any] = {"status": status, "request_id": self._strike_id(request_id)}
         if codes & _CONTEXT_CODES or _is_about_context(status or 400, said):
@@ -219,7 +219,7 @@ class Failures:
         retryable = status in (408, 409) or status >= 500 if status is not None else not refused
         return ProviderError(self.provider, said, is_retryable=retryable, **facts)
 
-    def _said(self, body: object) -> str:
+    def _read_message(self, body: object) -> str:
         if isinstance(body, Mapping):
             told = cast("Mapping[str, object]", body)
             text = str(told.get("message") or told.get("detail") or told.get("error") or dict(told))
@@ -227,7 +227,7 @@ class Failures:
             text = body
         else:
             text = ""
-        return _short(self.without_secrets(text))
+        return _shorten_words(self.without_secrets(text))
 
     def _strike_id(self, request_id: str | None) -> str | None:
         return request_id and self.without_secrets(request_id)
@@ -257,7 +257,7 @@ def request_id_of(headers: Mapping[str, str]) -> str | None:
     return next((headers[name] for name in _REQUEST_ID_HEADERS if headers.get(name)), None)
 
 
-def _details(body: object) -> Mapping[str, Any]:
+def _read_details(body: object) -> Mapping[str, Any]:
     """Return the part of an error's body that tells of it: servers put it under ``error``, in a list, or nowhere."""
     if isinstance(body, list) and body:
         body = cast("list[object]", body)[0]
@@ -268,7 +268,7 @@ def _details(body: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else told
 
 
-def _codes(details: Mapping[str, Any]) -> set[str]:
+def _read_codes(details: Mapping[str, Any]) -> set[str]:
     inner = details.get("innererror")  # Azure tells there what its filter is called
     found = [details.get(name) for name in ("code", "type", "status")]
     if isinstance(inner, Mapping):
@@ -277,7 +277,7 @@ def _codes(details: Mapping[str, Any]) -> set[str]:
     return {str(code).lower() for code in found if code}
 
 
-def _retry_delay(details: Mapping[str, Any]) -> float | None:
+def _read_retry_delay(details: Mapping[str, Any]) -> float | None:
     """Return the seconds that Google asks to wait: it says so in the body, as in ``34.5s``."""
     for detail in as_items(details.get("details")):
         try:
@@ -287,7 +287,7 @@ def _retry_delay(details: Mapping[str, Any]) -> float | None:
     return None
 
 
-def _first_words(error: BaseException) -> str:
+def _read_first_words(error: BaseException) -> str:
     """Return the message of an error, else of what it came from: trio's say nothing themselves."""
     found: BaseException | None = error
     while found is not None and not str(found):
@@ -299,6 +299,6 @@ def _is_about_context(status: int, said: str) -> bool:
     return status in (400, 413, 422) and any(phrase in said.lower() for phrase in _CONTEXT_PHRASES)
 
 
-def _short(text: str) -> str:
+def _shorten_words(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."

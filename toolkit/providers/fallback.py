@@ -15,7 +15,7 @@ __all__ = ["FallbackProvider"]
 _logger = logging.getLogger("toolkit.providers")
 
 
-def _may_work_elsewhere(error: ProviderError) -> bool:
+def _is_worth_another(error: ProviderError) -> bool:
     return error.is_retryable
 
 
@@ -38,7 +38,7 @@ class FallbackProvider:
         ConfigurationError: There is no provider, or what is none.
     """
 
-    def __init__(self, *providers: Provider, when: Callable[[ProviderError], bool] = _may_work_elsewhere) -> None:
+    def __init__(self, *providers: Provider, when: Callable[[ProviderError], bool] = _is_worth_another) -> None:
         if not providers:
             raise ConfigurationError("a FallbackProvider needs at least one provider, mostly two")
         for provider in providers:
@@ -69,7 +69,7 @@ class FallbackProvider:
             try:
                 return await provider.generate(request)
             except ProviderError as error:
-                self._take(error, failed)
+                self._take_failure(error, failed)
         raise AssertionError("the last provider answers or raises")
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
@@ -89,11 +89,11 @@ class FallbackProvider:
             except ProviderError as error:
                 if has_begun:
                     raise
-                self._take(error, failed)
+                self._take_failure(error, failed)
             else:
                 return
 
-    def _take(self, error: ProviderError, failed: list[ProviderError]) -> None:
+    def _take_failure(self, error: ProviderError, failed: list[ProviderError]) -> None:
         """Go on to the next provider, or raise the error where there is none or it would not help."""
         if len(failed) == len(self._providers) - 1 or not self._when(error):
             for earlier in failed:

@@ -5,9 +5,22 @@ from __future__ import annotations
 import math
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
-__all__ = ["as_amount", "as_bytes", "as_count", "as_items", "as_key", "as_mapping", "as_text", "usage_details"]
+__all__ = [
+    "JsonObject",
+    "as_amount",
+    "as_bytes",
+    "as_count",
+    "as_items",
+    "as_key",
+    "as_mapping",
+    "as_text",
+    "usage_details",
+]
+
+JsonObject: TypeAlias = dict[str, Any]
+"""An object as JSON has it, while it is made."""
 
 _MOST = 2**53  # more are not counted, and not said in JSON by others
 

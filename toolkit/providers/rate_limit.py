@@ -91,21 +91,21 @@ class RateLimitedProvider:
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the answer, when it is this request's turn."""
-        async with self._admitted(request) as spent:
+        async with self._await_turn(request) as spent:
             response = await self._provider.generate(request)
             spent.amount = response.usage.total_tokens
         return response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the answer as it comes, when it is this request's turn."""
-        async with self._admitted(request) as spent, closing(self._provider.stream(request)) as events:
+        async with self._await_turn(request) as spent, closing(self._provider.stream(request)) as events:
             async for event in events:
                 if isinstance(event, ResponseDone):
                     spent.amount = event.response.usage.total_tokens
                 yield event
 
     @asynccontextmanager
-    async def _admitted(self, request: ChatRequest) -> AsyncGenerator[Spent]:
+    async def _await_turn(self, request: ChatRequest) -> AsyncGenerator[Spent]:
         line = self._lines.get(None)
         if line is None:
             line = _Line(self._concurrency)
@@ -114,7 +114,7 @@ class RateLimitedProvider:
             # The first in the line keeps it while it waits; it is handed on in the order of asking.
             async with line.head:
                 spent = Spent(self._estimate(request))
-                while (wait := self._spend(spent)) > 0:  # noqa: ASYNC110 - no event tells that time has passed
+                while (wait := self._count_request(spent)) > 0:  # noqa: ASYNC110 - no event tells that time has passed
                     await anyio.sleep(wait)
             try:
                 yield spent
@@ -122,7 +122,7 @@ class RateLimitedProvider:
                 self._open_at = max(self._open_at, time.monotonic() + (error.retry_after or 0.0))
                 raise
 
-    def _spend(self, spent: Spent) -> float:
+    def _count_request(self, spent: Spent) -> float:
         """Count a request from now on, or return the seconds after which to ask again."""
         with self._lock:
             now = time.monotonic()

@@ -29,12 +29,12 @@ def turns(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes
             pieces.append(b",")
         else:
             if not pieces and role != USER:
-                pieces += [_beginning(USER, field), opening]
-            pieces += [b"]}," if pieces else b"", _beginning(role, field)]
+                pieces += [_begin_turn(USER, field), opening]
+            pieces += [b"]}," if pieces else b"", _begin_turn(role, field)]
             speaker = role
         pieces.append(blocks)
     return b"[" + b"".join(pieces) + (b"]}]" if pieces else b"]")
 
 
-def _beginning(role: bytes, field: bytes) -> bytes:
+def _begin_turn(role: bytes, field: bytes) -> bytes:
     return b'{"role":"%s","%s":[' % (role, field)

@@ -32,8 +32,9 @@ if sys.platform != "win32":  # there only the threads of one process take turns
     import fcntl
 
 __all__ = [
-    "Exchange",
+    "CassetteJson",
     "Method",
+    "RecordedExchange",
     "append_exchange",
     "prepare_file",
     "read_exchanges",
@@ -41,13 +42,13 @@ __all__ = [
 
 Method: TypeAlias = Literal["generate", "stream"]
 
-_Plain: TypeAlias = dict[str, Any]
+CassetteJson: TypeAlias = dict[str, Any]
 
-_VERSION = 1
+_CASSETTE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class RecordedExchange:
     """One request and what came of it.
 
     Args:
@@ -61,10 +62,10 @@ class Exchange:
 
     line: int
     method: Method
-    request: _Plain
+    request: CassetteJson
     events: Sequence[StreamEvent]
     response: ChatResponse | None
-    error: _Plain | None
+    error: CassetteJson | None
 
 
 def prepare_file(path: Path) -> None:
@@ -79,12 +80,12 @@ def prepare_file(path: Path) -> None:
         with path.open("ab") as file:
             is_new = file.tell() == 0
     except OSError as error:
-        raise _not_written(path, error) from error
+        raise _explain_failure(path, error) from error
     if not is_new:
         read_exchanges(path)
 
 
-def append_exchange(path: Path, exchange: _Plain) -> None:
+def append_exchange(path: Path, exchange: CassetteJson) -> None:
     """Write an exchange at the end, whole or not at all; other processes may do the same.
 
     Raises:
@@ -92,10 +93,10 @@ def append_exchange(path: Path, exchange: _Plain) -> None:
     """
     line = write_json(exchange, sort_keys=True).encode() + b"\n"
     try:
-        with path.open("r+b", buffering=0) as file, _locked(file):
+        with path.open("r+b", buffering=0) as file, _lock_file(file):
             end = file.seek(0, os.SEEK_END)
             if end == 0:
-                line = write_json({"cassette": _VERSION}).encode() + b"\n" + line
+                line = write_json({"cassette": _CASSETTE_VERSION}).encode() + b"\n" + line
             try:
                 while line:
                     line = line[file.write(line) :]
@@ -103,14 +104,14 @@ def append_exchange(path: Path, exchange: _Plain) -> None:
                 file.truncate(end)  # a disk that is full leaves no half of a line
                 raise
     except OSError as error:
-        raise _not_written(path, error) from error
+        raise _explain_failure(path, error) from error
 
 
-def _not_written(path: Path, error: OSError) -> ConfigurationError:
+def _explain_failure(path: Path, error: OSError) -> ConfigurationError:
     return ConfigurationError(f"the cassette {path} can't be written: {error.strerror or error}")
 
 
-def read_exchanges(path: Path) -> list[Exchange]:
+def read_exchanges(path: Path) -> list[RecordedExchange]:
     """Return the exchanges of a cassette, in order.
 
     Raises:
@@ -130,30 +131,30 @@ def read_exchanges(path: Path) -> list[Exchange]:
         raise ConfigurationError(
             f"{path}, line {len(lines) + 1}: the line is cut off; delete it, or record the cassette anew"
         )
-    exchanges: list[Exchange] = []
+    exchanges: list[RecordedExchange] = []
     for number, line in enumerate(lines, 1):
         try:
             found: object = json.loads(line)
             if number == 1:
-                _check_version(found)
+                _check_cassette_version(found)
             else:
-                exchanges.append(_exchange(number, found))
+                exchanges.append(_read_exchange(number, found))
         except (ValueError, LookupError, TypeError) as error:
             raise ConfigurationError(f"{path}, line {number}: not what a cassette has there: {error}") from error
     return exchanges
 
 
-def _check_version(header: object) -> None:
-    if header != {"cassette": _VERSION}:
+def _check_cassette_version(header: object) -> None:
+    if header != {"cassette": _CASSETTE_VERSION}:
         raise ValueError(
-            f'the first line must be {{"cassette": {_VERSION}}}; record anew what another version has recorded'
+            f'the first line must be {{"cassette": {_CASSETTE_VERSION}}}; record anew what another version has recorded'
         )
 
 
-def _exchange(line: int, found: object) -> Exchange:
+def _read_exchange(line: int, found: object) -> RecordedExchange:
     if not isinstance(found, dict):
         raise TypeError("an exchange is an object")
-    plain = cast("_Plain", found)
+    plain = cast("CassetteJson", found)
     request = plain["request"]
     request["messages"]
     if "events" in plain:
@@ -169,11 +170,11 @@ def _exchange(line: int, found: object) -> Exchange:
     elif response is None and not plain.get("left"):
         raise ValueError("an exchange has a response, events that end with one, an error, or was left")
     method: Method = "stream" if "events" in plain else "generate"
-    return Exchange(line=line, method=method, request=request, events=events, response=response, error=error)
+    return RecordedExchange(line=line, method=method, request=request, events=events, response=response, error=error)
 
 
 @contextmanager
-def _locked(file: FileIO) -> Generator[None]:
+def _lock_file(file: FileIO) -> Generator[None]:
     """Keep other processes out of the file until it is closed."""
     if sys.platform != "win32":
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -25,8 +25,9 @@ from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.json_text import write_json
 from toolkit.settings import check_setting
 from toolkit.testing.cassette_file import (
-    Exchange,
+    CassetteJson,
     Method,
+    RecordedExchange,
     append_exchange,
     prepare_file,
     read_exchanges,
@@ -38,7 +39,6 @@ __all__ = ["Matching", "RecordingProvider", "ReplayProvider"]
 Matching: TypeAlias = Literal["strict", "lenient"]
 """What makes a request the one that was recorded; see `ReplayProvider`."""
 
-_Plain: TypeAlias = dict[str, Any]
 
 _LONGEST_DIFF = 60
 
@@ -92,16 +92,16 @@ class RecordingProvider:
         try:
             response = await self._provider.generate(request)
         except ProviderError as error:
-            self._append(request=asked, error=provider_error_to_plain(error))
+            self._append_exchange(request=asked, error=provider_error_to_plain(error))
             raise
-        self._append(request=asked, response=response_to_plain(response))
+        self._append_exchange(request=asked, response=response_to_plain(response))
         return response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the provider's answer as it comes; it is written down when it is over, or left."""
         asked = request_to_plain(request)
-        heard: list[_Plain] = []
-        outcome: _Plain = {"left": True}
+        heard: list[CassetteJson] = []
+        outcome: CassetteJson = {"left": True}
         try:
             async with closing(self._provider.stream(request)) as events:
                 async for event in events:
@@ -114,9 +114,9 @@ class RecordingProvider:
             raise
         finally:
             if heard or "error" in outcome:
-                self._append(request=asked, events=heard, **outcome)
+                self._append_exchange(request=asked, events=heard, **outcome)
 
-    def _append(self, *, events: Sequence[_Plain] | None = None, **exchange: Any) -> None:
+    def _append_exchange(self, *, events: Sequence[CassetteJson] | None = None, **exchange: Any) -> None:
         clean = self._scrub(exchange)
         if events is not None:
             clean["events"] = self._scrub.events(events)
@@ -161,7 +161,7 @@ class ReplayProvider:
         self._unplayed = dict.fromkeys(range(len(self._exchanges)))
         self._places: dict[str, list[int]] = {}
         for place, exchange in enumerate(self._exchanges):
-            key = write_json(self._compared(exchange.request, exchange.method), sort_keys=True)
+            key = write_json(self._normalize_request(exchange.request, exchange.method), sort_keys=True)
             self._places.setdefault(key, []).append(place)
 
     def __repr__(self) -> str:
@@ -180,9 +180,9 @@ class ReplayProvider:
             ConfigurationError: The request was not recorded.
         """
         await anyio.lowlevel.checkpoint()
-        exchange = self._next(request, "generate")
+        exchange = self._next_exchange(request, "generate")
         if exchange.response is None:
-            self._end(exchange)
+            self._end_recording(exchange)
         return exchange.response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
@@ -193,44 +193,46 @@ class ReplayProvider:
             ConfigurationError: The request was not recorded, or not beyond what was yielded.
         """
         await anyio.lowlevel.checkpoint()
-        exchange = self._next(request, "stream")
+        exchange = self._next_exchange(request, "stream")
         for event in exchange.events:
             yield event
         if exchange.response is None:
-            self._end(exchange)
+            self._end_recording(exchange)
 
-    def _end(self, exchange: Exchange) -> NoReturn:
+    def _end_recording(self, exchange: RecordedExchange) -> NoReturn:
         if exchange.error is not None:
             raise provider_error_from_plain(exchange.error)
         raise ConfigurationError(
             f"{self._path}, line {exchange.line}: the recording ends here, since whoever listened left the stream"
         )
 
-    def _next(self, request: ChatRequest, method: Method) -> Exchange:
-        compared = self._compared(self._scrub(request_to_plain(request)), method)
+    def _next_exchange(self, request: ChatRequest, method: Method) -> RecordedExchange:
+        compared = self._normalize_request(self._scrub(request_to_plain(request)), method)
         places = self._places.get(write_json(compared, sort_keys=True), ())
         place = next((place for place in places if place in self._unplayed), None)
         if place is None and places and self._matching == "lenient":
             place = places[-1]
         if place is None:
-            raise ConfigurationError(self._mismatch(compared))
+            raise ConfigurationError(self._explain_mismatch(compared))
         self._unplayed.pop(place, None)
         return self._exchanges[place]
 
-    def _compared(self, asked: _Plain, method: Method) -> _Plain:
+    def _normalize_request(self, asked: CassetteJson, method: Method) -> CassetteJson:
         if self._matching == "strict":
             return {"method": method, "request": asked}
-        return {"said": [said for message in asked["messages"] for said in _said(message)]}
+        return {"said": [said for message in asked["messages"] for said in _describe_message(message)]}
 
-    def _mismatch(self, asked: _Plain) -> str:
+    def _explain_mismatch(self, asked: CassetteJson) -> str:
         what = f"{self._path}: this request was not recorded, or has been played already"
         again = "record anew (delete the file first) if it is right as it is"
         if not self._unplayed:
             return f"{what}: all {len(self._exchanges)} exchanges are played; {again}"
         nearest = self._exchanges[next(iter(self._unplayed))]
-        recorded = self._compared(nearest.request, nearest.method)
+        recorded = self._normalize_request(nearest.request, nearest.method)
         lines = list(
-            unified_diff(_lines(recorded), _lines(asked), f"recorded, line {nearest.line}", "asked now", lineterm="")
+            unified_diff(
+                _split_lines(recorded), _split_lines(asked), f"recorded, line {nearest.line}", "asked now", lineterm=""
+            )
         )
         left_out = len(lines) - _LONGEST_DIFF
         if left_out > 0:
@@ -239,7 +241,7 @@ class ReplayProvider:
         return f"{what}; {again}. The next one that was recorded differs so:\n{difference}"
 
 
-def _said(message: Mapping[str, Any]) -> list[list[Any]]:
+def _describe_message(message: Mapping[str, Any]) -> list[list[Any]]:
     """What lenient matching looks at in a message."""
     content: Any = message["content"]
     if isinstance(content, str):
@@ -248,7 +250,7 @@ def _said(message: Mapping[str, Any]) -> list[list[Any]]:
     for block in content:
         match block:
             case {"type": "call", "name": name, "arguments": arguments}:
-                said.append(["call", name, _value_of(arguments)])
+                said.append(["call", name, _find_value(arguments)])
             case {"type": "text", "text": text}:
                 said.append([message["role"], text])
             case {"type": "reasoning"}:
@@ -258,12 +260,12 @@ def _said(message: Mapping[str, Any]) -> list[list[Any]]:
     return said
 
 
-def _value_of(arguments: str) -> Any:
+def _find_value(arguments: str) -> Any:
     try:
         return json.loads(arguments)
     except ValueError:
         return arguments
 
 
-def _lines(plain: _Plain) -> list[str]:
+def _split_lines(plain: CassetteJson) -> list[str]:
     return write_json(plain, indent=1, sort_keys=True).splitlines()

@@ -41,7 +41,7 @@ Fault: TypeAlias = Literal[
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 """All of them."""
 
-_NAME = "flaky"
+_FAULT_NAME = "flaky"
 _MID_STREAM: tuple[Fault, ...] = ("cut_stream", "malformed_chunk")
 
 
@@ -112,16 +112,16 @@ class FlakyProvider:
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the provider's answer, unless something goes wrong."""
         await anyio.lowlevel.checkpoint()
-        fault = self._next()
-        self._raise(fault)
-        return _with_ids(await self._provider.generate(request), fault)
+        fault = self._next_fault()
+        self._raise_fault(fault)
+        return _replace_ids(await self._provider.generate(request), fault)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the provider's answer, unless something goes wrong."""
         await anyio.lowlevel.checkpoint()
-        fault = self._next()
+        fault = self._next_fault()
         if fault not in _MID_STREAM:
-            self._raise(fault)
+            self._raise_fault(fault)
         asked = frozen(request)
         if self._broken_off is not None and self._broken_off[0] == asked:
             heard, self._broken_off = self._broken_off[1], None
@@ -131,17 +131,17 @@ class FlakyProvider:
         else:
             async with closing(self._provider.stream(request)) as events:
                 async for event in events:
-                    yield _event_with_ids(event, fault)
+                    yield _replace_event_ids(event, fault)
             return
         if fault in _MID_STREAM:
             self._broken_off = asked, heard
-            for event in _first_half(heard):
+            for event in _cut_response(heard):
                 yield event
-            self._raise(fault)
+            self._raise_fault(fault)
         for event in heard:
-            yield _event_with_ids(event, fault)
+            yield _replace_event_ids(event, fault)
 
-    def _next(self) -> Fault | None:
+    def _next_fault(self) -> Fault | None:
         fault: Fault | None = None
         if len(self.injected) < len(self._script):
             fault = self._script[len(self.injected)]
@@ -150,36 +150,38 @@ class FlakyProvider:
         self.injected.append(fault)
         return fault
 
-    def _raise(self, fault: Fault | None) -> None:
+    def _raise_fault(self, fault: Fault | None) -> None:
         match fault:
             case "timeout":
-                raise ProviderTimeoutError(_NAME, "no answer in time")
+                raise ProviderTimeoutError(_FAULT_NAME, "no answer in time")
             case "rate_limit":
-                raise RateLimitedError(_NAME, "slow down", status=429)
+                raise RateLimitedError(_FAULT_NAME, "slow down", status=429)
             case "rate_limit_with_retry_after":
-                raise RateLimitedError(_NAME, "slow down", status=429, retry_after=self._retry_after)
+                raise RateLimitedError(_FAULT_NAME, "slow down", status=429, retry_after=self._retry_after)
             case "server_error":
-                raise ProviderError(_NAME, "the server failed", status=500, is_retryable=True)
+                raise ProviderError(_FAULT_NAME, "the server failed", status=500, is_retryable=True)
             case "cut_stream":
-                raise ProviderError(_NAME, "the connection was cut before the answer was complete", is_retryable=True)
+                raise ProviderError(
+                    _FAULT_NAME, "the connection was cut before the answer was complete", is_retryable=True
+                )
             case "malformed_chunk":
-                raise BadResponseError(_NAME, "a piece of the answer is no JSON")
+                raise BadResponseError(_FAULT_NAME, "a piece of the answer is no JSON")
             case _:
                 pass
 
 
-def _first_half(events: Sequence[StreamEvent]) -> list[StreamEvent]:
+def _cut_response(events: Sequence[StreamEvent]) -> list[StreamEvent]:
     deltas = [event for event in events if not isinstance(event, ResponseDone)]
     half = deltas[: (len(deltas) + 1) // 2]
     return [*half[:-1], *[replace(last, text=last.text[: (len(last.text) + 1) // 2]) for last in half[-1:]]]
 
 
-def _id_by(fault: Fault | None) -> str | None:
+def _map_ids(fault: Fault | None) -> str | None:
     return {"duplicate_ids": "call_1", "missing_ids": ""}.get(fault or "")
 
 
-def _with_ids(response: ChatResponse, fault: Fault | None) -> ChatResponse:
-    call_id = _id_by(fault)
+def _replace_ids(response: ChatResponse, fault: Fault | None) -> ChatResponse:
+    call_id = _map_ids(fault)
     if call_id is None:
         return response
     content = [
@@ -188,10 +190,10 @@ def _with_ids(response: ChatResponse, fault: Fault | None) -> ChatResponse:
     return replace(response, message=AssistantMessage(content))
 
 
-def _event_with_ids(event: StreamEvent, fault: Fault | None) -> StreamEvent:
-    call_id = _id_by(fault)
+def _replace_event_ids(event: StreamEvent, fault: Fault | None) -> StreamEvent:
+    call_id = _map_ids(fault)
     if call_id is not None and isinstance(event, ArgumentsDelta):
         return replace(event, call_id=call_id)
     if isinstance(event, ResponseDone):
-        return ResponseDone(_with_ids(event.response, fault))
+        return ResponseDone(_replace_ids(event.response, fault))
     return event

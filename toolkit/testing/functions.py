@@ -10,7 +10,7 @@ from typing import TypeAlias
 import anyio.lowlevel
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, TextDelta
-from toolkit.testing.replies import FixedReply, frozen, in_words, put_together, response_of
+from toolkit.testing.replies import FixedReply, frozen, in_words, make_response, put_together
 
 __all__ = ["FunctionProvider", "ModelFunction"]
 
@@ -60,18 +60,18 @@ class FunctionProvider:
         await anyio.lowlevel.checkpoint()
         given = self._function(request)
         if isinstance(given, AsyncIterator):
-            async with aclosing(_passed_on(given)) as passed_on:
+            async with aclosing(_pass_on_events(given)) as passed_on:
                 async for event in passed_on:
                     yield event
             return
-        response = response_of(await given if isawaitable(given) else given, model=_MODEL)
+        response = make_response(await given if isawaitable(given) else given, model=_MODEL)
         for events in in_words(response):
             await anyio.lowlevel.checkpoint()
             for event in events:
                 yield event
 
 
-async def _passed_on(given: AsyncIterator[StreamEvent | str]) -> AsyncGenerator[StreamEvent]:
+async def _pass_on_events(given: AsyncIterator[StreamEvent | str]) -> AsyncGenerator[StreamEvent]:
     """The events of a generator, which is closed however this ends, and the last one where it left that out."""
     events: list[StreamEvent] = []
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from toolkit.chat import Provider
     from toolkit.testing import EventCollector, ScriptedProvider, ScriptedReply
 
-_LONGEST_NAME = 150
+_LONGEST_FILE_NAME = 150
 
 pytest.register_assert_rewrite("toolkit.testing.conformance")
 
@@ -72,7 +72,7 @@ def cassette(request: pytest.FixtureRequest) -> Callable[[Callable[[], Provider]
     """
     from toolkit.testing import RecordingProvider, ReplayProvider  # noqa: PLC0415
 
-    path = Path(request.path.parent, "cassettes", request.path.stem, f"{_file_name(request.node.nodeid)}.jsonl")
+    path = Path(request.path.parent, "cassettes", request.path.stem, f"{_make_file_name(request.node.nodeid)}.jsonl")
     is_recording = bool(request.config.getoption("record_cassettes"))
     if is_recording:
         path.unlink(missing_ok=True)
@@ -83,9 +83,9 @@ def cassette(request: pytest.FixtureRequest) -> Callable[[Callable[[], Provider]
     return take
 
 
-def _file_name(nodeid: str) -> str:
+def _make_file_name(nodeid: str) -> str:
     """Return a file's name for a test: of its class and parameters too, since tests of one name differ in those."""
     test = nodeid.partition("::")[2].replace("::", ".")
     name = test.removesuffix("]").replace("[", "_")
-    fitting = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:_LONGEST_NAME]
+    fitting = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:_LONGEST_FILE_NAME]
     return name if name == fitting else f"{fitting}-{sha256(test.encode()).hexdigest()[:8]}"

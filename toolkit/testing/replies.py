@@ -25,7 +25,7 @@ from toolkit.chat import (
 from toolkit.chat.stream import events_of
 from toolkit.errors import ConfigurationError
 
-__all__ = ["FixedReply", "frozen", "in_words", "put_together", "response_of"]
+__all__ = ["FixedReply", "frozen", "in_words", "put_together", "make_response"]
 
 FixedReply: TypeAlias = str | ToolCall | AssistantMessage | ChatResponse | Exception
 """A text, a call, a message, a whole response, or an error to raise."""
@@ -36,7 +36,7 @@ def frozen(request: ChatRequest) -> ChatRequest:
     return replace(request, messages=tuple(request.messages))
 
 
-def response_of(reply: object, *, model: str) -> ChatResponse:
+def make_response(reply: object, *, model: str) -> ChatResponse:
     """Return a reply as an answer of `model`.
 
     Raises:
@@ -80,19 +80,19 @@ def put_together(events: Iterable[StreamEvent], *, model: str) -> ChatResponse:
     for event in events:
         match event:
             case TextDelta(text):
-                _said(spoken, TextBlock).append(text)
+                _find_pieces(spoken, TextBlock).append(text)
             case ReasoningDelta(text):
-                _said(spoken, ReasoningBlock).append(text)
+                _find_pieces(spoken, ReasoningBlock).append(text)
             case ArgumentsDelta(index):
                 calls.setdefault(index, []).append(event)
             case ResponseDone(response):
                 return response
     content: list[AssistantContent] = [kind(text="".join(pieces)) for kind, pieces in spoken]
-    content.extend([_call(calls[index]) for index in sorted(calls)])
-    return response_of(AssistantMessage(content), model=model)
+    content.extend([_join_call(calls[index]) for index in sorted(calls)])
+    return make_response(AssistantMessage(content), model=model)
 
 
-def _said(
+def _find_pieces(
     spoken: list[tuple[type[TextBlock | ReasoningBlock], list[str]]], kind: type[TextBlock | ReasoningBlock]
 ) -> list[str]:
     if not spoken or spoken[-1][0] is not kind:
@@ -100,7 +100,7 @@ def _said(
     return spoken[-1][1]
 
 
-def _call(pieces: list[ArgumentsDelta]) -> ToolCall:
+def _join_call(pieces: list[ArgumentsDelta]) -> ToolCall:
     call_id = next((piece.call_id for piece in pieces if piece.call_id), "")
     name = next((piece.tool_name for piece in pieces if piece.tool_name), "")
     return ToolCall(call_id, name, "".join([piece.text for piece in pieces]))

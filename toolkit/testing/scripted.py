@@ -9,7 +9,7 @@ import anyio.lowlevel
 
 from toolkit.chat import ChatRequest, ChatResponse, StreamEvent
 from toolkit.errors import ConfigurationError
-from toolkit.testing.replies import FixedReply, frozen, in_words, response_of
+from toolkit.testing.replies import FixedReply, frozen, in_words, make_response
 
 __all__ = ["ScriptedProvider", "ScriptedReply"]
 
@@ -62,17 +62,17 @@ class ScriptedProvider:
             ConfigurationError: The script is over.
         """
         await anyio.lowlevel.checkpoint()
-        return self._next(request)
+        return self._play_next(request)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the next reply in pieces."""
-        response = self._next(request)
+        response = self._play_next(request)
         for events in in_words(response):
             await anyio.lowlevel.checkpoint()
             for event in events:
                 yield event
 
-    def _next(self, request: ChatRequest) -> ChatResponse:
+    def _play_next(self, request: ChatRequest) -> ChatResponse:
         # The request's messages are the loop's live list.
         self.requests.append(frozen(request))
         if self._position == len(self._replies):
@@ -85,4 +85,4 @@ class ScriptedProvider:
         self._position += 1
         while callable(reply):
             reply = reply(request)
-        return response_of(reply, model="scripted")
+        return make_response(reply, model="scripted")

@@ -31,10 +31,10 @@ class Scrubber:
         """Return JSON values without the secrets; what is given stays as it is."""
         match plain:
             case str():
-                return self._text(plain)
+                return self._scrub_text(plain)
             case dict():
                 fields = cast("Mapping[str, object]", plain)
-                return {name: self._field(name, value) for name, value in fields.items()}
+                return {name: self._scrub_field(name, value) for name, value in fields.items()}
             case list():
                 return [self(item) for item in cast("list[object]", plain)]
             case _:
@@ -47,35 +47,35 @@ class Scrubber:
         """
         texts: dict[object, list[str]] = {}
         for event in events:
-            key, text = _delta(event)
+            key, text = _read_delta(event)
             texts.setdefault(key, []).append(text)
         joined = {key: "".join(pieces) for key, pieces in texts.items()}
-        clean = {key: self._text(text) for key, text in joined.items() if self._text(text) != text}
+        clean = {key: self._scrub_text(text) for key, text in joined.items() if self._scrub_text(text) != text}
         kept: list[dict[str, Any]] = []
         told: set[object] = set()
         for event in events:
-            key, _ = _delta(event)
+            key, _ = _read_delta(event)
             if key is None:
                 kept.append(self(event))
             elif key not in clean:
                 kept.append(event)
             elif key not in told:
                 told.add(key)
-                kept.append(_with_text(event, clean[key]))
+                kept.append(_replace_text(event, clean[key]))
         return kept
 
-    def _field(self, name: str, value: object) -> Any:
+    def _scrub_field(self, name: str, value: object) -> Any:
         if name in ("options", "metadata"):
             return self(replace_fields(value, lambda _: MASK, words=self._words))
         if name in _SEALED and isinstance(value, str):
             return value
         return self(value)
 
-    def _text(self, text: str) -> str:
+    def _scrub_text(self, text: str) -> str:
         return without_keys(without_secrets(text, self._secrets, shortest=1))
 
 
-def _delta(event: Mapping[str, Any]) -> tuple[object, str]:
+def _read_delta(event: Mapping[str, Any]) -> tuple[object, str]:
     """Return what the delta is a part of, and its text; the end of a stream has none."""
     match event:
         case {"text": str(text)}:
@@ -88,7 +88,7 @@ def _delta(event: Mapping[str, Any]) -> tuple[object, str]:
             return None, ""
 
 
-def _with_text(event: Mapping[str, Any], text: str) -> dict[str, Any]:
+def _replace_text(event: Mapping[str, Any], text: str) -> dict[str, Any]:
     if "arguments" in event:
         index, call_id, tool_name, _ = event["arguments"]
         return {"arguments": [index, call_id, tool_name, text]}

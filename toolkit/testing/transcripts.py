@@ -37,20 +37,20 @@ def check_transcript(
         match event:
             case ToolExecutionStart(call_id=call_id):
                 started[call_id] += 1
-                _require(started[call_id] == 1, f"call '{call_id}' started twice")
-                _require(call_id not in told, f"call '{call_id}' started after its result was told")
+                _require_part(started[call_id] == 1, f"call '{call_id}' started twice")
+                _require_part(call_id not in told, f"call '{call_id}' started after its result was told")
             case ToolExecutionEnd(call_id=call_id, result=result):
-                _require(started[call_id] == 1, f"call '{call_id}' ended and never started")
-                _require(call_id not in told, f"the result of call '{call_id}' was told twice")
+                _require_part(started[call_id] == 1, f"call '{call_id}' ended and never started")
+                _require_part(call_id not in told, f"the result of call '{call_id}' was told twice")
                 told[call_id] = result
             case ToolCallRefused(call_id=call_id, result=result):
-                _require(started[call_id] == 0, f"call '{call_id}' was refused after it had started")
-                _require(call_id not in told, f"the result of call '{call_id}' was told twice")
+                _require_part(started[call_id] == 0, f"call '{call_id}' was refused after it had started")
+                _require_part(call_id not in told, f"the result of call '{call_id}' was told twice")
                 told[call_id] = result
             case _:
                 pass
     for call_id in started:
-        _require(call_id in told, f"call '{call_id}' started and never ended")
+        _require_part(call_id in told, f"call '{call_id}' started and never ended")
     _check_results(messages, told)
 
 
@@ -61,19 +61,19 @@ def _check_results(messages: Sequence[Message], told: dict[str, ToolResult]) -> 
     for message in messages:
         if not isinstance(message, ToolResult):
             continue
-        _require(
+        _require_part(
             not message.is_error or bool(message.text.strip()), f"the error result of call '{message.call_id}' is empty"
         )
         event = told.get(message.call_id)
         if event is None:
             continue
-        _require(
+        _require_part(
             event.is_error == message.is_error,
             f"the result of call '{message.call_id}' and its event differ on whether '{asked[message.call_id].name}' "
             "failed",
         )
 
 
-def _require(fact: bool, otherwise: str) -> None:
+def _require_part(fact: bool, otherwise: str) -> None:
     if not fact:
         raise AssertionError(otherwise)

@@ -13,10 +13,10 @@ from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, U
 from toolkit.chat.provider import closing
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
 from toolkit.providers.adapter import Adapter, Decoder
-from toolkit.providers.anthropic.decode import StreamDecoder, decode_message, decode_usage
-from toolkit.providers.anthropic.encode import DIALECT, CacheTime, MessagesEncoder
-from toolkit.providers.anthropic.pauses import going_on, joined
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange
+from toolkit.providers.anthropic.decode import AnthropicStreamDecoder, decode_anthropic_usage, decode_message
+from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, CacheTime, MessagesEncoder
+from toolkit.providers.anthropic.pauses import continue_request, join_replies
+from toolkit.providers.connection import ClientOfLoop, Exchange, WholeAnswer
 from toolkit.providers.credentials import checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
@@ -24,14 +24,14 @@ from toolkit.settings import Duration, check_setting
 
 __all__ = ["AnthropicProvider"]
 
-_DEFAULT_URL = "https://api.anthropic.com"
+_ANTHROPIC_URL = "https://api.anthropic.com"
 _VERSION_WITH_TEMPERATURE = "2023-06-01"
 _MOST_PAUSES = 10
-_VENDOR = ("anthropic.com",)
-_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
+_ANTHROPIC_HOSTS = ("anthropic.com",)
+_ANTHROPIC_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
-class _HttpClient(BoundedClient, DefaultAsyncHttpxClient):
+class _AnthropicHttpClient(BoundedClient, DefaultAsyncHttpxClient):
     """The SDK's, with bounds."""
 
 
@@ -90,7 +90,7 @@ class AnthropicProvider(Adapter):
         super().__init__(
             model,
             name=name,
-            base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL,
+            base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC_URL,
             timeout=timeout,
             headers=headers,
             clients=ClientOfLoop(self._make_client, close=AsyncAnthropic.close, is_closed=AsyncAnthropic.is_closed),
@@ -101,16 +101,16 @@ class AnthropicProvider(Adapter):
             self._base_url,
             name=name,
             variables=["ANTHROPIC_API_KEY"],
-            hosts=_VENDOR,
+            hosts=_ANTHROPIC_HOSTS,
             advice="; for other credentials pass a client of your own",
         )
         self._api_key = checked_key(key, name)
-        self._request_headers = dict[str, Any](_HEADERS)
+        self._request_headers = dict[str, Any](_ANTHROPIC_HEADERS)
         if client is None:
-            kept_home = headers_kept_home(self._base_url, "ANTHROPIC_CUSTOM_HEADERS", _VENDOR)
+            kept_home = headers_kept_home(self._base_url, "ANTHROPIC_CUSTOM_HEADERS", _ANTHROPIC_HOSTS)
             given = {header.lower() for header in self._headers}
             self._request_headers |= {header: omit for header in kept_home if header.lower() not in given}
-        self._exchange = Exchange(send=self._send, failures=self._failures, raised=AnthropicError)
+        self._exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=AnthropicError)
         self._encoder = MessagesEncoder(
             model=model,
             defaults=options or {},
@@ -128,10 +128,10 @@ class AnthropicProvider(Adapter):
         """
         response = await super().generate(request)
         for _ in range(_MOST_PAUSES):
-            rest = going_on(request, response)
+            rest = continue_request(request, response)
             if rest is None:
                 break
-            response = joined(response, await super().generate(rest))
+            response = join_replies(response, await super().generate(rest))
         return response
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
@@ -147,38 +147,40 @@ class AnthropicProvider(Adapter):
             async with closing(super().stream(asked)) as events:
                 async for event in events:
                     if isinstance(event, ResponseDone):
-                        answer = event.response if answer is None else joined(answer, event.response)
+                        answer = event.response if answer is None else join_replies(answer, event.response)
                     else:
                         yield event
-            rest = None if answer is None else going_on(request, answer)
+            rest = None if answer is None else continue_request(request, answer)
             if rest is None:
                 break
             asked = rest
         if answer is not None:
             yield ResponseDone(answer)
 
-    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+    async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         return self._exchange, self._encoder.encode(request, streams=streams)
 
-    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
-        names = DIALECT.names_back(request.tools)
-        return decode_message(answer.json, self._failures, names, request_id=answer.request_id)
+    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
+        names = ANTHROPIC_DIALECT.names_back(request.tools)
+        return decode_message(answer.json, self._make_failures, names, request_id=answer.request_id)
 
-    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_usage(answer.get("usage"))
+    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_anthropic_usage(answer.get("usage"))
 
-    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return AnthropicStreamDecoder(
+            self._make_failures, ANTHROPIC_DIALECT.names_back(request.tools), request_id=request_id
+        )
 
     def _make_client(self) -> AsyncAnthropic:
         return AsyncAnthropic(
             api_key=self._api_key,
             base_url=self._base_url,
             default_headers=self._headers,
-            http_client=_HttpClient(),
+            http_client=_AnthropicHttpClient(),
         )
 
-    async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - it is said in the body
+    async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - it is said in the body
         client = self._given_client or self._clients.get()
         # The loop retries, and a redirect would take key and prompt elsewhere.
         options: RequestOptions = {"headers": self._request_headers, "max_retries": 0, "follow_redirects": False}
@@ -194,7 +196,7 @@ class AnthropicProvider(Adapter):
         )
         return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
 
-    def _failures(self) -> Failures:
+    def _make_failures(self) -> Failures:
         return Failures(
             provider=self.name,
             url=without_credentials(self._base_url),

@@ -28,23 +28,23 @@ from toolkit.chat import (
     UnansweredItem,
     Usage,
 )
-from toolkit.providers.anthropic.encode import PROVIDER
+from toolkit.providers.anthropic.encode import ANTHROPIC_SEAL
 from toolkit.providers.anthropic.pauses import PAUSED
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
 from toolkit.providers.json_values import as_count, as_items, as_key, as_mapping, as_text, usage_details
 
-__all__ = ["StreamDecoder", "decode_message", "decode_usage"]
+__all__ = ["AnthropicStreamDecoder", "decode_message", "decode_anthropic_usage"]
 
-_STOP_REASONS: Mapping[str, StopReason] = {
+_ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
     **dict.fromkeys(("max_tokens", "model_context_window_exceeded", *PAUSED), "max_tokens"),
     "refusal": "refusal",
     "stop_sequence": "stop_sequence",
 }
-_OF_SERVER = frozenset({"server_tool_use", "mcp_tool_use"})
+_ANTHROPIC_OF_SERVER = frozenset({"server_tool_use", "mcp_tool_use"})
 _SAID = frozenset({"text", "thinking", "tool_use"})
-_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
-_TOLD = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
+_ANTHROPIC_CALL_FIELDS = frozenset({"type", "id", "name", "input"})
+_ANTHROPIC_TOLD = ("id", "stop_sequence", "stop_details", "container", "diagnostics")
 _TOLD_OF_USAGE = ("service_tier", "server_tool_use", "speed", "inference_geo")
 
 
@@ -71,7 +71,7 @@ def decode_message(
         raise failures().reported(error, request_id=request_id)
     if not isinstance(answer.get("content"), list):
         raise failures().empty("content", request_id=request_id)
-    reply = _Reply(names)
+    reply = _AnthropicReply(names)
     reply.learn(answer)
     for index, block in enumerate(as_items(answer.get("content"))):
         for _ in reply.begin(index, block):
@@ -79,7 +79,7 @@ def decode_message(
     return reply.finish(request_id)
 
 
-class StreamDecoder:
+class AnthropicStreamDecoder:
     """Turns the events of a message into ours: `feed` each one, then `finish`.
 
     Args:
@@ -93,13 +93,13 @@ class StreamDecoder:
     ) -> None:
         self._failures = failures
         self._request_id = request_id
-        self._reply = _Reply(names)
+        self._reply = _AnthropicReply(names)
         self._is_complete = False
 
     @property
     def usage(self) -> Usage:
         """The usage that the answer tells, as far as it does."""
-        return decode_usage(self._reply.usage)
+        return decode_anthropic_usage(self._reply.usage)
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what an event tells.
@@ -141,7 +141,7 @@ class StreamDecoder:
         return ResponseDone(self._reply.finish(self._request_id))
 
 
-def decode_usage(usage: object) -> Usage:
+def decode_anthropic_usage(usage: object) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
     told = as_mapping(usage)
     read = as_count(told.get("cache_read_input_tokens"))
@@ -184,7 +184,7 @@ class _Block:
         return False
 
 
-class _Reply:
+class _AnthropicReply:
     """What has been said so far. A whole message is read as blocks that are complete when they begin."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -204,13 +204,13 @@ class _Reply:
         block = self._blocks[index] = _Block(began, self._calls)
         match block.kind:
             case "text":
-                yield from self._say(block, TextDelta, began.get("text"))
+                yield from self._add_text(block, TextDelta, began.get("text"))
             case "thinking":
-                yield from self._say(block, ReasoningDelta, began.get("thinking"))
+                yield from self._add_text(block, ReasoningDelta, began.get("thinking"))
             case "tool_use":
                 self._calls += 1
                 arguments = began.get("input")
-                yield self._arguments(block, json.dumps(arguments, ensure_ascii=False) if arguments else "")
+                yield self._add_arguments(block, json.dumps(arguments, ensure_ascii=False) if arguments else "")
             case _:
                 pass
 
@@ -220,13 +220,13 @@ class _Reply:
             return
         match delta.get("type"):
             case "text_delta":
-                yield from self._say(block, TextDelta, delta.get("text"))
+                yield from self._add_text(block, TextDelta, delta.get("text"))
             case "input_json_delta" if block.kind == "tool_use":
-                yield self._arguments(block, as_text(delta.get("partial_json")))
+                yield self._add_arguments(block, as_text(delta.get("partial_json")))
             case "input_json_delta":
                 block.pieces.append(as_text(delta.get("partial_json")))
             case "thinking_delta":
-                yield from self._say(block, ReasoningDelta, delta.get("thinking"))
+                yield from self._add_text(block, ReasoningDelta, delta.get("thinking"))
             case "signature_delta":
                 block.signature.append(as_text(delta.get("signature")))
             case "citations_delta":
@@ -238,19 +238,19 @@ class _Reply:
         """Say that a call without arguments has none, where the server said nothing of them."""
         block = self._blocks.get(index)
         if block is not None and block.kind == "tool_use" and not any(block.pieces):
-            yield self._arguments(block, "{}")
+            yield self._add_arguments(block, "{}")
 
     def explain(self) -> Iterator[StreamEvent]:
         """Say why the model refused, where it said nothing itself."""
-        if text := self._explanation():
+        if text := self._find_explanation():
             yield TextDelta(text)
 
     def finish(self, request_id: str | None) -> ChatResponse:
         reason = as_text(self._told.get("stop_reason"))
-        stop_reason = _STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn")
+        stop_reason = _ANTHROPIC_STOP_REASONS.get(reason, "tool_use" if self._calls else "end_turn")
         blocks = [block for block in self._blocks.values() if stop_reason != "max_tokens" or not block.is_half_said]
-        content = self._content_of(blocks)
-        told = {name: self._told[name] for name in _TOLD if self._told.get(name)}
+        content = self._build_content(blocks)
+        told = {name: self._told[name] for name in _ANTHROPIC_TOLD if self._told.get(name)}
         told |= {name: self.usage[name] for name in _TOLD_OF_USAGE if self.usage.get(name)}
         if citations := [citation for block in self._blocks.values() for citation in block.citations]:
             told["citations"] = citations
@@ -258,10 +258,10 @@ class _Reply:
             told["stop_reason"] = reason
         container = as_text(as_mapping(self._told.get("container")).get("id"))
         if container and reason not in PAUSED:
-            content.append(ReasoningBlock(encrypted=sealed(PROVIDER, {"container": container})))
+            content.append(ReasoningBlock(encrypted=sealed(ANTHROPIC_SEAL, {"container": container})))
         return ChatResponse(
             message=AssistantMessage(content),
-            usage=decode_usage(self.usage),
+            usage=decode_anthropic_usage(self.usage),
             stop_reason=stop_reason,
             model=as_text(self._told.get("model")),
             request_id=request_id or as_text(self._told.get("id")) or None,
@@ -269,7 +269,7 @@ class _Reply:
             unanswered=_find_unanswered(blocks),
         )
 
-    def _content_of(self, blocks: Sequence[_Block]) -> list[AssistantContent]:
+    def _build_content(self, blocks: Sequence[_Block]) -> list[AssistantContent]:
         content: list[AssistantContent] = []
         spoken: list[str] = []  # a text with citations comes in blocks that are cut in the middle of sentences
         for block in blocks:
@@ -279,12 +279,12 @@ class _Reply:
             if spoken:
                 content.append(TextBlock("".join(spoken)))
                 spoken = []
-            content.append(self._put(block))
-        if spoken := spoken or [text for text in [self._explanation()] if text]:
+            content.append(self._build_block(block))
+        if spoken := spoken or [text for text in [self._find_explanation()] if text]:
             content.append(TextBlock("".join(spoken)))
         return content
 
-    def _say(
+    def _add_text(
         self, block: _Block, event: type[TextDelta] | type[ReasoningDelta], value: object
     ) -> Iterator[StreamEvent]:
         if text := as_text(value):
@@ -292,32 +292,32 @@ class _Reply:
             self._has_text = self._has_text or block.kind == "text"
             yield event(text)
 
-    def _arguments(self, block: _Block, text: str) -> ArgumentsDelta:
+    def _add_arguments(self, block: _Block, text: str) -> ArgumentsDelta:
         block.pieces.append(text)
-        return ArgumentsDelta(block.number, as_text(block.began.get("id")), self._name_of(block), text)
+        return ArgumentsDelta(block.number, as_text(block.began.get("id")), self._find_own_name(block), text)
 
-    def _name_of(self, block: _Block) -> str:
+    def _find_own_name(self, block: _Block) -> str:
         name = as_text(block.began.get("name"))
         return self._names.get(name, name)
 
-    def _explanation(self) -> str:
+    def _find_explanation(self) -> str:
         return "" if self._has_text else as_text(as_mapping(self._told.get("stop_details")).get("explanation"))
 
-    def _put(self, block: _Block) -> AssistantContent:
+    def _build_block(self, block: _Block) -> AssistantContent:
         said = "".join(block.pieces)
         match block.kind:
             case "thinking":
                 return ReasoningBlock(text=said, signature="".join(block.signature) or None)
             case "tool_use":
-                kept = {name: value for name, value in block.began.items() if name not in _CALL_FIELDS}
+                kept = {name: value for name, value in block.began.items() if name not in _ANTHROPIC_CALL_FIELDS}
                 kept = {name: value for name, value in kept.items() if value not in (None, {"type": "direct"})}
-                extra = {PROVIDER: kept} if kept else None
-                return ToolCall(as_text(block.began.get("id")), self._name_of(block), said or "{}", extra=extra)
+                extra = {ANTHROPIC_SEAL: kept} if kept else None
+                return ToolCall(as_text(block.began.get("id")), self._find_own_name(block), said or "{}", extra=extra)
             case _:
                 kept = dict(block.began)
                 if said:
                     kept["input"] = from_json(said)
-                return ReasoningBlock(encrypted=sealed(PROVIDER, kept))
+                return ReasoningBlock(encrypted=sealed(ANTHROPIC_SEAL, kept))
 
 
 def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
@@ -328,7 +328,7 @@ def _find_unanswered(blocks: Sequence[_Block]) -> tuple[UnansweredItem, ...]:
             UnansweredItem(block.kind, as_text(block.began.get("id")), as_text(block.began.get("name")))
             for block in blocks
             if block.kind.endswith("_tool_use")
-            and block.kind not in _OF_SERVER
+            and block.kind not in _ANTHROPIC_OF_SERVER
             and as_text(block.began.get("id")) not in answered
         ]
     )

@@ -48,25 +48,30 @@ from toolkit.providers.dialect import (
     stop_texts,
     unsealed,
 )
-from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
-from toolkit.providers.json_values import as_mapping, as_text
+from toolkit.providers.encoding import EncodedOnce, assemble_body, encode_tools_once, join_list, to_bytes
+from toolkit.providers.json_values import JsonObject, as_mapping, as_text
 from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
 from toolkit.schema import project_anthropic, project_anthropic_strict
 
-__all__ = ["DIALECT", "PROVIDER", "CacheTime", "MessagesEncoder", "encode_message", "encode_tool"]
-
-JsonObject: TypeAlias = dict[str, Any]
+__all__ = [
+    "ANTHROPIC_DIALECT",
+    "ANTHROPIC_SEAL",
+    "CacheTime",
+    "MessagesEncoder",
+    "encode_anthropic_message",
+    "encode_anthropic_tool",
+]
 
 CacheTime: TypeAlias = Literal["5m", "1h"]
 """How long Anthropic keeps what it has read."""
 
-DIALECT = Dialect(call_id=re.compile(r"[A-Za-z0-9_-]+"))
-PROVIDER = "anthropic"
+ANTHROPIC_DIALECT = Dialect(call_id=re.compile(r"[A-Za-z0-9_-]+"))
+ANTHROPIC_SEAL = "anthropic"
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _EFFORTS = {"minimal": "low"}
 _PDF = "application/pdf"
-_OPENING = to_bytes({"type": "text", "text": BEGINNING_LEFT_OUT}, "text")
+_ANTHROPIC_OPENING = to_bytes({"type": "text", "text": BEGINNING_LEFT_OUT}, "text")
 
 
 class MessagesEncoder:
@@ -94,8 +99,8 @@ class MessagesEncoder:
         self._max_tokens = max_tokens
         self._mark: JsonObject = {"cache_control": {"type": "ephemeral", "ttl": cache}} if cache else {}
         self._takes_temperature = takes_temperature
-        self._messages = EncodedOnce(_spoken, size_of=lambda encoded: len(encoded[1]))
-        self._tools = EncodedOnce(_tool_bytes, size_of=len)
+        self._messages = EncodedOnce(_encode_turn, size_of=lambda encoded: len(encoded[1]))
+        self._tools = encode_tools_once(encode_anthropic_tool)
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
         """Return the body of the request: its `options` over everything, one of None takes the field away.
@@ -116,45 +121,45 @@ class MessagesEncoder:
             "temperature": request.temperature,
             "stop_sequences": stop_texts(request.stop),
             "stream": streams or None,
-            "tool_choice": _tool_choice(request),
+            "tool_choice": _encode_anthropic_tool_choice(request),
         }
         settings = {name: value for name, value in settings.items() if value is not None}
         body: JsonObject = {"max_tokens": self._max_tokens, **self._defaults, **settings, **request.options}
         by_default, by_request = self._defaults.get("output_config"), request.options.get("output_config")
-        output = {**as_mapping(by_default), **_output_config(request), **as_mapping(by_request)}
+        output = {**as_mapping(by_default), **_encode_output_config(request), **as_mapping(by_request)}
         body["output_config"] = output or None
         if "thinking" not in body:
-            body["thinking"] = _thinking(request)
+            body["thinking"] = _encode_anthropic_thinking(request)
         encoded = self._messages.all_of(messages)
-        if container := _container_in(encoded):
-            _go_on_in(container, body)
-        members = {"messages": self._turns([(role, blocks) for role, blocks, _ in encoded])}
+        if container := _find_container(encoded):
+            _keep_container(container, body)
+        members = {"messages": self._join_turns([(role, blocks) for role, blocks, _ in encoded])}
         own_tools: Sequence[Any] = body.pop("tools", None) or ()
         if request.tools or own_tools:
             tools = [to_bytes(tool, "a tool") for tool in own_tools] + self._tools.all_of(request.tools or ())
             if "system" not in settings:
-                tools[-1] = self._marked(tools[-1])
-            members["tools"] = joined(tools)
-        return assembled(body, members)
+                tools[-1] = self._add_mark(tools[-1])
+            members["tools"] = join_list(tools)
+        return assemble_body(body, members)
 
-    def _turns(self, spoken: list[tuple[bytes, bytes]]) -> bytes:
+    def _join_turns(self, spoken: list[tuple[bytes, bytes]]) -> bytes:
         """Join the messages; the mark stands after all that the next request has too."""
         if self._mark:
             by_user = (place for place in reversed(range(len(spoken))) if spoken[place][0] == USER and spoken[place][1])
             last = next(by_user, None)
             if last is not None:
-                spoken[last] = (USER, self._marked(spoken[last][1]))
-        joined_turns = turns(spoken, field=b"content", opening=_OPENING)
+                spoken[last] = (USER, self._add_mark(spoken[last][1]))
+        joined_turns = turns(spoken, field=b"content", opening=_ANTHROPIC_OPENING)
         if joined_turns == b"[]":
             raise ConfigurationError("there is nothing to answer: Anthropic wants a message of the user with text")
         return joined_turns
 
-    def _marked(self, blocks: bytes) -> bytes:
+    def _add_mark(self, blocks: bytes) -> bytes:
         """Put the mark into the last of the blocks."""
         return blocks[:-1] + b"," + to_bytes(self._mark, "a mark")[1:] if self._mark else blocks
 
 
-def encode_message(message: Message) -> list[JsonObject]:
+def encode_anthropic_message(message: Message) -> list[JsonObject]:
     """Return the blocks that a message is on the wire. Pure: the same message gives the same value.
 
     Raises:
@@ -162,19 +167,19 @@ def encode_message(message: Message) -> list[JsonObject]:
     """
     match message:
         case SystemMessage():
-            return [_text_block(as_user_text(message))]
+            return [_make_text(as_user_text(message))]
         case UserMessage():
             blocks = (TextBlock(message.content),) if isinstance(message.content, str) else message.content
-            return [_encode_part(block) for block in blocks if not _is_blank(block)]
+            return [_encode_anthropic_part(block) for block in blocks if not _is_blank(block)]
         case AssistantMessage():
-            return list(_encode_assistant(message))
+            return list(_encode_anthropic_assistant(message))
         case ToolResult():
-            return [_encode_result(message)]
+            return [_encode_anthropic_result(message)]
         case _:
             assert_never(message)
 
 
-def encode_tool(definition: ToolDefinition) -> JsonObject:
+def encode_anthropic_tool(definition: ToolDefinition) -> JsonObject:
     """Return a tool as the wire has it; a strict one with its schema as the SDK makes it for strict mode.
 
     Raises:
@@ -182,7 +187,7 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     """
     subject = f"tool '{definition.name}'"
     schema = project_anthropic(definition.parameters, subject=subject)
-    tool: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
+    tool: JsonObject = {"name": ANTHROPIC_DIALECT.tool_name_of(definition.name), "description": definition.description}
     if definition.strict:
         return {
             **tool,
@@ -192,18 +197,18 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     return {**tool, "input_schema": schema}
 
 
-def _spoken(message: Message) -> tuple[bytes, bytes, str]:
+def _encode_turn(message: Message) -> tuple[bytes, bytes, str]:
     """Return who speaks, what, and the container that the tools at Anthropic's worked in, where there is one."""
     role, container = USER, ""
     if isinstance(checked_message(message), AssistantMessage):
         role = b"assistant"
         for block in message.content:
             if isinstance(block, ReasoningBlock) and block.encrypted is not None:
-                container = as_text((unsealed(PROVIDER, block.encrypted) or {}).get("container")) or container
-    return role, to_bytes(encode_message(message), f"the {message.role} message")[1:-1], container
+                container = as_text((unsealed(ANTHROPIC_SEAL, block.encrypted) or {}).get("container")) or container
+    return role, to_bytes(encode_anthropic_message(message), f"the {message.role} message")[1:-1], container
 
 
-def _container_in(encoded: Sequence[tuple[bytes, bytes, str]]) -> str:
+def _find_container(encoded: Sequence[tuple[bytes, bytes, str]]) -> str:
     """Return the container of the latest reply that had one."""
     for _, _, container in reversed(encoded):
         if container:
@@ -211,7 +216,7 @@ def _container_in(encoded: Sequence[tuple[bytes, bytes, str]]) -> str:
     return ""
 
 
-def _go_on_in(container: str, body: JsonObject) -> None:
+def _keep_container(container: str, body: JsonObject) -> None:
     """Ask for the same container again; one that the options name, or take away, goes before."""
     asked: object = body.get("container", "")
     if asked == "":
@@ -220,11 +225,7 @@ def _go_on_in(container: str, body: JsonObject) -> None:
         body["container"] = {"id": container, **as_mapping(cast("object", asked))}
 
 
-def _tool_bytes(tool: ToolDefinition) -> bytes:
-    return to_bytes(encode_tool(tool), f"tool '{tool.name}'")
-
-
-def _tool_choice(request: ChatRequest) -> JsonObject | None:
+def _encode_anthropic_tool_choice(request: ChatRequest) -> JsonObject | None:
     choice = checked_choice(request.tool_choice, request.tools or ())
     if not request.tools:
         return None
@@ -233,7 +234,7 @@ def _tool_choice(request: ChatRequest) -> JsonObject | None:
         case "none":
             return {"type": "none"}
         case "one":
-            wire = {"type": "tool", "name": DIALECT.tool_name_of(request.tool_choice)}
+            wire = {"type": "tool", "name": ANTHROPIC_DIALECT.tool_name_of(request.tool_choice)}
         case "required":
             wire = {"type": "any"}
         case "auto" if request.parallel_tool_calls is None:
@@ -247,7 +248,7 @@ def _tool_choice(request: ChatRequest) -> JsonObject | None:
     return wire
 
 
-def _thinking(request: ChatRequest) -> JsonObject | None:
+def _encode_anthropic_thinking(request: ChatRequest) -> JsonObject | None:
     """Let the model think where an effort is asked for; a forced call forbids it."""
     if request.reasoning_effort is None:
         return None
@@ -257,7 +258,7 @@ def _thinking(request: ChatRequest) -> JsonObject | None:
     return None if is_forced else {"type": "adaptive"}
 
 
-def _output_config(request: ChatRequest) -> JsonObject:
+def _encode_output_config(request: ChatRequest) -> JsonObject:
     output: JsonObject = {}
     if request.reasoning_effort not in (None, "none"):
         output["effort"] = _EFFORTS.get(request.reasoning_effort, request.reasoning_effort)
@@ -268,7 +269,7 @@ def _output_config(request: ChatRequest) -> JsonObject:
     return output
 
 
-def _text_block(text: str) -> JsonObject:
+def _make_text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
@@ -276,8 +277,8 @@ def _is_blank(block: object) -> bool:
     return isinstance(block, TextBlock) and not block.text.strip()
 
 
-def _encode_part(block: ContentBlock) -> JsonObject:
-    part = _part_or_none(block)
+def _encode_anthropic_part(block: ContentBlock) -> JsonObject:
+    part = _encode_part_or_none(block)
     if part is None:
         kind = getattr(block, "media_type", block.type)
         raise ConfigurationError(
@@ -286,73 +287,77 @@ def _encode_part(block: ContentBlock) -> JsonObject:
     return part
 
 
-def _part_or_none(block: ContentBlock) -> JsonObject | None:
+def _encode_part_or_none(block: ContentBlock) -> JsonObject | None:
     match block:
         case TextBlock():
-            return _text_block(block.text)
+            return _make_text(block.text)
         case ImageBlock():
-            source = _source(block)
+            source = _encode_source(block)
             return {"type": "image", "source": source} if block.data is None or block.media_type in _IMAGES else None
         case FileBlock() if block.media_type == _PDF:
-            return {"type": "document", "source": _source(block), "title": block.name}
+            return {"type": "document", "source": _encode_source(block), "title": block.name}
         case FileBlock():
             text = file_text(block)
-            return None if text is None else _text_block(text)
+            return None if text is None else _make_text(text)
         case AudioBlock():
             return None
         case _:
             assert_never(block)
 
 
-def _source(block: ImageBlock | FileBlock) -> JsonObject:
+def _encode_source(block: ImageBlock | FileBlock) -> JsonObject:
     source = source_of(block)
     if isinstance(source, str):
         return {"type": "url", "url": source}
     return {"type": "base64", "media_type": block.media_type, "data": b64encode(source).decode()}
 
 
-def _encode_result(result: ToolResult) -> JsonObject:
+def _encode_anthropic_result(result: ToolResult) -> JsonObject:
     content: str | list[JsonObject]
     if isinstance(result.content, str):
         content = result.content
     else:
         blocks = [block for block in result.content if not _is_blank(block)]
-        content = [_part_or_none(block) or _text_block(f"[{block.type}: not shown]") for block in blocks]
-    wire: JsonObject = {"type": "tool_result", "tool_use_id": DIALECT.call_id_of(result.call_id), "content": content}
+        content = [_encode_part_or_none(block) or _make_text(f"[{block.type}: not shown]") for block in blocks]
+    wire: JsonObject = {
+        "type": "tool_result",
+        "tool_use_id": ANTHROPIC_DIALECT.call_id_of(result.call_id),
+        "content": content,
+    }
     return {**wire, "is_error": True} if result.is_error else wire
 
 
-def _encode_assistant(message: AssistantMessage) -> Iterator[JsonObject]:
+def _encode_anthropic_assistant(message: AssistantMessage) -> Iterator[JsonObject]:
     for block in message.content:
         match block:
             case TextBlock():
                 if not _is_blank(block):
-                    yield _text_block(block.text)
+                    yield _make_text(block.text)
             case ImageBlock() | AudioBlock() | FileBlock():
-                yield _text_block(f"[{block.type}]")
+                yield _make_text(f"[{block.type}]")
             case ToolCall():
-                yield _encode_call(block)
+                yield _encode_anthropic_call(block)
             case ReasoningBlock():
-                if (thought := _encode_reasoning(block)) is not None:
+                if (thought := _encode_anthropic_reasoning(block)) is not None:
                     yield thought
             case _:
                 assert_never(block)
 
 
-def _encode_call(call: ToolCall) -> JsonObject:
+def _encode_anthropic_call(call: ToolCall) -> JsonObject:
     return {
-        **as_mapping((call.extra or {}).get(PROVIDER)),
+        **as_mapping((call.extra or {}).get(ANTHROPIC_SEAL)),
         "type": "tool_use",
-        "id": DIALECT.call_id_of(call.id),
-        "name": DIALECT.tool_name_of(call.name),
+        "id": ANTHROPIC_DIALECT.call_id_of(call.id),
+        "name": ANTHROPIC_DIALECT.tool_name_of(call.name),
         "input": arguments_object(call.arguments),
     }
 
 
-def _encode_reasoning(block: ReasoningBlock) -> JsonObject | None:
+def _encode_anthropic_reasoning(block: ReasoningBlock) -> JsonObject | None:
     """Return the block as the decoder kept it; None for another provider's."""
     if block.encrypted is not None:
-        kept = unsealed(PROVIDER, block.encrypted)
+        kept = unsealed(ANTHROPIC_SEAL, block.encrypted)
         return kept if kept and "type" in kept else None
     if block.signature is None:
         return None

@@ -9,13 +9,13 @@ from typing import Any
 from toolkit.chat import AssistantMessage, ChatRequest, ChatResponse
 from toolkit.providers.json_values import as_count, as_mapping
 
-__all__ = ["PAUSED", "going_on", "joined"]
+__all__ = ["PAUSED", "continue_request", "join_replies"]
 
 PAUSED = ("pause_turn", "compaction")
 """Why the server stops a turn that it goes on with when it is asked again."""
 
 
-def going_on(request: ChatRequest, response: ChatResponse) -> ChatRequest | None:
+def continue_request(request: ChatRequest, response: ChatResponse) -> ChatRequest | None:
     """Return what to ask for the rest of a paused turn; None where the turn is over, or waits for results."""
     if response.metadata.get("stop_reason") not in PAUSED or response.tool_calls or response.unanswered:
         return None
@@ -25,14 +25,14 @@ def going_on(request: ChatRequest, response: ChatResponse) -> ChatRequest | None
     return replace(request, messages=[*request.messages, response.message], options=options)
 
 
-def joined(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
+def join_replies(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
     """Return the parts of a turn as one: all that was said and spent, the rest as the later one tells it."""
     metadata: dict[str, Any] = {**earlier.metadata, **later.metadata}
     if later.metadata.get("stop_reason") is None:
         metadata.pop("stop_reason", None)
     if citations := [*earlier.metadata.get("citations", ()), *later.metadata.get("citations", ())]:
         metadata["citations"] = citations
-    if used := _sums(earlier.metadata.get("server_tool_use"), later.metadata.get("server_tool_use")):
+    if used := _add_counts(earlier.metadata.get("server_tool_use"), later.metadata.get("server_tool_use")):
         metadata["server_tool_use"] = used
     metadata["requests"] = earlier.metadata.get("requests", 1) + 1
     message = AssistantMessage([*earlier.message.content, *later.message.content])
@@ -40,6 +40,6 @@ def joined(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
     return replace(later, message=message, usage=earlier.usage + later.usage, metadata=metadata, unanswered=unanswered)
 
 
-def _sums(earlier: object, later: object) -> Mapping[str, int]:
+def _add_counts(earlier: object, later: object) -> Mapping[str, int]:
     told = [as_mapping(earlier), as_mapping(later)]
     return {name: sum([as_count(each.get(name)) or 0 for each in told]) for name in {**told[0], **told[1]}}

@@ -25,11 +25,11 @@ from toolkit.chat import ChatRequest, ChatResponse, Usage
 from toolkit.errors import ConfigurationError, ProviderAuthError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, MOST_ERROR_BYTES, BoundedClient, origin_of, read_bounded
 from toolkit.providers.adapter import Adapter, Decoder
-from toolkit.providers.connection import Answer, ClientOfLoop, Exchange
+from toolkit.providers.connection import ClientOfLoop, Exchange, WholeAnswer
 from toolkit.providers.credentials import checked_key, is_home, is_loopback, key_for
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.decode import StreamDecoder, decode_answer, decode_usage
-from toolkit.providers.google.encode import DIALECT, GenerateEncoder
+from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer, decode_gemini_usage
+from toolkit.providers.google.encode import GEMINI_DIALECT, GenerateEncoder
 from toolkit.secrets import without_credentials
 from toolkit.settings import Duration
 
@@ -39,7 +39,7 @@ _GEMINI = ("GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com"
 _VERTEX = ("GOOGLE_VERTEX_BASE_URL", "https://aiplatform.googleapis.com")
 _KEY_VARIABLES = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 _VERTEX_VARIABLES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
-_VENDOR = ("googleapis.com",)
+_GOOGLE_HOSTS = ("googleapis.com",)
 _OF_THE_DRAFT = frozenset({"accept-encoding", "content-length", "host"})
 
 
@@ -118,47 +118,52 @@ class GoogleProvider(Adapter):
                 self._base_url,
                 name=name,
                 variables=_KEY_VARIABLES,
-                hosts=_VENDOR,
+                hosts=_GOOGLE_HOSTS,
                 advice="; for Vertex AI pass vertexai=True",
             )
         self._api_key = None if key is None else checked_key(key, name)
         self._given_client = http_client
         self._encoder = GenerateEncoder(model=model, defaults=options or {})
+        self._drafts = self._make_drafts(
+            api_version, {"project": project, "location": location, "credentials": credentials}
+        )
+
+    def _make_drafts(self, api_version: str | None, cloud: Mapping[str, Any]) -> Client:
+        """Return the SDK's client, which makes requests and sends none.
+
+        Raises:
+            ConfigurationError: The SDK refuses the combination of settings.
+            ProviderAuthError: There are no credentials of Google Cloud.
+        """
+        options = HttpOptions(
+            base_url=self._base_url if self._is_address_given else None,
+            api_version=api_version,
+            headers=dict(self._headers),
+            httpx_client=httpx2.Client(transport=_Stop()),  # else the SDK makes one that nobody uses
+            httpx_async_client=httpx2.AsyncClient(transport=_Stop()),
+        )
         try:
-            self._drafts = Client(
-                api_key=self._api_key,
-                vertexai=self._is_vertex,
-                project=project,
-                location=location,
-                credentials=credentials,
-                http_options=HttpOptions(
-                    base_url=self._base_url if base_url else None,
-                    api_version=api_version,
-                    headers=dict(self._headers),
-                    httpx_client=httpx2.Client(transport=_Stop()),  # else the SDK makes one that nobody uses
-                    httpx_async_client=httpx2.AsyncClient(transport=_Stop()),
-                ),
-            )
+            return Client(api_key=self._api_key, vertexai=self._is_vertex, http_options=options, **cloud)
         except ValueError as error:
             raise ConfigurationError(f"Google's SDK refuses these settings: {error}") from error
         except google.auth.exceptions.GoogleAuthError as error:
-            raise ProviderAuthError(name, f"no credentials of Google Cloud: {error}") from error
+            raise ProviderAuthError(self.name, f"no credentials of Google Cloud: {error}") from error
 
-    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:  # noqa: ARG002 - it is said in the URL
-        draft = await self._draft(self._encoder.settings(request), self._timeout_of(request))
-        return self._exchange(draft), self._encoder.body(request, _settings_of(draft))
+    async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:  # noqa: ARG002 - it is said in the URL
+        draft = await self._draft_request(self._encoder.settings(request), self._find_timeout(request))
+        return self._make_exchange(draft), self._encoder.body(request, _read_settings(draft))
 
-    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
-        names = DIALECT.names_back(request.tools)
-        return decode_answer(answer.json, self._failures, names, request_id=answer.request_id)
+    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
+        names = GEMINI_DIALECT.names_back(request.tools)
+        return decode_answer(answer.json, self._make_failures, names, request_id=answer.request_id)
 
-    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_usage(answer.get("usageMetadata"))
+    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_gemini_usage(answer.get("usageMetadata"))
 
-    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return GeminiStreamDecoder(self._make_failures, GEMINI_DIALECT.names_back(request.tools), request_id=request_id)
 
-    async def _draft(self, settings: Mapping[str, Any], timeout: float | None) -> httpx2.Request:
+    async def _draft_request(self, settings: Mapping[str, Any], timeout: float | None) -> httpx2.Request:
         """Return the request with these settings, complete but for the contents."""
         if self._is_vertex and self._api_key is None and sniffio.current_async_library() != "asyncio":
             raise ConfigurationError("Google's SDK gets the tokens of Google Cloud on asyncio alone: pass an api_key")
@@ -177,14 +182,14 @@ class GoogleProvider(Adapter):
         except ValueError as error:
             raise ConfigurationError(f"Google's SDK refuses the settings of the request: {error}") from error
         except TimeoutError as error:
-            raise self._failures().late(timeout or 0) from error
+            raise self._make_failures().late(timeout or 0) from error
         except (google.auth.exceptions.GoogleAuthError, RuntimeError) as error:
             raise ProviderAuthError(self.name, f"no token of Google Cloud: {error}") from error
         raise AssertionError("the SDK sent no request")
 
     def _check_home(self, *, has_credentials: bool) -> None:
         """Refuse to send what this machine knows of Google Cloud to somebody else."""
-        if not (has_credentials or is_loopback(self._base_url) or is_home(self._base_url, _VENDOR)):
+        if not (has_credentials or is_loopback(self._base_url) or is_home(self._base_url, _GOOGLE_HOSTS)):
             raise ProviderAuthError(
                 self.name,
                 f"no credentials for {without_credentials(self._base_url)}: those of this machine go to Google alone; "
@@ -194,16 +199,16 @@ class GoogleProvider(Adapter):
     def _check_address(self, url: str) -> None:
         """Refuse a request whose options lead elsewhere: what holds the options may not be what holds the key."""
         is_given = self._is_address_given
-        if not (origin_of(url) == origin_of(self._base_url) if is_given else is_home(url, _VENDOR)):
+        if not (origin_of(url) == origin_of(self._base_url) if is_given else is_home(url, _GOOGLE_HOSTS)):
             raise ConfigurationError(
                 "the options of the request change where it goes: leave http_options.base_url out, and pass base_url "
                 "to the provider"
             )
 
-    def _exchange(self, draft: httpx2.Request) -> Exchange:
-        return Exchange(send=partial(self._send, draft), failures=self._failures, raised=httpx2.HTTPError)
+    def _make_exchange(self, draft: httpx2.Request) -> Exchange:
+        return Exchange(send=partial(self._send_draft, draft), failures=self._make_failures, raised=httpx2.HTTPError)
 
-    async def _send(
+    async def _send_draft(
         self, draft: httpx2.Request, body: bytes, *, streams: bool, timeout: float | None
     ) -> httpx2.Response:
         url = str(draft.url)
@@ -217,9 +222,9 @@ class GoogleProvider(Adapter):
         if response.is_success:
             return response
         content = await read_bounded(response, most_bytes=MOST_ERROR_BYTES, is_cut=True)
-        raise self._failures().refused(response.status_code, response.headers, _body_of(content))
+        raise self._make_failures().refused(response.status_code, response.headers, _read_body(content))
 
-    def _failures(self) -> Failures:
+    def _make_failures(self) -> Failures:
         return Failures(
             provider=self.name,
             url=without_credentials(self._base_url),
@@ -252,12 +257,12 @@ def _make_client() -> httpx2.AsyncClient:
     return BoundedClient(timeout=None)
 
 
-def _settings_of(draft: httpx2.Request) -> Mapping[str, Any]:
+def _read_settings(draft: httpx2.Request) -> Mapping[str, Any]:
     settings: dict[str, Any] = from_json(draft.content)
     return {name: value for name, value in settings.items() if name != "contents"}
 
 
-def _body_of(content: bytes) -> object:
+def _read_body(content: bytes) -> object:
     try:
         return from_json(content)
     except ValueError:

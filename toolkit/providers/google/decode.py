@@ -34,12 +34,12 @@ from toolkit.chat import (
 from toolkit.errors import BadResponseError, ContentFilteredError
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
-from toolkit.providers.google.encode import PROVIDER
+from toolkit.providers.google.encode import GEMINI_SEAL
 from toolkit.providers.json_values import as_bytes, as_count, as_items, as_mapping, as_text, usage_details
 
-__all__ = ["StreamDecoder", "decode_answer", "decode_usage"]
+__all__ = ["GeminiStreamDecoder", "decode_answer", "decode_gemini_usage"]
 
-_STOP_REASONS: Mapping[str, StopReason] = {
+_GEMINI_STOP_REASONS: Mapping[str, StopReason] = {
     "MAX_TOKENS": "max_tokens",
     "CONTINUATION": "max_tokens",
     "STOP": "end_turn",
@@ -56,8 +56,8 @@ _UNUSABLE_NOW = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"}
 )
 _UNUSABLE = _UNUSABLE_NOW | {"MISSING_THOUGHT_SIGNATURE", "PUP_LIMITED_DISABLED"}
-_OF_SERVER = frozenset({"toolCall"})  # goes back with its response; nobody here answers it
-_TOLD = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
+_GEMINI_OF_SERVER = frozenset({"toolCall"})  # goes back with its response; nobody here answers it
+_GEMINI_TOLD = ("citationMetadata", "finishMessage", "groundingMetadata", "safetyRatings", "urlContextMetadata")
 
 
 def decode_answer(
@@ -80,7 +80,7 @@ def decode_answer(
         ContentFilteredError: The request was refused before a model read it.
         ProviderError: It is an error dressed as a success.
     """
-    reply = _Reply(failures, names, request_id)
+    reply = _GeminiReply(failures, names, request_id)
     for _ in reply.read(answer):
         pass
     if not reply.candidate:
@@ -88,7 +88,7 @@ def decode_answer(
     return reply.finish()
 
 
-class StreamDecoder:
+class GeminiStreamDecoder:
     """Puts an answer together from its pieces: `feed` each one, then `finish`.
 
     Args:
@@ -102,12 +102,12 @@ class StreamDecoder:
     ) -> None:
         self._failures = failures
         self._request_id = request_id
-        self._reply = _Reply(failures, names, request_id)
+        self._reply = _GeminiReply(failures, names, request_id)
 
     @property
     def usage(self) -> Usage:
         """The usage that the answer tells, as far as it does."""
-        return decode_usage(self._reply.answer.get("usageMetadata"))
+        return decode_gemini_usage(self._reply.answer.get("usageMetadata"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what is new in a piece.
@@ -129,7 +129,7 @@ class StreamDecoder:
         return ResponseDone(self._reply.finish())
 
 
-def decode_usage(usage: object, grounding: object = None) -> Usage:
+def decode_gemini_usage(usage: object, grounding: object = None) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say.
 
     Args:
@@ -163,7 +163,7 @@ def _count_modality(modality: str, *lists: object) -> int:
     return sum([as_count(each.get("tokenCount")) or 0 for each in counts])
 
 
-class _Reply:
+class _GeminiReply:
     """What has been said so far. A whole answer is read as one large piece."""
 
     def __init__(self, failures: Callable[[], Failures], names: Mapping[str, str], request_id: str | None) -> None:
@@ -184,16 +184,16 @@ class _Reply:
         self.answer |= {name: value for name, value in piece.items() if name != "candidates" and value is not None}
         candidates = as_items(piece.get("candidates"))
         if not candidates:
-            self._complain_of_a_block(as_mapping(piece.get("promptFeedback")))
+            self._check_feedback(as_mapping(piece.get("promptFeedback")))
             return
         self.candidate |= {name: value for name, value in candidates[0].items() if value is not None}
         for part in as_items(as_mapping(candidates[0].get("content")).get("parts")):
             yield from self._read_part(part)
 
     def finish(self) -> ChatResponse:
-        self._end_speech()
+        self._end_text()
         reason = as_text(self.candidate.get("finishReason"))
-        told = {name: self.candidate[name] for name in _TOLD if self.candidate.get(name)}
+        told = {name: self.candidate[name] for name in _GEMINI_TOLD if self.candidate.get(name)}
         if tier := as_text(as_mapping(self.answer.get("usageMetadata")).get("trafficType")):
             told["service_tier"] = tier.lower().removeprefix("on_demand_")
         if reason in _UNUSABLE and not self._calls:
@@ -205,21 +205,21 @@ class _Reply:
                 is_retryable=reason in _UNUSABLE_NOW,
                 request_id=self._request_id,
             )
-        stop_reason = _STOP_REASONS.get(reason)
+        stop_reason = _GEMINI_STOP_REASONS.get(reason)
         if stop_reason is None:
             # Not the word for a whole answer: what it cuts off is a call.
             told["finishReason"], stop_reason = reason, "max_tokens" if self._calls else "end_turn"
         return ChatResponse(
             message=AssistantMessage(self._content),
-            usage=decode_usage(self.answer.get("usageMetadata"), self.candidate.get("groundingMetadata")),
+            usage=decode_gemini_usage(self.answer.get("usageMetadata"), self.candidate.get("groundingMetadata")),
             stop_reason="tool_use" if self._calls and stop_reason == "end_turn" else stop_reason,
             model=as_text(self.answer.get("modelVersion")),
             request_id=self._request_id or as_text(self.answer.get("responseId")) or None,
             metadata=told,
-            unanswered=self._unanswered(),
+            unanswered=self._find_unanswered(),
         )
 
-    def _unanswered(self) -> tuple[UnansweredItem, ...]:
+    def _find_unanswered(self) -> tuple[UnansweredItem, ...]:
         """Return the calls of kinds that are not known yet, where no response to them stands beside them."""
         answered = {(kind, as_text(value.get("id"))) for kind, value in self._other if kind.endswith("Response")}
         return tuple(
@@ -227,12 +227,12 @@ class _Reply:
                 UnansweredItem(kind, as_text(value.get("id")), as_text(value.get("name")))
                 for kind, value in self._other
                 if kind.endswith("Call")
-                and kind not in _OF_SERVER
+                and kind not in _GEMINI_OF_SERVER
                 and (f"{kind.removesuffix('Call')}Response", as_text(value.get("id"))) not in answered
             ]
         )
 
-    def _complain_of_a_block(self, feedback: Mapping[str, Any]) -> None:
+    def _check_feedback(self, feedback: Mapping[str, Any]) -> None:
         if reason := as_text(feedback.get("blockReason")):
             said = as_text(feedback.get("blockReasonMessage")) or "Google says no more"
             raise ContentFilteredError(
@@ -244,28 +244,28 @@ class _Reply:
     def _read_part(self, part: Mapping[str, Any]) -> Iterator[StreamEvent]:
         signature = as_text(part.get("thoughtSignature"))
         if "functionCall" in part:
-            self._end_speech()
+            self._end_text()
             yield self._read_call(as_mapping(part["functionCall"]), signature)
             return
         if isinstance(part.get("text"), str):
-            yield from self._say(part["text"], is_thought=bool(part.get("thought")))
+            yield from self._add_text(part["text"], is_thought=bool(part.get("thought")))
             if signature and part.get("thought") and self._spoken:
                 self._content.append(
-                    ReasoningBlock(text="".join(self._spoken), encrypted=_kept(thoughtSignature=signature))
+                    ReasoningBlock(text="".join(self._spoken), encrypted=_seal_part(thoughtSignature=signature))
                 )
                 self._spoken = []
                 return
-        elif media := _media(part):
-            self._end_speech()
+        elif media := _read_inline_media(part):
+            self._end_text()
             self._content.append(media)
         else:
-            self._end_speech()
-            self._content.append(ReasoningBlock(encrypted=_kept(part=dict(part))))
+            self._end_text()
+            self._content.append(ReasoningBlock(encrypted=_seal_part(part=dict(part))))
             self._other += [(kind, as_mapping(value)) for kind, value in part.items()]
             return
         if signature:
-            self._end_speech()
-            self._content.append(ReasoningBlock(encrypted=_kept(thoughtSignature=signature)))
+            self._end_text()
+            self._content.append(ReasoningBlock(encrypted=_seal_part(thoughtSignature=signature)))
 
     def _read_call(self, call: Mapping[str, Any], signature: str) -> ArgumentsDelta:
         if "partialArgs" in call or call.get("willContinue"):
@@ -278,22 +278,22 @@ class _Reply:
         name = as_text(call.get("name"))
         arguments = json.dumps(as_mapping(call.get("args")), ensure_ascii=False)
         # As Google's endpoint for chat completions has it, so that a transcript may go on there.
-        extra = {"extra_content": {PROVIDER: {"thought_signature": signature}}} if signature else None
+        extra = {"extra_content": {GEMINI_SEAL: {"thought_signature": signature}}} if signature else None
         made = ToolCall(as_text(call.get("id")), self._names.get(name, name), arguments, extra=extra)
         self._content.append(made)
         self._calls += 1
         return ArgumentsDelta(self._calls - 1, made.id, made.name, arguments)
 
-    def _say(self, text: str, *, is_thought: bool) -> Iterator[StreamEvent]:
+    def _add_text(self, text: str, *, is_thought: bool) -> Iterator[StreamEvent]:
         if not text:
             return
         if is_thought != self._is_thought:
-            self._end_speech()
+            self._end_text()
             self._is_thought = is_thought
         self._spoken.append(text)
         yield ReasoningDelta(text) if is_thought else TextDelta(text)
 
-    def _end_speech(self) -> None:
+    def _end_text(self) -> None:
         """Make a block of what was said since the last one."""
         if self._spoken:
             text = "".join(self._spoken)
@@ -301,11 +301,11 @@ class _Reply:
             self._spoken = []
 
 
-def _kept(**kept: Any) -> str:
-    return sealed(PROVIDER, kept)
+def _seal_part(**kept: Any) -> str:
+    return sealed(GEMINI_SEAL, kept)
 
 
-def _media(part: Mapping[str, Any]) -> ImageBlock | AudioBlock | FileBlock | None:
+def _read_inline_media(part: Mapping[str, Any]) -> ImageBlock | AudioBlock | FileBlock | None:
     data = as_mapping(part.get("inlineData"))
     file = as_mapping(part.get("fileData"))
     if not data and not file:

@@ -49,20 +49,25 @@ from toolkit.providers.dialect import (
     stop_texts,
     unsealed,
 )
-from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
-from toolkit.providers.json_values import as_mapping, as_text
+from toolkit.providers.encoding import EncodedOnce, assemble_body, encode_tools_once, join_list, to_bytes
+from toolkit.providers.json_values import JsonObject, as_mapping, as_text
 from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
 from toolkit.schema import project_gemini
 
-__all__ = ["DIALECT", "PROVIDER", "EncodedMessage", "GenerateEncoder", "encode_message", "encode_tool"]
+__all__ = [
+    "GEMINI_DIALECT",
+    "GEMINI_SEAL",
+    "GeminiContent",
+    "GenerateEncoder",
+    "encode_gemini_message",
+    "encode_gemini_tool",
+]
 
-JsonObject: TypeAlias = dict[str, Any]
+GEMINI_DIALECT = Dialect(tool_name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"))
+GEMINI_SEAL = "google"
 
-DIALECT = Dialect(tool_name=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"))
-PROVIDER = "google"
-
-_LAID_OVER = ("tool_config", "thinking_config")
-_OPENING = to_bytes({"text": BEGINNING_LEFT_OUT}, "text")
+_GEMINI_LAID_OVER = ("tool_config", "thinking_config")
+_GEMINI_OPENING = to_bytes({"text": BEGINNING_LEFT_OUT}, "text")
 _ONE_AT_A_TIME = "Call one function at a time."
 _WITHOUT_SIGNATURES = re.compile(r"(models/)?(gemini-[12]|gemma)")
 _NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that another model made
@@ -70,7 +75,7 @@ _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedMessage:
+class GeminiContent:
     """One message as the wire has it.
 
     Args:
@@ -82,7 +87,7 @@ class EncodedMessage:
     attachments: Sequence[JsonObject] = ()
 
 
-_Kept: TypeAlias = tuple[bytes, bytes, bytes]
+_GeminiBytes: TypeAlias = tuple[bytes, bytes, bytes]
 """The role of a message, its parts, and its attachments, with commas between."""
 
 
@@ -97,8 +102,8 @@ class GenerateEncoder:
     def __init__(self, *, model: str, defaults: Mapping[str, Any]) -> None:
         self._defaults = dict(defaults)
         self._wants_signatures = _WITHOUT_SIGNATURES.match(model) is None
-        self._messages = EncodedOnce(self._keep, size_of=lambda kept: sum(map(len, kept)))
-        self._tools = EncodedOnce(_tool_bytes, size_of=len)
+        self._messages = EncodedOnce(self._encode_kept, size_of=lambda kept: sum(map(len, kept)))
+        self._tools = encode_tools_once(encode_gemini_tool)
 
     def settings(self, request: ChatRequest) -> JsonObject:
         """Return what the request says beside contents and tools, as a ``GenerateContentConfig`` takes it.
@@ -118,8 +123,8 @@ class GenerateEncoder:
             "max_output_tokens": request.max_tokens,
             "seed": request.seed,
             "stop_sequences": stop_texts(request.stop),
-            "tool_config": _tool_config(request),
-            "thinking_config": self._thinking(request.reasoning_effort),
+            "tool_config": _encode_tool_config(request),
+            "thinking_config": self._encode_gemini_thinking(request.reasoning_effort),
         }
         if request.response_format is not None:
             schema = dict(request.response_format.schema)
@@ -127,7 +132,9 @@ class GenerateEncoder:
         merged = dict(self._defaults)
         for over in ({name: value for name, value in settings.items() if value is not None}, request.options):
             for name, value in over.items():
-                merged[name] = {**as_mapping(merged.get(name)), **value} if name in _LAID_OVER and value else value
+                merged[name] = (
+                    {**as_mapping(merged.get(name)), **value} if name in _GEMINI_LAID_OVER and value else value
+                )
         return {name: value for name, value in merged.items() if value is not None}
 
     def body(self, request: ChatRequest, settings: Mapping[str, Any]) -> bytes:
@@ -138,15 +145,15 @@ class GenerateEncoder:
             settings: Its settings as the wire has them: `settings`, as the SDK says them.
         """
         _, messages = split_system(request.messages)
-        members = {"contents": self._turns(_named(messages))}
+        members = {"contents": self._join_turns(_name_results(messages))}
         tools = [to_bytes(tool, "a tool") for tool in settings.get("tools", ())]
         if request.tools:
-            tools.append(b'{"functionDeclarations":' + joined(self._tools.all_of(request.tools)) + b"}")
+            tools.append(b'{"functionDeclarations":' + join_list(self._tools.all_of(request.tools)) + b"}")
         if tools:
-            members["tools"] = joined(tools)
-        return assembled({name: value for name, value in settings.items() if name not in members}, members)
+            members["tools"] = join_list(tools)
+        return assemble_body({name: value for name, value in settings.items() if name not in members}, members)
 
-    def _thinking(self, effort: str | None) -> JsonObject | None:
+    def _encode_gemini_thinking(self, effort: str | None) -> JsonObject | None:
         if effort is None:
             return None
         if effort not in _BUDGETS:
@@ -155,20 +162,22 @@ class GenerateEncoder:
             return {"thinking_level": "MINIMAL" if effort == "none" else effort.upper()}
         return {"thinking_budget": _BUDGETS[effort]}
 
-    def _turns(self, messages: Sequence[Message]) -> bytes:
-        joined_turns = turns(_in_order(messages, self._messages.all_of(messages)), field=b"parts", opening=_OPENING)
+    def _join_turns(self, messages: Sequence[Message]) -> bytes:
+        joined_turns = turns(
+            _order_parts(messages, self._messages.all_of(messages)), field=b"parts", opening=_GEMINI_OPENING
+        )
         if joined_turns == b"[]":
             raise ConfigurationError("there is nothing to answer: Gemini wants a message of the user")
         return joined_turns
 
-    def _keep(self, message: Message) -> _Kept:
-        encoded = encode_message(checked_message(message), wants_signatures=self._wants_signatures)
+    def _encode_kept(self, message: Message) -> _GeminiBytes:
+        encoded = encode_gemini_message(checked_message(message), wants_signatures=self._wants_signatures)
         subject = f"the {message.role} message"
         role = b"model" if isinstance(message, AssistantMessage) else USER
         return role, to_bytes(encoded.parts, subject)[1:-1], to_bytes(encoded.attachments, subject)[1:-1]
 
 
-def encode_message(message: Message, *, wants_signatures: bool = True) -> EncodedMessage:
+def encode_gemini_message(message: Message, *, wants_signatures: bool = True) -> GeminiContent:
     """Return the parts that a message is on the wire. Pure: the same message gives the same value.
 
     Args:
@@ -177,24 +186,24 @@ def encode_message(message: Message, *, wants_signatures: bool = True) -> Encode
     """
     match message:
         case SystemMessage():
-            return EncodedMessage([{"text": as_user_text(message)}])
+            return GeminiContent([{"text": as_user_text(message)}])
         case UserMessage():
             blocks = (TextBlock(message.content),) if isinstance(message.content, str) else message.content
-            return EncodedMessage([_encode_part(block) for block in blocks if not _is_empty(block)])
+            return GeminiContent([_encode_gemini_part(block) for block in blocks if not _is_empty(block)])
         case AssistantMessage():
-            parts = _encode_assistant(message)
+            parts = _encode_gemini_assistant(message)
             if wants_signatures:
                 _allow_unsigned(parts)
-            return EncodedMessage(parts)
+            return GeminiContent(parts)
         case ToolResult():
-            return _encode_result(message)
+            return _encode_gemini_result(message)
         case _:
             assert_never(message)
 
 
-def encode_tool(definition: ToolDefinition) -> JsonObject:
+def encode_gemini_tool(definition: ToolDefinition) -> JsonObject:
     """Return a tool as the wire has it."""
-    tool: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
+    tool: JsonObject = {"name": GEMINI_DIALECT.tool_name_of(definition.name), "description": definition.description}
     parameters = project_gemini(definition.parameters)
     if parameters.get("properties"):
         return {**tool, "parameters": parameters}
@@ -203,11 +212,7 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     return {**tool, "description": " ".join(said)}
 
 
-def _tool_bytes(tool: ToolDefinition) -> bytes:
-    return to_bytes(encode_tool(tool), f"tool '{tool.name}'")
-
-
-def _tool_config(request: ChatRequest) -> JsonObject | None:
+def _encode_tool_config(request: ChatRequest) -> JsonObject | None:
     tools = request.tools or ()
     choice = checked_choice(request.tool_choice, tools)
     if not tools:
@@ -223,13 +228,13 @@ def _tool_config(request: ChatRequest) -> JsonObject | None:
         case "required":
             calling = {"mode": "ANY"}
         case "one":
-            calling = {"mode": "ANY", "allowed_function_names": [DIALECT.tool_name_of(request.tool_choice)]}
+            calling = {"mode": "ANY", "allowed_function_names": [GEMINI_DIALECT.tool_name_of(request.tool_choice)]}
         case _:
             assert_never(choice)
     return {"function_calling_config": calling}
 
 
-def _named(messages: Sequence[Message]) -> Sequence[Message]:
+def _name_results(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages with the tool's name in each result: Gemini wants it there."""
     if all(message.tool_name for message in messages if isinstance(message, ToolResult)):
         return messages
@@ -245,7 +250,7 @@ def _named(messages: Sequence[Message]) -> Sequence[Message]:
     return named
 
 
-def _in_order(messages: Sequence[Message], all_kept: Sequence[_Kept]) -> Iterator[tuple[bytes, bytes]]:
+def _order_parts(messages: Sequence[Message], all_kept: Sequence[_GeminiBytes]) -> Iterator[tuple[bytes, bytes]]:
     """Yield who speaks and what; attachments come after the last result of a turn."""
     waiting: list[bytes] = []
     for message, (role, parts, attachments) in zip(messages, all_kept, strict=True):
@@ -262,73 +267,73 @@ def _is_empty(block: object) -> bool:
     return isinstance(block, TextBlock) and not block.text
 
 
-def _encode_part(block: ContentBlock) -> JsonObject:
+def _encode_gemini_part(block: ContentBlock) -> JsonObject:
     match block:
         case TextBlock():
             return {"text": block.text}
         case AudioBlock():
-            return _data_part(block.data, block.media_type)
+            return _encode_data_part(block.data, block.media_type)
         case ImageBlock():
-            return _source_part(block)
+            return _encode_source_part(block)
         case FileBlock():
             text = None if block.data is None else file_text(block)
-            return _source_part(block) if text is None else {"text": text}
+            return _encode_source_part(block) if text is None else {"text": text}
         case _:
             assert_never(block)
 
 
-def _source_part(block: ImageBlock | FileBlock) -> JsonObject:
+def _encode_source_part(block: ImageBlock | FileBlock) -> JsonObject:
     source = source_of(block)
     if isinstance(source, str):
         return {"fileData": {"fileUri": source, "mimeType": block.media_type}}
-    return _data_part(source, block.media_type)
+    return _encode_data_part(source, block.media_type)
 
 
-def _data_part(data: bytes, media_type: str) -> JsonObject:
+def _encode_data_part(data: bytes, media_type: str) -> JsonObject:
     return {"inlineData": {"mimeType": media_type, "data": b64encode(data).decode()}}
 
 
-def _encode_result(result: ToolResult) -> EncodedMessage:
-    call_id = DIALECT.call_id_of(result.call_id)
-    name = DIALECT.tool_name_of(result.tool_name)
+def _encode_gemini_result(result: ToolResult) -> GeminiContent:
+    call_id = GEMINI_DIALECT.call_id_of(result.call_id)
+    name = GEMINI_DIALECT.tool_name_of(result.tool_name)
     said = result_text(replace(result, is_error=False), name=name, call_id=call_id)
     response = {"error" if result.is_error else "output": said.text}
     part = {"functionResponse": {"id": call_id, "name": name, "response": response}}
-    return EncodedMessage([part], [_encode_part(block) for block in said.attachments])
+    return GeminiContent([part], [_encode_gemini_part(block) for block in said.attachments])
 
 
-def _encode_assistant(message: AssistantMessage) -> list[JsonObject]:
+def _encode_gemini_assistant(message: AssistantMessage) -> list[JsonObject]:
     parts: list[JsonObject] = []
     for block in message.content:
         match block:
             case ToolCall():
-                parts.append(_encode_call(block))
+                parts.append(_encode_gemini_call(block))
             case ReasoningBlock():
-                for kept in _encode_reasoning(block):
+                for kept in _encode_gemini_reasoning(block):
                     if parts and set(kept) == {"thoughtSignature"} and set(parts[-1]) == {"inlineData"}:
                         parts[-1] |= kept
                     else:
                         parts.append({"text": "", **kept} if set(kept) == {"thoughtSignature"} else kept)
             case _:
                 if not _is_empty(block):
-                    parts.append(_encode_part(block))
+                    parts.append(_encode_gemini_part(block))
     return parts
 
 
-def _encode_call(call: ToolCall) -> JsonObject:
+def _encode_gemini_call(call: ToolCall) -> JsonObject:
     function = {
-        "id": DIALECT.call_id_of(call.id),
-        "name": DIALECT.tool_name_of(call.name),
+        "id": GEMINI_DIALECT.call_id_of(call.id),
+        "name": GEMINI_DIALECT.tool_name_of(call.name),
         "args": arguments_object(call.arguments),
     }
     content = as_mapping((call.extra or {}).get("extra_content"))
-    signature = as_text(as_mapping(content.get(PROVIDER)).get("thought_signature"))
+    signature = as_text(as_mapping(content.get(GEMINI_SEAL)).get("thought_signature"))
     return {"functionCall": function, **({"thoughtSignature": signature} if signature else {})}
 
 
-def _encode_reasoning(block: ReasoningBlock) -> Iterator[JsonObject]:
+def _encode_gemini_reasoning(block: ReasoningBlock) -> Iterator[JsonObject]:
     """Yield what the decoder kept; nothing for another provider's."""
-    kept = unsealed(PROVIDER, block.encrypted or "")
+    kept = unsealed(GEMINI_SEAL, block.encrypted or "")
     if kept is None:
         return
     if isinstance(kept.get("part"), dict):

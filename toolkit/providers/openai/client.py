@@ -27,19 +27,19 @@ from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
 from toolkit.settings import Duration
 
-__all__ = ["ApiKey", "OpenAIClient"]
+__all__ = ["KeySource", "OpenAIClient"]
 
-ApiKey = str | Callable[[], Awaitable[str]]
+KeySource = str | Callable[[], Awaitable[str]]
 """A key, or what is asked for one before each request."""
 
-_DEFAULT_URL = "https://api.openai.com/v1"
+_OPENAI_URL = "https://api.openai.com/v1"
 _OWN_HOSTS = ("openai.com", "azure.com")
-_VENDOR = ("openai.com",)
+_OPENAI_HOSTS = ("openai.com",)
 _ACCOUNT = ("OpenAI-Organization", "OpenAI-Project")
-_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
+_OPENAI_HEADERS = {"content-type": "application/json", "accept-encoding": ACCEPTED_ENCODINGS}
 
 
-class _HttpClient(BoundedClient, DefaultAsyncHttpxClient):
+class _OpenAIHttpClient(BoundedClient, DefaultAsyncHttpxClient):
     """The SDK's, with bounds."""
 
 
@@ -53,7 +53,7 @@ class OpenAIClient(Adapter):
         self,
         model: str,
         *,
-        api_key: ApiKey | None,
+        api_key: KeySource | None,
         base_url: str | None,
         timeout: Duration | None,
         headers: Mapping[str, str] | None,
@@ -67,7 +67,7 @@ class OpenAIClient(Adapter):
         super().__init__(
             model,
             name=name,
-            base_url=base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL,
+            base_url=base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL,
             timeout=timeout,
             headers=headers,
             clients=ClientOfLoop(self._make_client, close=AsyncOpenAI.close, is_closed=AsyncOpenAI.is_closed),
@@ -76,41 +76,41 @@ class OpenAIClient(Adapter):
             self._base_url,
             name=name,
             variables=["OPENAI_API_KEY"],
-            hosts=_VENDOR,
+            hosts=_OPENAI_HOSTS,
             advice=" (any text, for a server that asks for none)",
         )
         self._api_key = key if callable(key) else checked_key(key, name)
         self._is_own = is_of(self._base_url, *_OWN_HOSTS)
         self._given_client = client
-        self._request_headers = dict[str, Any](_HEADERS)
+        self._request_headers = dict[str, Any](_OPENAI_HEADERS)
         if client is None:
-            kept_home = headers_kept_home(self._base_url, "OPENAI_CUSTOM_HEADERS", _VENDOR, *_ACCOUNT)
+            kept_home = headers_kept_home(self._base_url, "OPENAI_CUSTOM_HEADERS", _OPENAI_HOSTS, *_ACCOUNT)
             given = {header.lower() for header in self._headers}
             self._request_headers |= {header: omit for header in kept_home if header.lower() not in given}
-        self._exchange = Exchange(send=self._send, failures=self._failures, raised=OpenAIError)
+        self._exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=OpenAIError)
 
     def _make_client(self) -> AsyncOpenAI:
         return AsyncOpenAI(
-            api_key=self._api_key if isinstance(self._api_key, str) else self._asked_key,
+            api_key=self._api_key if isinstance(self._api_key, str) else self._ask_key,
             base_url=self._base_url,
             default_headers=self._headers,
-            http_client=_HttpClient(),
+            http_client=_OpenAIHttpClient(),
         )
 
-    async def _asked_key(self) -> str:
+    async def _ask_key(self) -> str:
         given = await cast("Callable[[], Awaitable[str]]", self._api_key)()
         if not given:
             raise ProviderAuthError(self.name, "the function that was passed as api_key gave no key")
         return checked_key(given, self.name)
 
-    def _client(self) -> AsyncOpenAI:
+    def _get_client(self) -> AsyncOpenAI:
         return self._given_client or self._clients.get()
 
-    async def _send(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - it is said in the body
-        client = self._client()
+    async def _post_body(self, body: bytes, *, streams: bool, timeout: float | None) -> httpx2.Response:  # noqa: ARG002 - it is said in the body
+        client = self._get_client()
         path = self._path
         if isinstance(client, AsyncAzureOpenAI) and "/deployments" not in client.base_url.path:
-            path = self._azure_path(path)
+            path = self._find_azure_path(path)
         # The loop retries, and a redirect would take key and prompt elsewhere.
         options: RequestOptions = {"headers": self._request_headers, "max_retries": 0, "follow_redirects": False}
         if timeout is not None:
@@ -125,12 +125,12 @@ class OpenAIClient(Adapter):
         )
         return cast("httpx2.Response", response)  # as asked for by cast_to; the SDK's own stream is never made
 
-    def _azure_path(self, path: str) -> str:
+    def _find_azure_path(self, path: str) -> str:
         # Where the SDK makes the body itself, it reads the deployment out of it.
         return f"/deployments/{quote(self.model, safe='')}{path}"
 
-    def _failures(self) -> Failures:
-        key = self._api_key if isinstance(self._api_key, str) else self._client().api_key
+    def _make_failures(self) -> Failures:
+        key = self._api_key if isinstance(self._api_key, str) else self._get_client().api_key
         return Failures(
             provider=self.name,
             url=without_credentials(self._base_url),

@@ -173,12 +173,12 @@ class ServerConformance(ProviderConformance):
         self, server: Server, peer: Peer, streams: bool
     ) -> None:
         """The request's own time counts, and the server is told to stop."""
-        hang = await _time_out(server, peer, (), streams=streams)
+        hang = await _run_out_of_time(server, peer, (), streams=streams)
         assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
     async def test_a_timeout_counts_for_the_whole_stream(self, wire: Wire, server: Server, peer: Peer) -> None:
         """A server that falls silent in the middle is late, too."""
-        hang = await _time_out(server, peer, wire.pieces(TEXT)[:3], streams=True)
+        hang = await _run_out_of_time(server, peer, wire.pieces(TEXT)[:3], streams=True)
         assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
     @pytest.mark.parametrize("where", ["before the answer", "in the middle"])
@@ -216,7 +216,7 @@ class ServerConformance(ProviderConformance):
         """A loop that tries again gets over what passes, and runs nothing twice."""
         refused = Answer(wire.refusal(503, "Overloaded"), status=503)
         cut = Answer(pieces=wire.pieces(response_of(ADD))[:2], is_cut=True)
-        say = partial(_worded, wire, streams=streams)
+        say = partial(_word_answer, wire, streams=streams)
         server.answers[:] = [
             *[refused, say(response_of(ADD))],
             *([cut] if streams else [refused]),
@@ -238,7 +238,7 @@ class ServerConformance(ProviderConformance):
     ) -> None:
         """What was done before it is not lost."""
         server.answers[:] = [
-            _worded(wire, response_of(ADD, ADD_MORE), streams=streams),
+            _word_answer(wire, response_of(ADD, ADD_MORE), streams=streams),
             Answer(wire.refusal(400, "No more"), status=400),
         ]
         events = EventCollector()
@@ -258,7 +258,7 @@ class ServerConformance(ProviderConformance):
         assert KEY not in f"{peer.provider!r} {peer.provider!s}"
 
 
-async def _time_out(server: Server, peer: Peer, pieces: Sequence[bytes], *, streams: bool) -> Hang:
+async def _run_out_of_time(server: Server, peer: Peer, pieces: Sequence[bytes], *, streams: bool) -> Hang:
     async with closed(peer.provider) as provider:
         for seconds in (0.1, 1.0, 10.0):
             hang = Hang(pieces)
@@ -280,7 +280,7 @@ async def _answer_unless_it_breaks_off(provider: Provider) -> ChatResponse | Non
         return None
 
 
-def _worded(wire: Wire, response: ChatResponse, *, streams: bool) -> Answer:
+def _word_answer(wire: Wire, response: ChatResponse, *, streams: bool) -> Answer:
     return Answer(pieces=wire.pieces(response)) if streams else Answer(wire.whole(response))
 
 

@@ -41,12 +41,12 @@ from toolkit.providers.json_values import (
     as_text,
     usage_details,
 )
-from toolkit.providers.openai.chat.encode import PROVIDER, Reading
+from toolkit.providers.openai.chat.encode import CHAT_SEAL, ChatReading
 
-__all__ = ["StreamDecoder", "decode_completion", "decode_usage"]
+__all__ = ["ChatStreamDecoder", "decode_completion", "decode_chat_usage"]
 
 # The words of compatible servers for a reply that is not whole, or that a filter stopped.
-_STOP_REASONS: Mapping[str, StopReason] = {
+_CHAT_STOP_REASONS: Mapping[str, StopReason] = {
     **dict.fromkeys(
         (
             "length", "max_tokens", "max_length", "max_output_tokens", "model_length", "context_length",
@@ -63,13 +63,13 @@ _STOP_REASONS: Mapping[str, StopReason] = {
 _ANSWER_FIELDS = ("id", "model", "usage", "system_fingerprint", "service_tier")
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 _SPOKEN_DETAILS = ("text", "summary", "data")
-_CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
+_CHAT_CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
 
 
 def decode_completion(
     answer: Mapping[str, Any],
     failures: Callable[[], Failures],
-    reading: Reading,
+    reading: ChatReading,
     *,
     request_id: str | None = None,
 ) -> ChatResponse:
@@ -87,17 +87,17 @@ def decode_completion(
     """
     if error := answer.get("error"):
         raise failures().reported(error, request_id=request_id)
-    choice = _first_choice(answer)
+    choice = _find_first_choice(answer)
     message = as_mapping(choice.get("message"))
     if not message:
         raise failures().empty("choices", request_id=request_id)
-    reply = _Reply(reading)
+    reply = _ChatReply(reading)
     for _ in reply.read(message):
         pass
     return reply.finish(answer, choice, request_id)
 
 
-class StreamDecoder:
+class ChatStreamDecoder:
     """Puts an answer together from its pieces: `feed` each one, then `finish`.
 
     Args:
@@ -106,17 +106,19 @@ class StreamDecoder:
         request_id: From the headers; else the completion's own id is taken.
     """
 
-    def __init__(self, failures: Callable[[], Failures], reading: Reading, *, request_id: str | None = None) -> None:
+    def __init__(
+        self, failures: Callable[[], Failures], reading: ChatReading, *, request_id: str | None = None
+    ) -> None:
         self._failures = failures
         self._request_id = request_id
-        self._reply = _Reply(reading)
+        self._reply = _ChatReply(reading)
         self._choice: Mapping[str, Any] = {}
         self._answer: dict[str, Any] = {}
 
     @property
     def usage(self) -> Usage:
         """The usage that the answer tells, as far as it does."""
-        return decode_usage(self._answer.get("usage"))
+        return decode_chat_usage(self._answer.get("usage"))
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what is new in a piece, the JSON of a chat completion chunk.
@@ -128,7 +130,7 @@ class StreamDecoder:
         piece = as_mapping(from_json(data))
         if error := piece.get("error"):
             raise self._failures().reported(error, request_id=self._request_id)
-        choice = _first_choice(piece)
+        choice = _find_first_choice(piece)
         for name in _ANSWER_FIELDS:
             if value := piece.get(name):
                 self._answer[name] = value
@@ -147,7 +149,7 @@ class StreamDecoder:
         return ResponseDone(self._reply.finish(self._answer, self._choice, self._request_id))
 
 
-def decode_usage(usage: object) -> Usage:
+def decode_chat_usage(usage: object) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
     told = as_mapping(usage)
     prompt = as_mapping(told.get("prompt_tokens_details"))
@@ -171,7 +173,7 @@ def decode_usage(usage: object) -> Usage:
     )
 
 
-class _Call:
+class _ChatCall:
     __slots__ = ("arguments", "extra", "id", "name")
 
     def __init__(self) -> None:
@@ -181,10 +183,10 @@ class _Call:
         self.extra: dict[str, Any] = {}
 
 
-class _Reply:
+class _ChatReply:
     """What has been said so far. A whole message is read as one large piece."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ChatReading) -> None:
         self._reading = reading
         self._reasoning: list[str] = []
         self._details: dict[tuple[int | str | None, str], dict[str, Any]] = {}
@@ -194,21 +196,21 @@ class _Reply:
         self._transcript: list[str] = []
         self._audio: list[str] = []
         self._images: list[ImageBlock] = []
-        self._calls: list[_Call] = []
+        self._calls: list[_ChatCall] = []
         self._positions: dict[int | str, int] = {}
 
     def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         for field in _REASONING_FIELDS:
             if thought := piece.get(field):
-                self._reasoning.append(_spoken(thought))
+                self._reasoning.append(_read_text(thought))
                 yield ReasoningDelta(self._reasoning[-1])
                 break
         for position, detail in enumerate(as_items(piece.get("reasoning_details"))):
             self._read_detail(detail, position)
-        if text := _thought(piece.get("content")):
+        if text := _read_thought(piece.get("content")):
             self._reasoning.append(text)
             yield ReasoningDelta(text)
-        if text := _spoken(piece.get("content")):
+        if text := _read_text(piece.get("content")):
             self._text.append(text)
             yield TextDelta(text)
         if text := as_text(piece.get("refusal")):
@@ -221,8 +223,8 @@ class _Reply:
                 yield TextDelta(text)
         for image in as_items(piece.get("images")):
             if url := as_mapping(image.get("image_url")).get("url"):
-                self._images.append(_image(as_text(url)))
-        for position, call in enumerate(_calls_in(piece)):
+                self._images.append(_read_image_url(as_text(url)))
+        for position, call in enumerate(_list_calls(piece)):
             yield self._read_call(call, position)
 
     def _read_detail(self, piece: Mapping[str, Any], position: int) -> None:
@@ -246,7 +248,7 @@ class _Reply:
         known = self._positions.get(key)
         if known is None or (call_id and self._calls[known].id not in ("", call_id)):
             known = self._positions[key] = len(self._calls)
-            self._calls.append(_Call())
+            self._calls.append(_ChatCall())
         call = self._calls[known]
         function = as_mapping(piece.get("function")) or as_mapping(piece.get("custom"))
         call.id = call.id or call_id
@@ -256,15 +258,17 @@ class _Reply:
         arguments = function.get("arguments", function.get("input"))
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
         call.arguments.append(text)
-        call.extra |= {name: value for name, value in piece.items() if name not in _CALL_FIELDS and value is not None}
+        call.extra |= {
+            name: value for name, value in piece.items() if name not in _CHAT_CALL_FIELDS and value is not None
+        }
         return ArgumentsDelta(known, call.id, call.name, text)
 
     def finish(self, answer: Mapping[str, Any], choice: Mapping[str, Any], request_id: str | None) -> ChatResponse:
-        content: list[AssistantContent] = list(self._thoughts())
+        content: list[AssistantContent] = list(self._list_thoughts())
         spoken = (self._text, self._refusal, self._transcript)
         content.extend([TextBlock("".join(pieces)) for pieces in spoken if pieces])
         if any(self._audio):
-            content.append(AudioBlock(_sound(self._audio), media_type=f"audio/{self._reading.audio_format}"))
+            content.append(AudioBlock(_read_sound(self._audio), media_type=f"audio/{self._reading.audio_format}"))
         content.extend(self._images)
         content.extend(
             [ToolCall(call.id, call.name, "".join(call.arguments), extra=call.extra or None) for call in self._calls]
@@ -272,14 +276,14 @@ class _Reply:
         told = {name: answer[name] for name in ("id", "system_fingerprint", "service_tier") if answer.get(name)}
         return ChatResponse(
             message=AssistantMessage(content),
-            usage=decode_usage(answer.get("usage")),
-            stop_reason=self._stop_reason(choice),
+            usage=decode_chat_usage(answer.get("usage")),
+            stop_reason=self._find_stop_reason(choice),
             model=as_text(answer.get("model")),
             request_id=request_id or as_text(answer.get("id")) or None,
             metadata=told,
         )
 
-    def _thoughts(self) -> Iterator[ReasoningBlock]:
+    def _list_thoughts(self) -> Iterator[ReasoningBlock]:
         text = "".join(self._reasoning)
         for (index, kind, name), pieces in self._spoken_details.items():
             self._details[index, kind][name] = "".join(pieces)
@@ -287,15 +291,15 @@ class _Reply:
             yield ReasoningBlock(
                 text=text,
                 signature=as_text(detail.get("signature")) or None,
-                encrypted=sealed(PROVIDER, detail),
+                encrypted=sealed(CHAT_SEAL, detail),
                 id=as_text(detail.get("id")) or None,
             )
             text = ""
         if text:
             yield ReasoningBlock(text=text)
 
-    def _stop_reason(self, choice: Mapping[str, Any]) -> StopReason:
-        reason = _STOP_REASONS.get(as_text(choice.get("finish_reason")).lower())
+    def _find_stop_reason(self, choice: Mapping[str, Any]) -> StopReason:
+        reason = _CHAT_STOP_REASONS.get(as_text(choice.get("finish_reason")).lower())
         if reason is not None:
             return reason
         if self._refusal:
@@ -307,36 +311,36 @@ class _Reply:
         return "stop_sequence" if isinstance(choice.get("stop_reason"), str) else "end_turn"
 
 
-def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the choice of index 0; there are more where `options` ask for several."""
     choices = [choice for choice in as_items(answer.get("choices")) if not choice.get("index")]
     return choices[0] if choices else {}
 
 
-def _calls_in(piece: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _list_calls(piece: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the calls; old servers have another field, for a single one."""
     function = as_mapping(piece.get("function_call"))
     return [{"function": function}] if function else as_items(piece.get("tool_calls"))
 
 
-def _spoken(value: object) -> str:
+def _read_text(value: object) -> str:
     """Return a text; Mistral and others send it as a list of parts."""
     return value if isinstance(value, str) else "".join([as_text(part.get("text")) for part in as_items(value)])
 
 
-def _thought(content: object) -> str:
+def _read_thought(content: object) -> str:
     """Return the reasoning in a list of parts, where Mistral has it."""
-    return "".join([_spoken(part.get("thinking")) for part in as_items(content)])
+    return "".join([_read_text(part.get("thinking")) for part in as_items(content)])
 
 
-def _sound(pieces: Sequence[str]) -> bytes:
+def _read_sound(pieces: Sequence[str]) -> bytes:
     """Return what was spoken; some servers pad each piece of base64, others cut one text anywhere."""
     if any(len(piece) % 4 for piece in pieces):
         return as_bytes("".join(pieces))
     return b"".join([as_bytes(piece) for piece in pieces])
 
 
-def _image(url: str) -> ImageBlock:
+def _read_image_url(url: str) -> ImageBlock:
     head, comma, data = url.partition(",")
     if comma and head.startswith("data:") and head.endswith(";base64"):
         return ImageBlock(as_bytes(data), media_type=head.removeprefix("data:").removesuffix(";base64") or "image/png")

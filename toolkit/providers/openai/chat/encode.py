@@ -39,29 +39,28 @@ from toolkit.providers.dialect import (
     arguments_text,
     checked_choice,
     checked_message,
+    data_url_of,
     extra_without,
     file_text,
     result_text,
-    source_of,
     stop_texts,
     strict_format,
     unsealed,
 )
-from toolkit.providers.encoding import EncodedOnce, assembled, joined, to_bytes
+from toolkit.providers.encoding import EncodedOnce, assemble_body, encode_tools_once, join_list, to_bytes
+from toolkit.providers.json_values import JsonObject
 from toolkit.schema import project_openai_strict
 
-__all__ = ["PROVIDER", "ChatEncoder", "EncodedMessage", "Reading", "encode_message", "encode_tool"]
+__all__ = ["CHAT_SEAL", "ChatEncoder", "ChatWireMessage", "ChatReading", "encode_chat_message", "encode_chat_tool"]
 
-JsonObject: TypeAlias = dict[str, Any]
-
-PROVIDER = "openai"
-DIALECT = Dialect(call_id=re.compile(r"[\x21-\x7e]+"), longest_call_id=40)
+CHAT_SEAL = "openai"
+CHAT_DIALECT = Dialect(call_id=re.compile(r"[\x21-\x7e]+"), longest_call_id=40)
 
 _AUDIO_FORMATS = {"mpeg": "mp3", "wave": "wav", "vnd.wave": "wav"}
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedMessage:
+class ChatWireMessage:
     """One message as the wire has it.
 
     Args:
@@ -74,7 +73,7 @@ class EncodedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ChatReading:
     """What of a request its answer is read by.
 
     Args:
@@ -86,7 +85,7 @@ class Reading:
     audio_format: str = "wav"
 
 
-_Kept: TypeAlias = tuple[bytes, ...]
+_ChatBytes: TypeAlias = tuple[bytes, ...]
 """A message; after a result that has some, its attachments."""
 
 
@@ -115,8 +114,8 @@ class ChatEncoder:
         self._max_tokens_field = max_tokens_field
         self._reasoning_field = reasoning_field
         self._is_openai = is_openai
-        self._messages = EncodedOnce(self._keep, size_of=lambda kept: sum(map(len, kept)))
-        self._tools = EncodedOnce(_tool_bytes, size_of=len)
+        self._messages = EncodedOnce(self._encode_kept, size_of=lambda kept: sum(map(len, kept)))
+        self._tools = encode_tools_once(encode_chat_tool)
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
         """Return the body of the request: its `options` over everything, one of None takes the field away.
@@ -129,7 +128,7 @@ class ChatEncoder:
         choice = checked_choice(request.tool_choice, tools)
         if tools:
             if choice == "one":
-                name = DIALECT.tool_name_of(request.tool_choice)
+                name = CHAT_DIALECT.tool_name_of(request.tool_choice)
                 body["tool_choice"] = {"type": "function", "function": {"name": name}}
             elif choice != "auto":
                 body["tool_choice"] = choice
@@ -137,7 +136,7 @@ class ChatEncoder:
                 body["parallel_tool_calls"] = request.parallel_tool_calls
         if request.response_format is not None:
             schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
-            name = DIALECT.tool_name_of(request.response_format.name)
+            name = CHAT_DIALECT.tool_name_of(request.response_format.name)
             body["response_format"] = {
                 "type": "json_schema",
                 "json_schema": {"name": name, "schema": schema, "strict": is_strict},
@@ -153,18 +152,18 @@ class ChatEncoder:
         if streams:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         body |= request.options
-        members = {"messages": self._all_messages(request.messages)}
+        members = {"messages": self._join_messages(request.messages)}
         if tools:
             members["tools"] = self._tools.all_of(tools)
-        return assembled(body, members)
+        return assemble_body(body, members)
 
-    def reading_of(self, request: ChatRequest) -> Reading:
+    def reading_of(self, request: ChatRequest) -> ChatReading:
         """Return what the answer to a request is read by."""
         audio = request.options.get("audio", self._defaults.get("audio"))
         audio_format = str(cast("JsonObject", audio).get("format", "wav")) if isinstance(audio, Mapping) else "wav"
-        return Reading(DIALECT.names_back(request.tools), audio_format)
+        return ChatReading(CHAT_DIALECT.names_back(request.tools), audio_format)
 
-    def _all_messages(self, messages: Sequence[Message]) -> list[bytes]:
+    def _join_messages(self, messages: Sequence[Message]) -> list[bytes]:
         """Return the messages; what results could not hold follows the last result of each turn."""
         all_kept = self._messages.all_of(messages)
         if max(map(len, all_kept), default=1) == 1:
@@ -173,23 +172,25 @@ class ChatEncoder:
         waiting: list[bytes] = []
         for message, kept in zip(messages, all_kept, strict=True):
             if waiting and not isinstance(message, ToolResult):
-                wire.append(_user_message(waiting))
+                wire.append(_join_user_message(waiting))
                 waiting = []
             wire.append(kept[0])
             waiting += kept[1:]
         if waiting:
-            wire.append(_user_message(waiting))
+            wire.append(_join_user_message(waiting))
         return wire
 
-    def _keep(self, message: Message) -> _Kept:
-        encoded = encode_message(
+    def _encode_kept(self, message: Message) -> _ChatBytes:
+        encoded = encode_chat_message(
             checked_message(message), reasoning_field=self._reasoning_field, sends_extra=not self._is_openai
         )
         wire = to_bytes(encoded.wire, f"the {message.role} message")
         return (wire, to_bytes(encoded.attachments, "a result")[1:-1]) if encoded.attachments else (wire,)
 
 
-def encode_message(message: Message, *, reasoning_field: str | None = None, sends_extra: bool = True) -> EncodedMessage:
+def encode_chat_message(
+    message: Message, *, reasoning_field: str | None = None, sends_extra: bool = True
+) -> ChatWireMessage:
     """Return one message as the wire has it. Pure: the same message gives the same value, which may be kept.
 
     Args:
@@ -199,24 +200,24 @@ def encode_message(message: Message, *, reasoning_field: str | None = None, send
     """
     match message:
         case SystemMessage():
-            return EncodedMessage({"role": "system", "content": message.content})
+            return ChatWireMessage({"role": "system", "content": message.content})
         case UserMessage():
-            return EncodedMessage({"role": "user", "content": _encode_user_content(message.content)})
+            return ChatWireMessage({"role": "user", "content": _encode_chat_user(message.content)})
         case AssistantMessage():
-            return EncodedMessage(_encode_assistant(message, reasoning_field, sends_extra=sends_extra))
+            return ChatWireMessage(_encode_chat_assistant(message, reasoning_field, sends_extra=sends_extra))
         case ToolResult():
-            return _encode_result(message)
+            return _encode_chat_result(message)
         case _:
             assert_never(message)
 
 
-def encode_tool(definition: ToolDefinition) -> JsonObject:
+def encode_chat_tool(definition: ToolDefinition) -> JsonObject:
     """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
 
     Raises:
         SchemaError: The tool is strict and strict mode can't say its schema.
     """
-    function: JsonObject = {"name": DIALECT.tool_name_of(definition.name), "description": definition.description}
+    function: JsonObject = {"name": CHAT_DIALECT.tool_name_of(definition.name), "description": definition.description}
     if definition.strict:
         function |= {"parameters": project_openai_strict(definition.parameters), "strict": True}
     else:
@@ -224,29 +225,25 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     return {"type": "function", "function": function}
 
 
-def _tool_bytes(tool: ToolDefinition) -> bytes:
-    return to_bytes(encode_tool(tool), f"tool '{tool.name}'")
+def _join_user_message(parts: list[bytes]) -> bytes:
+    return b'{"role":"user","content":' + join_list(parts) + b"}"
 
 
-def _user_message(parts: list[bytes]) -> bytes:
-    return b'{"role":"user","content":' + joined(parts) + b"}"
-
-
-def _encode_user_content(content: str | Sequence[ContentBlock]) -> str | list[JsonObject]:
+def _encode_chat_user(content: str | Sequence[ContentBlock]) -> str | list[JsonObject]:
     if isinstance(content, str):
         return content
     if all(isinstance(block, TextBlock) for block in content):
         # Plain text is understood by small servers too, lists of parts are not.
         return "\n".join(block.text for block in content if isinstance(block, TextBlock))
-    return [_encode_part(block) for block in content]
+    return [_encode_chat_part(block) for block in content]
 
 
-def _encode_part(block: ContentBlock) -> JsonObject:
+def _encode_chat_part(block: ContentBlock) -> JsonObject:
     match block:
         case TextBlock():
-            return _text_part(block.text)
+            return _make_text_part(block.text)
         case ImageBlock():
-            return {"type": "image_url", "image_url": {"url": _address_of(block)}}
+            return {"type": "image_url", "image_url": {"url": data_url_of(block)}}
         case AudioBlock():
             subtype = block.media_type.partition("/")[2].partition(";")[0].removeprefix("x-")
             return {
@@ -262,20 +259,15 @@ def _encode_part(block: ContentBlock) -> JsonObject:
 def _encode_file(block: FileBlock) -> JsonObject:
     text = file_text(block)
     if text is not None:
-        return _text_part(text)
-    return {"type": "file", "file": {"filename": block.name, "file_data": _address_of(block)}}
+        return _make_text_part(text)
+    return {"type": "file", "file": {"filename": block.name, "file_data": data_url_of(block)}}
 
 
-def _address_of(block: ImageBlock | FileBlock) -> str:
-    source = source_of(block)
-    return source if isinstance(source, str) else f"data:{block.media_type};base64,{b64encode(source).decode()}"
-
-
-def _text_part(text: str) -> JsonObject:
+def _make_text_part(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _encode_assistant(message: AssistantMessage, reasoning_field: str | None, *, sends_extra: bool) -> JsonObject:
+def _encode_chat_assistant(message: AssistantMessage, reasoning_field: str | None, *, sends_extra: bool) -> JsonObject:
     texts: list[str] = []
     calls: list[JsonObject] = []
     reasoning: list[ReasoningBlock] = []
@@ -284,7 +276,7 @@ def _encode_assistant(message: AssistantMessage, reasoning_field: str | None, *,
             case TextBlock():
                 texts.append(block.text)
             case ToolCall():
-                calls.append({**(extra_without(block, "anthropic") if sends_extra else {}), **_encode_call(block)})
+                calls.append({**(extra_without(block, "anthropic") if sends_extra else {}), **_encode_chat_call(block)})
             case ReasoningBlock():
                 reasoning.append(block)
             case ImageBlock() | AudioBlock() | FileBlock():
@@ -295,21 +287,21 @@ def _encode_assistant(message: AssistantMessage, reasoning_field: str | None, *,
     if reasoning_field is not None:
         if thoughts := [block.text for block in reasoning if block.text]:
             wire[reasoning_field] = "\n".join(thoughts)
-        if details := [detail for block in reasoning if (detail := unsealed(PROVIDER, block.encrypted or ""))]:
+        if details := [detail for block in reasoning if (detail := unsealed(CHAT_SEAL, block.encrypted or ""))]:
             wire["reasoning_details"] = details
     if calls:
         wire["tool_calls"] = calls
     return wire
 
 
-def _encode_call(call: ToolCall) -> JsonObject:
-    function = {"name": DIALECT.tool_name_of(call.name), "arguments": arguments_text(call.arguments)}
-    return {"id": DIALECT.call_id_of(call.id), "type": "function", "function": function}
+def _encode_chat_call(call: ToolCall) -> JsonObject:
+    function = {"name": CHAT_DIALECT.tool_name_of(call.name), "arguments": arguments_text(call.arguments)}
+    return {"id": CHAT_DIALECT.call_id_of(call.id), "type": "function", "function": function}
 
 
-def _encode_result(result: ToolResult) -> EncodedMessage:
-    call_id = DIALECT.call_id_of(result.call_id)
-    name = DIALECT.tool_name_of(result.tool_name) if result.tool_name else ""
+def _encode_chat_result(result: ToolResult) -> ChatWireMessage:
+    call_id = CHAT_DIALECT.call_id_of(result.call_id)
+    name = CHAT_DIALECT.tool_name_of(result.tool_name) if result.tool_name else ""
     said = result_text(result, name=name, call_id=call_id)
-    attachments = tuple([_encode_part(block) for block in said.attachments])
-    return EncodedMessage({"role": "tool", "tool_call_id": call_id, "content": said.text}, attachments)
+    attachments = tuple([_encode_chat_part(block) for block in said.attachments])
+    return ChatWireMessage({"role": "tool", "tool_call_id": call_id, "content": said.text}, attachments)

@@ -9,10 +9,10 @@ from openai import AsyncOpenAI
 
 from toolkit.chat import ChatRequest, ChatResponse, Usage
 from toolkit.providers.adapter import Decoder
-from toolkit.providers.connection import Answer, Exchange
-from toolkit.providers.openai.chat.decode import StreamDecoder, decode_completion, decode_usage
+from toolkit.providers.connection import Exchange, WholeAnswer
+from toolkit.providers.openai.chat.decode import ChatStreamDecoder, decode_chat_usage, decode_completion
 from toolkit.providers.openai.chat.encode import ChatEncoder
-from toolkit.providers.openai.client import ApiKey, OpenAIClient
+from toolkit.providers.openai.client import KeySource, OpenAIClient
 from toolkit.settings import Duration, check_setting
 
 __all__ = ["MaxTokensField", "OpenAIProvider"]
@@ -58,7 +58,7 @@ class OpenAIProvider(OpenAIClient):
         self,
         model: str,
         *,
-        api_key: ApiKey | None = None,
+        api_key: KeySource | None = None,
         base_url: str | None = None,
         timeout: Duration | None = None,
         headers: Mapping[str, str] | None = None,
@@ -87,15 +87,15 @@ class OpenAIProvider(OpenAIClient):
         """Whether answers may say what they cost: routers' do, OpenAI's and Azure's don't."""
         return not self._is_own
 
-    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+    async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         return self._exchange, self._encoder.encode(request, streams=streams)
 
-    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
+    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
         reading = self._encoder.reading_of(request)
-        return decode_completion(answer.json, self._failures, reading, request_id=answer.request_id)
+        return decode_completion(answer.json, self._make_failures, reading, request_id=answer.request_id)
 
-    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_usage(answer.get("usage"))
+    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_chat_usage(answer.get("usage"))
 
-    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return StreamDecoder(self._failures, self._encoder.reading_of(request), request_id=request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return ChatStreamDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)

@@ -32,17 +32,17 @@ from toolkit.chat import (
 from toolkit.providers.dialect import sealed
 from toolkit.providers.failures import Failures
 from toolkit.providers.json_values import as_bytes, as_count, as_items, as_key, as_mapping, as_text, usage_details
-from toolkit.providers.openai.responses.encode import PROVIDER
+from toolkit.providers.openai.responses.encode import RESPONSES_SEAL
 from toolkit.providers.openai.responses.items import find_unanswered
 
-__all__ = ["StreamDecoder", "decode_response", "decode_usage"]
+__all__ = ["ResponsesStreamDecoder", "decode_response", "decode_responses_usage"]
 
 _TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 _ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_TOLD = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
+_RESPONSES_TOLD = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
 _UNFINISHED = ("queued", "in_progress", "cancelled")
-_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
+_RESPONSES_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
 _BETWEEN_SUMMARIES = "\n\n"
 _PAID_CALLS = {
     "web_search_call": "web_searches",
@@ -86,25 +86,25 @@ def decode_response(
         match item.get("type"):
             case "message":
                 if phase := item.get("phase"):
-                    content.append(ReasoningBlock(encrypted=sealed(PROVIDER, {"phase": phase})))
+                    content.append(ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"phase": phase})))
                 for part in as_items(item.get("content")):
                     is_refusal = is_refusal or part.get("type") == "refusal"
                     if text := as_text(part.get("text")) or as_text(part.get("refusal")):
                         content.append(TextBlock(text))
             case "reasoning":
-                content.append(_reasoning(item))
+                content.append(_read_reasoning(item))
             case "function_call":
-                content.append(_call(item, names))
+                content.append(_read_function_call(item, names))
             case "image_generation_call" if item.get("result"):
-                content.append(_image(item))
+                content.append(_read_drawn_image(item))
             case _:
-                content.append(ReasoningBlock(encrypted=sealed(PROVIDER, item)))
-    told = {name: answer[name] for name in _TOLD if answer.get(name)}
+                content.append(ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, item)))
+    told = {name: answer[name] for name in _RESPONSES_TOLD if answer.get(name)}
     message = AssistantMessage(content)
     return ChatResponse(
         message=message,
-        usage=decode_usage(answer),
-        stop_reason=_stop_reason(answer, items, is_refusal=is_refusal),
+        usage=decode_responses_usage(answer),
+        stop_reason=_find_response_stop(answer, items, is_refusal=is_refusal),
         model=as_text(answer.get("model")),
         request_id=request_id or as_text(answer.get("id")) or None,
         metadata=told,
@@ -112,7 +112,7 @@ def decode_response(
     )
 
 
-class StreamDecoder:
+class ResponsesStreamDecoder:
     """Turns the events of a response into ours: `feed` each one, then `finish`.
 
     Args:
@@ -128,14 +128,14 @@ class StreamDecoder:
         self._names = names
         self._request_id = request_id
         self._items: list[tuple[int, Mapping[str, Any]]] = []
-        self._calls: dict[int | str | None, _Call] = {}
+        self._calls: dict[int | str | None, _ResponsesCall] = {}
         self._response: ChatResponse | None = None
         self._ended: Mapping[str, Any] = {}
 
     @property
     def usage(self) -> Usage:
         """The usage that the answer tells, as far as it does."""
-        return decode_usage(self._ended)
+        return decode_responses_usage(self._ended)
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:
         """Yield what an event tells.
@@ -153,13 +153,13 @@ class StreamDecoder:
         elif kind == "response.reasoning_summary_part.added" and event.get("summary_index"):
             yield ReasoningDelta(_BETWEEN_SUMMARIES)
         elif kind == "response.function_call_arguments.delta":
-            yield from self._more_of_call(event, as_text(event.get("delta")))
+            yield from self._continue_call(event, as_text(event.get("delta")))
         elif kind == "response.output_item.added":
             yield from self._begin_call(event)
         elif kind == "response.output_item.done":
             yield from self._end_item(event)
         elif kind in _ENDINGS:
-            self._end(as_mapping(event.get("response")), is_cut=kind == "response.incomplete")
+            self._end_response(as_mapping(event.get("response")), is_cut=kind == "response.incomplete")
         elif kind == "error" or (not kind and event.get("error")):
             raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
 
@@ -177,12 +177,12 @@ class StreamDecoder:
         item = as_mapping(event.get("item"))
         if item.get("type") == "function_call":
             name = as_text(item.get("name"))
-            call = _Call(len(self._calls), as_text(item.get("call_id")), self._names.get(name, name))
-            self._calls[_key(event)] = call
+            call = _ResponsesCall(len(self._calls), as_text(item.get("call_id")), self._names.get(name, name))
+            self._calls[_find_item_key(event)] = call
             yield call.more(as_text(item.get("arguments")))
 
-    def _more_of_call(self, event: Mapping[str, Any], text: str) -> Iterator[StreamEvent]:
-        call = self._calls.get(_key(event))
+    def _continue_call(self, event: Mapping[str, Any], text: str) -> Iterator[StreamEvent]:
+        call = self._calls.get(_find_item_key(event))
         if call is not None:
             yield call.more(text)
 
@@ -191,14 +191,14 @@ class StreamDecoder:
         index = event.get("output_index")
         self._items.append((index if isinstance(index, int) else len(self._items), item))
         if item.get("type") == "function_call":
-            call = self._calls.get(_key(event))
+            call = self._calls.get(_find_item_key(event))
             if call is None:
                 yield from self._begin_call(event)
             elif not call.has_arguments:
                 # Some servers send the arguments only whole.
-                yield from self._more_of_call(event, as_text(item.get("arguments")))
+                yield from self._continue_call(event, as_text(item.get("arguments")))
 
-    def _end(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
+    def _end_response(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
         self._ended = answer
         output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
         whole: dict[str, Any] = {**answer, "output": output}
@@ -207,7 +207,7 @@ class StreamDecoder:
         self._response = decode_response(whole, self._failures, self._names, request_id=self._request_id)
 
 
-class _Call:
+class _ResponsesCall:
     __slots__ = ("has_arguments", "id", "name", "number")
 
     def __init__(self, number: int, call_id: str, name: str) -> None:
@@ -221,7 +221,7 @@ class _Call:
         return ArgumentsDelta(self.number, self.id, self.name, text)
 
 
-def decode_usage(answer: Mapping[str, Any]) -> Usage:
+def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
     """Return the usage that an answer tells; zeros where the server did not say."""
     told = as_mapping(answer.get("usage"))
     read = as_mapping(told.get("input_tokens_details"))
@@ -238,16 +238,18 @@ def decode_usage(answer: Mapping[str, Any]) -> Usage:
 
 def _count_paid_calls(items: Sequence[Mapping[str, Any]]) -> Counter[str]:
     """Count the calls of OpenAI's own tools that cost something beside their tokens."""
-    kinds = [_PAID_CALLS.get(as_text(item.get("type"))) for item in items if not _only_looks_at_a_page(item)]
+    kinds = [_PAID_CALLS.get(as_text(item.get("type"))) for item in items if not _is_page_view(item)]
     return Counter([kind for kind in kinds if kind is not None])
 
 
-def _only_looks_at_a_page(item: Mapping[str, Any]) -> bool:
+def _is_page_view(item: Mapping[str, Any]) -> bool:
     """Return whether a call of the search opens a page of an earlier search, which is free."""
     return as_text(as_mapping(item.get("action")).get("type")) in ("open_page", "find_in_page")
 
 
-def _stop_reason(answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, is_refusal: bool) -> StopReason:
+def _find_response_stop(
+    answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, is_refusal: bool
+) -> StopReason:
     details = as_mapping(answer.get("incomplete_details"))
     if details.get("reason") == "content_filter":
         return "content_filter"
@@ -261,7 +263,7 @@ def _stop_reason(answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], 
     return "tool_use" if calls else "end_turn"
 
 
-def _reasoning(item: Mapping[str, Any]) -> ReasoningBlock:
+def _read_reasoning(item: Mapping[str, Any]) -> ReasoningBlock:
     summaries = [as_text(part.get("text")) for part in as_items(item.get("summary"))]
     thoughts = [as_text(part.get("text")) for part in as_items(item.get("content"))]
     return ReasoningBlock(
@@ -271,20 +273,20 @@ def _reasoning(item: Mapping[str, Any]) -> ReasoningBlock:
     )
 
 
-def _call(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolCall:
+def _read_function_call(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolCall:
     name = as_text(item.get("name"))
-    extra = {field: value for field, value in item.items() if field not in _CALL_FIELDS and value is not None}
+    extra = {field: value for field, value in item.items() if field not in _RESPONSES_CALL_FIELDS and value is not None}
     return ToolCall(
         as_text(item.get("call_id")), names.get(name, name), as_text(item.get("arguments")), extra=extra or None
     )
 
 
-def _image(item: Mapping[str, Any]) -> ImageBlock:
+def _read_drawn_image(item: Mapping[str, Any]) -> ImageBlock:
     media_type = f"image/{as_text(item.get('output_format')) or 'png'}"
     return ImageBlock(as_bytes(item.get("result")), media_type=media_type)
 
 
-def _key(event: Mapping[str, Any]) -> int | str | None:
+def _find_item_key(event: Mapping[str, Any]) -> int | str | None:
     """Return what tells the items of a response apart; llama.cpp leaves the index out."""
     index = as_key(event.get("output_index"))
     if index is None:

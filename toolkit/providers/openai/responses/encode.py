@@ -12,10 +12,9 @@ Of what differs between formats (`toolkit.providers.dialect`) this one has:
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias, assert_never, cast
+from typing import Any, assert_never, cast
 
 from toolkit.chat import (
     AssistantMessage,
@@ -39,24 +38,29 @@ from toolkit.providers.dialect import (
     arguments_text,
     checked_choice,
     checked_message,
+    data_url_of,
     error_text,
     extra_without,
     file_text,
-    source_of,
     strict_format,
     unsealed,
 )
-from toolkit.providers.encoding import EncodedOnce, assembled, to_bytes
+from toolkit.providers.encoding import EncodedOnce, assemble_body, encode_tools_once, to_bytes
+from toolkit.providers.json_values import JsonObject
 from toolkit.schema import project_openai_strict
 
-__all__ = ["DIALECT", "PROVIDER", "ResponsesEncoder", "encode_message", "encode_tool"]
+__all__ = [
+    "RESPONSES_DIALECT",
+    "RESPONSES_SEAL",
+    "ResponsesEncoder",
+    "encode_responses_message",
+    "encode_responses_tool",
+]
 
-JsonObject: TypeAlias = dict[str, Any]
+RESPONSES_SEAL = "openai-responses"
+RESPONSES_DIALECT = Dialect(longest_call_id=64)
 
-PROVIDER = "openai-responses"
-DIALECT = Dialect(longest_call_id=64)
-
-_LAID_OVER = ("reasoning", "text")
+_RESPONSES_LAID_OVER = ("reasoning", "text")
 
 
 class ResponsesEncoder:
@@ -81,8 +85,8 @@ class ResponsesEncoder:
         self._defaults = dict(defaults)
         _add_options(self._defaults, options)
         self._is_openai = is_openai
-        self._messages = EncodedOnce(self._items_of, size_of=len)
-        self._tools = EncodedOnce(_tool_bytes, size_of=len)
+        self._messages = EncodedOnce(self._encode_items, size_of=len)
+        self._tools = encode_tools_once(encode_responses_tool)
 
     def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
         """Return the body of the request: its `options` over everything, one of None takes the field away.
@@ -92,10 +96,10 @@ class ResponsesEncoder:
         """
         if request.stop:
             raise ConfigurationError("responses have no stop texts: leave `stop` out, or use OpenAIProvider")
-        body: JsonObject = {**self._defaults, "model": self._model, **_tool_settings(request)}
+        body: JsonObject = {**self._defaults, "model": self._model, **_encode_tool_settings(request)}
         if request.response_format is not None:
             schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
-            name = DIALECT.tool_name_of(request.response_format.name)
+            name = RESPONSES_DIALECT.tool_name_of(request.response_format.name)
             wanted = {"type": "json_schema", "name": name, "schema": schema, "strict": is_strict}
             _lay_over(body, "text", {"format": wanted})
         if request.reasoning_effort is not None:
@@ -107,13 +111,13 @@ class ResponsesEncoder:
         }
         body |= {name: value for name, value in settings.items() if value is not None}
         _add_options(body, request.options)
-        members = {"input": [items for items in self._said_to(request.messages) if items]}
+        members = {"input": [items for items in self._join_items(request.messages) if items]}
         offered = [to_bytes(tool, "a tool of the options") for tool in body.pop("tools", None) or ()]
         if request.tools or offered:
             members["tools"] = [*self._tools.all_of(request.tools or ()), *offered]
-        return assembled(body, members)
+        return assemble_body(body, members)
 
-    def _said_to(self, messages: Sequence[Message]) -> list[bytes]:
+    def _join_items(self, messages: Sequence[Message]) -> list[bytes]:
         """Return the items of each message; the result of a call that a program made names its caller."""
         encoded = self._messages.all_of(messages)
         callers: dict[str, Any] = {}
@@ -127,28 +131,34 @@ class ResponsesEncoder:
                 encoded[place] = b"".join([encoded[place][:-1], b',"caller":', caller, b"}"])
         return encoded
 
-    def _items_of(self, message: Message) -> bytes:
-        items = encode_message(checked_message(message), sends_open_reasoning=not self._is_openai)
+    def _encode_items(self, message: Message) -> bytes:
+        items = encode_responses_message(checked_message(message), sends_open_reasoning=not self._is_openai)
         return to_bytes(items, f"the {message.role} message")[1:-1]
 
 
-def encode_message(message: Message, *, sends_open_reasoning: bool = False) -> list[JsonObject]:
+def encode_responses_message(message: Message, *, sends_open_reasoning: bool = False) -> list[JsonObject]:
     """Return the items that a message is on the wire. Pure: the same message gives the same value."""
     match message:
         case SystemMessage():
-            return [_said("system", message.content)]
+            return [_make_message_item("system", message.content)]
         case UserMessage():
-            return [_said("user", _encode_user_content(message.content))]
+            return [_make_message_item("user", _encode_responses_user(message.content))]
         case AssistantMessage():
-            return list(_encode_assistant(message, sends_open_reasoning=sends_open_reasoning))
+            return list(_encode_responses_assistant(message, sends_open_reasoning=sends_open_reasoning))
         case ToolResult():
             output = _encode_output(message)
-            return [{"type": "function_call_output", "call_id": DIALECT.call_id_of(message.call_id), "output": output}]
+            return [
+                {
+                    "type": "function_call_output",
+                    "call_id": RESPONSES_DIALECT.call_id_of(message.call_id),
+                    "output": output,
+                }
+            ]
         case _:
             assert_never(message)
 
 
-def encode_tool(definition: ToolDefinition) -> JsonObject:
+def encode_responses_tool(definition: ToolDefinition) -> JsonObject:
     """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
 
     Raises:
@@ -157,21 +167,21 @@ def encode_tool(definition: ToolDefinition) -> JsonObject:
     parameters = project_openai_strict(definition.parameters) if definition.strict else definition.parameters
     return {
         "type": "function",
-        "name": DIALECT.tool_name_of(definition.name),
+        "name": RESPONSES_DIALECT.tool_name_of(definition.name),
         "description": definition.description,
         "parameters": parameters,
         "strict": definition.strict,  # left out, it would mean yes
     }
 
 
-def _tool_settings(request: ChatRequest) -> JsonObject:
+def _encode_tool_settings(request: ChatRequest) -> JsonObject:
     tools = request.tools or ()
     choice = checked_choice(request.tool_choice, tools)
     if not tools:
         return {}
     settings: JsonObject = {}
     if choice == "one":
-        settings["tool_choice"] = {"type": "function", "name": DIALECT.tool_name_of(request.tool_choice)}
+        settings["tool_choice"] = {"type": "function", "name": RESPONSES_DIALECT.tool_name_of(request.tool_choice)}
     elif choice != "auto":
         settings["tool_choice"] = choice
     if request.parallel_tool_calls is not None:
@@ -182,7 +192,7 @@ def _tool_settings(request: ChatRequest) -> JsonObject:
 def _add_options(body: JsonObject, options: Mapping[str, Any]) -> None:
     """Put options over a body; what is asked for beside what is there already is asked for too."""
     for name, value in options.items():
-        if name in _LAID_OVER and isinstance(value, Mapping):
+        if name in _RESPONSES_LAID_OVER and isinstance(value, Mapping):
             _lay_over(body, name, cast("Mapping[str, Any]", value))
         elif name == "include" and value is not None:
             body[name] = list(dict.fromkeys([*(body.get(name) or ()), *value]))
@@ -195,51 +205,42 @@ def _lay_over(body: JsonObject, name: str, over: Mapping[str, Any]) -> None:
     body[name] = {**(cast("JsonObject", under) if isinstance(under, Mapping) else {}), **over}
 
 
-def _tool_bytes(tool: ToolDefinition) -> bytes:
-    return to_bytes(encode_tool(tool), f"tool '{tool.name}'")
-
-
-def _said(role: str, content: str | list[JsonObject]) -> JsonObject:
+def _make_message_item(role: str, content: str | list[JsonObject]) -> JsonObject:
     return {"type": "message", "role": role, "content": content}
 
 
-def _encode_user_content(content: str | Sequence[ContentBlock]) -> str | list[JsonObject]:
+def _encode_responses_user(content: str | Sequence[ContentBlock]) -> str | list[JsonObject]:
     if isinstance(content, str):
         return content
     parts: list[JsonObject] = []
     for block in content:
         if isinstance(block, AudioBlock):
             raise ConfigurationError("responses take no sound: use OpenAIProvider for an AudioBlock")
-        parts.append(_encode_part(block))
+        parts.append(_encode_responses_part(block))
     return parts
 
 
-def _encode_part(block: TextBlock | ImageBlock | FileBlock) -> JsonObject:
+def _encode_responses_part(block: TextBlock | ImageBlock | FileBlock) -> JsonObject:
     match block:
         case TextBlock():
             return {"type": "input_text", "text": block.text}
         case ImageBlock():
-            return {"type": "input_image", "detail": "auto", "image_url": _address_of(block)}
+            return {"type": "input_image", "detail": "auto", "image_url": data_url_of(block)}
         case FileBlock():
             if block.data is None:
-                return {"type": "input_file", "file_url": _address_of(block)}
+                return {"type": "input_file", "file_url": data_url_of(block)}
             if text := file_text(block):
                 return {"type": "input_text", "text": text}
-            return {"type": "input_file", "filename": block.name, "file_data": _address_of(block)}
+            return {"type": "input_file", "filename": block.name, "file_data": data_url_of(block)}
         case _:
             assert_never(block)
-
-
-def _address_of(block: ImageBlock | FileBlock) -> str:
-    source = source_of(block)
-    return source if isinstance(source, str) else f"data:{block.media_type};base64,{b64encode(source).decode()}"
 
 
 def _encode_output(result: ToolResult) -> str | list[JsonObject]:
     if isinstance(result.content, str):
         return error_text(result.content) if result.is_error else result.content
     blocks = [TextBlock("[audio]") if isinstance(block, AudioBlock) else block for block in result.content]
-    parts = [_encode_part(block) for block in blocks]
+    parts = [_encode_responses_part(block) for block in blocks]
     if all(part["type"] == "input_text" for part in parts):
         text = "\n".join([part["text"] for part in parts])
         return error_text(text) if result.is_error else text
@@ -248,7 +249,7 @@ def _encode_output(result: ToolResult) -> str | list[JsonObject]:
     return parts
 
 
-def _encode_assistant(message: AssistantMessage, *, sends_open_reasoning: bool) -> Iterator[JsonObject]:
+def _encode_responses_assistant(message: AssistantMessage, *, sends_open_reasoning: bool) -> Iterator[JsonObject]:
     texts: list[str] = []
     phase: JsonObject = {}
     for block in message.content:
@@ -260,38 +261,38 @@ def _encode_assistant(message: AssistantMessage, *, sends_open_reasoning: bool) 
                 texts.append(f"[{block.type}]")
                 continue
             case ToolCall():
-                item: JsonObject | None = _encode_call(block)
+                item: JsonObject | None = _encode_responses_call(block)
             case ReasoningBlock():
-                item = _encode_reasoning(block, is_open_sent=sends_open_reasoning)
+                item = _encode_responses_reasoning(block, is_open_sent=sends_open_reasoning)
             case _:
                 assert_never(block)
         if item is None:
             continue
         if texts:
-            yield {**_said("assistant", "\n".join(texts)), **phase}
+            yield {**_make_message_item("assistant", "\n".join(texts)), **phase}
             texts, phase = [], {}
         if "type" in item:
             yield item
         else:
             phase = item
     if texts:
-        yield {**_said("assistant", "\n".join(texts)), **phase}
+        yield {**_make_message_item("assistant", "\n".join(texts)), **phase}
 
 
-def _encode_call(call: ToolCall) -> JsonObject:
+def _encode_responses_call(call: ToolCall) -> JsonObject:
     return {
         **extra_without(call, "anthropic", "extra_content"),
         "type": "function_call",
-        "call_id": DIALECT.call_id_of(call.id),
-        "name": DIALECT.tool_name_of(call.name),
+        "call_id": RESPONSES_DIALECT.call_id_of(call.id),
+        "name": RESPONSES_DIALECT.tool_name_of(call.name),
         "arguments": arguments_text(call.arguments),
     }
 
 
-def _encode_reasoning(block: ReasoningBlock, *, is_open_sent: bool) -> JsonObject | None:
+def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) -> JsonObject | None:
     """Return an item, the phase of the message that follows, or None for what another provider thought."""
     if block.encrypted is not None and block.encrypted.startswith("{"):  # no seal of OpenAI's own begins so
-        return unsealed(PROVIDER, block.encrypted)
+        return unsealed(RESPONSES_SEAL, block.encrypted)
     if not block.id:
         return None
     if block.encrypted is not None:

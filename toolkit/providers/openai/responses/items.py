@@ -8,9 +8,9 @@ from typing import Any
 from toolkit.chat import UnansweredItem
 from toolkit.providers.json_values import as_mapping, as_text
 
-__all__ = ["SAID", "SETTLED", "WAITING", "find_unanswered"]
+__all__ = ["MESSAGE_ITEMS", "SETTLED", "WAITING", "find_unanswered"]
 
-SAID = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
+MESSAGE_ITEMS = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
 """What has a word of ours."""
 
 SETTLED = frozenset(
@@ -34,22 +34,22 @@ def find_unanswered(items: Sequence[Mapping[str, Any]]) -> tuple[UnansweredItem,
     A program waits for nobody while calls of its own are answered. What is not known yet waits where it can be
     answered: where it has a ``call_id`` or is a request, and no answer stands beside it.
     """
-    waiting = [item for item in items if _waits(item)]
+    waiting = [item for item in items if _is_waiting(item)]
     if not waiting:
         return ()
-    answered = {name for item in items for name in _answers(item)}
+    answered = {name for item in items for name in _list_answered(item)}
     return tuple(
         [
-            UnansweredItem(as_text(item.get("type")), _id_of(item), as_text(item.get("name")))
+            UnansweredItem(as_text(item.get("type")), _find_item_id(item), as_text(item.get("name")))
             for item in waiting
-            if _id_of(item) not in answered
+            if _find_item_id(item) not in answered
         ]
     )
 
 
-def _waits(item: Mapping[str, Any]) -> bool:
+def _is_waiting(item: Mapping[str, Any]) -> bool:
     kind = as_text(item.get("type"))
-    if kind in SAID or kind in SETTLED:
+    if kind in MESSAGE_ITEMS or kind in SETTLED:
         return False
     if kind == "tool_search_call":
         return as_text(item.get("execution", "client" if item.get("call_id") else "server")) == "client"
@@ -60,11 +60,11 @@ def _waits(item: Mapping[str, Any]) -> bool:
     return bool(item.get("call_id")) and not kind.endswith(("_output", "_response"))
 
 
-def _id_of(item: Mapping[str, Any]) -> str:
+def _find_item_id(item: Mapping[str, Any]) -> str:
     return as_text(item.get("call_id")) or as_text(item.get("id"))
 
 
-def _answers(item: Mapping[str, Any]) -> Iterator[str]:
+def _list_answered(item: Mapping[str, Any]) -> Iterator[str]:
     """Yield the ids of what an item answers, or goes on with."""
     if as_text(item.get("type")).endswith("_output"):
         yield as_text(item.get("call_id"))

@@ -10,10 +10,10 @@ from openai import AsyncOpenAI
 
 from toolkit.chat import ChatRequest, ChatResponse, Usage
 from toolkit.providers.adapter import Decoder
-from toolkit.providers.connection import Answer, Exchange
-from toolkit.providers.openai.client import ApiKey, OpenAIClient
-from toolkit.providers.openai.responses.decode import StreamDecoder, decode_response, decode_usage
-from toolkit.providers.openai.responses.encode import DIALECT, ResponsesEncoder
+from toolkit.providers.connection import Exchange, WholeAnswer
+from toolkit.providers.openai.client import KeySource, OpenAIClient
+from toolkit.providers.openai.responses.decode import ResponsesStreamDecoder, decode_response, decode_responses_usage
+from toolkit.providers.openai.responses.encode import RESPONSES_DIALECT, ResponsesEncoder
 from toolkit.settings import Duration
 
 __all__ = ["OpenAIResponsesProvider"]
@@ -53,7 +53,7 @@ class OpenAIResponsesProvider(OpenAIClient):
         self,
         model: str,
         *,
-        api_key: ApiKey | None = None,
+        api_key: KeySource | None = None,
         base_url: str | None = None,
         timeout: Duration | None = None,
         headers: Mapping[str, str] | None = None,
@@ -70,18 +70,20 @@ class OpenAIResponsesProvider(OpenAIClient):
             defaults["include"] = ["reasoning.encrypted_content"]
         self._encoder = ResponsesEncoder(model=model, defaults=defaults, options=options or {}, is_openai=self._is_own)
 
-    async def _encoded(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+    async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
         return self._exchange, self._encoder.encode(request, streams=streams)
 
-    def _decoded(self, answer: Answer, request: ChatRequest) -> ChatResponse:
-        names = DIALECT.names_back(request.tools)
-        return decode_response(answer.json, self._failures, names, request_id=answer.request_id)
+    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
+        names = RESPONSES_DIALECT.names_back(request.tools)
+        return decode_response(answer.json, self._make_failures, names, request_id=answer.request_id)
 
-    def _usage_in(self, answer: Mapping[str, Any]) -> Usage:
-        return decode_usage(answer)
+    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_responses_usage(answer)
 
-    def _decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
-        return StreamDecoder(self._failures, DIALECT.names_back(request.tools), request_id=request_id)
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return ResponsesStreamDecoder(
+            self._make_failures, RESPONSES_DIALECT.names_back(request.tools), request_id=request_id
+        )
 
-    def _azure_path(self, path: str) -> str:
+    def _find_azure_path(self, path: str) -> str:
         return path
