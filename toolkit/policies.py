@@ -20,7 +20,6 @@ from toolkit.loop.config import (
 )
 from toolkit.loop.depth import LoopDepth
 from toolkit.loop.detection import LoopDetectionConfig
-from toolkit.loop.handle import Decisions
 from toolkit.loop.middleware import (
     CallInfo,
     CallProceed,
@@ -32,6 +31,7 @@ from toolkit.loop.middleware import (
     RunInfo,
     RunProceed,
 )
+from toolkit.loop.prompt import Decisions
 from toolkit.loop.steering import Steering
 from toolkit.loop.steps import InjectMessages
 from toolkit.loop.stopping import (

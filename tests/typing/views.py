@@ -67,7 +67,7 @@ async def handles(provider: ScriptedProvider) -> None:
         ToolLoopHandle[App, int],
     )
     # A context that tools need can't be left out.
-    ToolLoopHandle(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ToolLoopHandle(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue]
 
 
 async def streams(provider: ScriptedProvider) -> None:

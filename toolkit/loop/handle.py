@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import anyio
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
 from toolkit.calls.approval import Approval
 from toolkit.chat import Message, Provider, Usage
@@ -18,7 +17,7 @@ from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.driver import Driver
 from toolkit.loop.events import Failed
 from toolkit.loop.outcome import Out, Snapshot, ToolLoopResult
-from toolkit.loop.prompt import Prompt, check_keywords, check_parts, check_prompt, with_options
+from toolkit.loop.prompt import Decisions, LoopOptions, Prompt, check_keywords, check_parts, check_prompt, with_options
 from toolkit.loop.running import RunningLoop
 from toolkit.loop.steps import Command
 from toolkit.loop.turns import Completed, TurnOutcome, Yielded
@@ -30,16 +29,12 @@ from toolkit.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from toolkit.loop.streaming import EventChannel, EventStream
 
-__all__ = ["Decisions", "ToolLoopHandle", "tool_loop_resumable"]
+__all__ = ["ToolLoopHandle", "tool_loop_resumable"]
 
 
 # Where something is called on the class itself, a checker takes the class's own variables for their defaults.
 OtherCtx = TypeVar("OtherCtx")
 OtherOut = TypeVar("OtherOut", default=None)
-
-
-Decisions: TypeAlias = Mapping[str, Approval | bool | str]
-"""What was decided on the calls of a snapshot, by call id; it holds for what that snapshot says is pending."""
 
 
 class ToolLoopHandle(RunningLoop[Ctx, Out]):
@@ -75,10 +70,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         prompt: Prompt,
         *,
         ctx: None = None,
-        config: None = None,
-        system_prompt: str = "",
-        decisions: Decisions | None = None,
         counts_pauses: bool = False,
+        **options: Unpack[LoopOptions[None]],
     ) -> None: ...
     @overload
     def __init__(
@@ -88,10 +81,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         prompt: Prompt,
         *,
         ctx: None = None,
-        config: ToolLoopConfig[OtherOut] | None,
-        system_prompt: str = "",
-        decisions: Decisions | None = None,
         counts_pauses: bool = False,
+        **options: Unpack[LoopOptions[OtherOut]],
     ) -> None: ...
     @overload
     def __init__(
@@ -101,10 +92,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         prompt: Prompt,
         *,
         ctx: Ctx,
-        config: ToolLoopConfig[Out] | None = None,
-        system_prompt: str = "",
-        decisions: Decisions | None = None,
         counts_pauses: bool = False,
+        **options: Unpack[LoopOptions[Out]],
     ) -> None: ...
     def __init__(
         self,

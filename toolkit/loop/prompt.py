@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias
 
+from typing_extensions import TypedDict
+
+from toolkit.calls.approval import Approval
 from toolkit.chat import (
     ChatRequest,
     Message,
@@ -17,16 +20,42 @@ from toolkit.chat import (
 )
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.outcome import Snapshot
+from toolkit.loop.outcome import Out, Snapshot
 from toolkit.settings import check_setting, describe_value
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["Prompt", "check_keywords", "check_parts", "check_prompt", "transcript_of", "with_options"]
+__all__ = [
+    "Decisions",
+    "LoopOptions",
+    "Prompt",
+    "check_keywords",
+    "check_parts",
+    "check_prompt",
+    "transcript_of",
+    "with_options",
+]
 
 _logger = logging.getLogger("toolkit.loop")
 
 Prompt: TypeAlias = str | Sequence[Message] | ChatRequest | Snapshot
 """What a loop starts from: a question, a transcript, a request with its settings, or a saved loop."""
+
+Decisions: TypeAlias = Mapping[str, Approval | bool | str]
+"""What was decided on the calls of a snapshot, by call id; it holds for what that snapshot says is pending."""
+
+
+class LoopOptions(TypedDict, Generic[Out], total=False):
+    """The keywords of every view of a loop, beside its context.
+
+    Args:
+        config: The settings.
+        system_prompt: Stands first, in the place of one that the transcript begins with.
+        decisions: With a snapshot: what was decided on calls that await it, by their ids.
+    """
+
+    config: ToolLoopConfig[Out] | None
+    system_prompt: str
+    decisions: Decisions | None
 
 
 def check_parts(provider: object, registry: object, prompt: object, config: object) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, overload
 
+from typing_extensions import Unpack
+
 from toolkit.chat import Provider
-from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.handle import Decisions, ToolLoopHandle
+from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import Out, ToolLoopResult
-from toolkit.loop.prompt import Prompt
+from toolkit.loop.prompt import LoopOptions, Prompt
 from toolkit.loop.streaming import EventChannel, EventStream
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
@@ -23,9 +24,7 @@ async def tool_loop(
     prompt: Prompt,
     *,
     ctx: None = None,
-    config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
-    decisions: Decisions | None = None,
+    **options: Unpack[LoopOptions[Out]],
 ) -> ToolLoopResult[Out]: ...
 @overload
 async def tool_loop(
@@ -34,9 +33,7 @@ async def tool_loop(
     prompt: Prompt,
     *,
     ctx: Ctx,
-    config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
-    decisions: Decisions | None = None,
+    **options: Unpack[LoopOptions[Out]],
 ) -> ToolLoopResult[Out]: ...
 async def tool_loop(
     provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
@@ -74,9 +71,7 @@ def tool_loop_sync(
     prompt: Prompt,
     *,
     ctx: None = None,
-    config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
-    decisions: Decisions | None = None,
+    **options: Unpack[LoopOptions[Out]],
 ) -> ToolLoopResult[Out]: ...
 @overload
 def tool_loop_sync(
@@ -85,9 +80,7 @@ def tool_loop_sync(
     prompt: Prompt,
     *,
     ctx: Ctx,
-    config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
-    decisions: Decisions | None = None,
+    **options: Unpack[LoopOptions[Out]],
 ) -> ToolLoopResult[Out]: ...
 def tool_loop_sync(
     provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
@@ -109,9 +102,7 @@ def tool_loop_stream(
     prompt: Prompt,
     *,
     ctx: None = None,
-    config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
-    decisions: Decisions | None = None,
+    **options: Unpack[LoopOptions[Out]],
 ) -> EventStream[Out]: ...
 @overload
 def tool_loop_stream(
@@ -120,9 +111,7 @@ def tool_loop_stream(
     prompt: Prompt,
     *,
     ctx: Ctx,
-    config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
-    decisions: Decisions | None = None,
+    **options: Unpack[LoopOptions[Out]],
 ) -> EventStream[Out]: ...
 def tool_loop_stream(
     provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, **options: Any
@@ -153,10 +142,8 @@ def tool_loop_channel(
     prompt: Prompt,
     *,
     ctx: None = None,
-    config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
-    decisions: Decisions | None = None,
     buffer_size: int = 32,
+    **options: Unpack[LoopOptions[Out]],
 ) -> EventChannel[Out]: ...
 @overload
 def tool_loop_channel(
@@ -165,10 +152,8 @@ def tool_loop_channel(
     prompt: Prompt,
     *,
     ctx: Ctx,
-    config: ToolLoopConfig[Out] | None = None,
-    system_prompt: str = "",
-    decisions: Decisions | None = None,
     buffer_size: int = 32,
+    **options: Unpack[LoopOptions[Out]],
 ) -> EventChannel[Out]: ...
 def tool_loop_channel(
     provider: Provider, registry: ToolRegistry[Any], prompt: Prompt, *, buffer_size: int = 32, **options: Any
