@@ -55,6 +55,7 @@ MEASURES = (
     Measure("calls_100", "a call, of 100 in one turn", "us", 1.5, 1.0, "calls_100"),
     Measure("calls_1000", "a call, of 1,000 in one turn", "us", 1.5, 1.0, "calls_1000"),
     Measure("production_turn", "production, a turn", "us", 6.0, 3.0, "turns_50"),
+    Measure("run_log_turn", "a run log, a turn, all threads", "us", None, None, "turns_50"),
     Measure("production_call", "production, per call of 100", "us", 6.0, 3.0, "calls_100"),
     Measure("waiting_100", "100 async tools of 50 ms in one turn, wall", "ms", 1.05, 1.01, "waiting_100"),
     Measure("blocking_32", "32 sync tools of 50 ms in one turn, wall", "ms", 1.10, 1.04, "blocking_32"),
@@ -69,7 +70,7 @@ MEASURES = (
     Measure("trio_calls", "on trio: a call, of 100 in one turn", "us", None, None, "calls_100"),
 )
 _WITHOUT_FEATURES = (
-    "importing", "importing_with_a_tool", "making_simple", "making_rich", "one_call", "encoding_1600",
+    "importing", "importing_with_a_tool", "making_simple", "making_rich", "one_call", "encoding_1600", "run_log_turn",
     "production", "trio",
 )  # fmt: skip
 

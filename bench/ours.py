@@ -5,6 +5,7 @@ import cProfile
 import datetime
 import gc
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from statistics import median
@@ -42,6 +43,7 @@ from toolkit import (
 )
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
 from toolkit.events import LoopEvent
+from toolkit.run_log import RunLog
 from toolkit.sources.plugin import plugin_tools
 
 FEATURES = ("approval", "hooks", "retry", "tool timeout", "loop timeout", "events", "detection", "limits", "cache")
@@ -290,6 +292,22 @@ def calls_1000(features: Collection[str]) -> float:
 
 def production_turn(features: Collection[str]) -> float:
     return _turns(Setting(forecast, PRODUCTION), 50, 50, per=50)
+
+
+def run_log_turn(features: Collection[str]) -> float:
+    """All that a run log takes: in the run, and in the thread that writes it to a disk."""
+    turns, runs = 50, sized(20)
+    registry, responses = ToolRegistry([_made(forecast, {})]), responses_of(turns)
+    with tempfile.TemporaryDirectory() as folder:
+        log = RunLog(folder)
+        config = ToolLoopConfig(max_iterations=turns + 1, middleware=(log,))
+
+        async def work() -> None:
+            for _ in range(runs):
+                await tool_loop(Script(responses), registry, QUESTION, config=config)
+                log.flush(60)
+
+        return on_asyncio(work, runs * turns)
 
 
 def production_call(features: Collection[str]) -> float:

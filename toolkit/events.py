@@ -11,6 +11,7 @@ from toolkit.calls.events import (
 )
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
 from toolkit.loop.config import EventHook
+from toolkit.loop.event_json import dump_event, dump_result, load_event, load_result
 from toolkit.loop.events import (
     Compacted,
     Done,
@@ -47,4 +48,8 @@ __all__ = [
     "ToolExecutionStart",
     "ToolExecutionUpdate",
     "ToolProgress",
+    "dump_event",
+    "dump_result",
+    "load_event",
+    "load_result",
 ]

@@ -191,7 +191,11 @@ def without_keys(text: str) -> str:
 
     Nor has it what follows a name such as ``password``, or one that tells of a secret in the query of an address.
     """
-    return _ASSIGNED.sub(_mask_assigned, _QUERIED.sub(_mask_queried, _KEYS.sub(MASK, text)))
+    text = _KEYS.sub(MASK, text)
+    # Most texts have neither sign, and to look for one takes a fiftieth of the time.
+    if "=" in text:
+        return _ASSIGNED.sub(_mask_assigned, _QUERIED.sub(_mask_queried, text))
+    return _ASSIGNED.sub(_mask_assigned, text) if ":" in text else text
 
 
 def without_credentials(url: str) -> str:

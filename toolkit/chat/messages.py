@@ -27,6 +27,7 @@ __all__ = [
     "UserMessage",
     "dump_messages",
     "load_messages",
+    "messages_to_plain",
     "text_of",
 ]
 
@@ -165,11 +166,16 @@ def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> 
             raise TranscriptError(
                 index, f"a {type(message).__name__} is not a message; build messages from toolkit.chat"
             )
+    return write_json(messages_to_plain(messages), indent=indent)
+
+
+def messages_to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages as JSON values, as `dump_messages` writes them."""
     # No warnings: a list of blocks, for which a tuple is meant, is said as well.
     plain: list[dict[str, Any]] = _adapter().dump_python(
         list(messages), mode="json", exclude={"__all__": {"details", "time"}}, exclude_defaults=False, warnings="none"
     )
-    return write_json(plain, indent=indent)
+    return plain
 
 
 def load_messages(text: str | bytes) -> list[Message]:

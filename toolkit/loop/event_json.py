@@ -70,7 +70,7 @@ def load_event(plain: Mapping[str, Any]) -> LoopEvent:
     Raises:
         ValueError: It is no event, or one of another version; the message says what is wrong.
     """
-    fields = _check_version(plain)
+    fields = _strip_version(plain)
     name = fields.pop("event", None)
     kind = _kinds_by_name().get(name) if isinstance(name, str) else None
     if kind is None:
@@ -98,7 +98,7 @@ def load_result(plain: Mapping[str, Any]) -> ToolLoopResult[Any]:
     Raises:
         ValueError: It is no result, or one of another version; the message says what is wrong.
     """
-    result: ToolLoopResult[Any] = _build(ToolLoopResult, _load_fields(ToolLoopResult, _check_version(plain)))
+    result: ToolLoopResult[Any] = _build(ToolLoopResult, _load_fields(ToolLoopResult, _strip_version(plain)))
     return result
 
 
@@ -113,7 +113,7 @@ def list_fields(kind: type) -> dict[str, Any]:
     return {name: hint for name, hint in _hints_of(kind).items() if name != "arguments_json"}
 
 
-def _check_version(plain: Mapping[str, Any]) -> _Plain:
+def _strip_version(plain: Mapping[str, Any]) -> _Plain:
     """Return the fields without the version."""
     if not isinstance(cast("object", plain), Mapping):
         raise ValueError(f"an event or a result is an object, not of type {type(plain).__name__}")  # noqa: TRY004 - one kind of error for all that can't be read
@@ -182,7 +182,7 @@ def _saved_type(name: str, hint: Any) -> Any:
 
     match name:
         case "error":
-            return Annotated[Any, PlainSerializer(_write_error), PlainValidator(_read_error)]
+            return Annotated[Any, PlainSerializer(_dump_error), PlainValidator(_load_error)]
         case "messages":
             return get_origin(hint)[Annotated[Message, Field(discriminator="role")], *get_args(hint)[1:]]
         case "reason" if hint == TerminationReason:
@@ -195,7 +195,7 @@ def _saved_type(name: str, hint: Any) -> Any:
             return hint
 
 
-def _write_error(error: BaseException | None) -> _Plain | None:
+def _dump_error(error: BaseException | None) -> _Plain | None:
     if error is None:
         return None
     if isinstance(error, ProviderError):
@@ -206,7 +206,7 @@ def _write_error(error: BaseException | None) -> _Plain | None:
     return {"type": type(error).__name__, "message": without_keys(replace_surrogates(str(error)))}
 
 
-def _read_error(plain: Any) -> Exception | None:
+def _load_error(plain: Any) -> Exception | None:
     match plain:
         case None:
             return None

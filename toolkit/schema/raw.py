@@ -26,7 +26,7 @@ from toolkit.schema.nodes import JsonPath, Node, Nodes, is_array, is_marked_secr
 from toolkit.schema.problems import Problem, explain
 from toolkit.schema.work import TooMuchWorkError, WorkBudget, is_trial, open_budget
 
-__all__ = ["raw_arguments"]
+__all__ = ["digest_secrets", "raw_arguments"]
 
 _MAX_NODES = 50_000
 _MOST_LEVELS_OF_SCHEMA = 150
@@ -112,7 +112,7 @@ class RawArguments:
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
         if not reveal_secrets and self._nodes.is_secret(self._nodes.root):
-            arguments = _digest_secrets(arguments, self._nodes.root, self._nodes)
+            arguments = digest_secrets(arguments, self._nodes.root, self._nodes)
         return canonical_json(arguments)
 
     def is_strict_at(self, path: JsonPath) -> bool:
@@ -195,7 +195,7 @@ class _DefaultsFiller:
         return {**value, **new} if new else value
 
 
-def _digest_secrets(value: Any, node: Node, nodes: Nodes) -> Any:
+def digest_secrets(value: Any, node: Node, nodes: Nodes) -> Any:
     """Return a JSON value with digests in place of what its schema says is secret."""
     from toolkit.secrets import digest_of  # noqa: PLC0415 - slow to import, and few schemas have secrets
 
@@ -204,8 +204,8 @@ def _digest_secrets(value: Any, node: Node, nodes: Nodes) -> Any:
     if is_marked_secret(node) or not (is_object(value) or is_array(value)):
         return digest_of(canonical_json(value))
     if is_object(value):
-        return {key: _digest_secrets(item, nodes.at_key(node, key), nodes) for key, item in value.items()}
-    return [_digest_secrets(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
+        return {key: digest_secrets(item, nodes.at_key(node, key), nodes) for key, item in value.items()}
+    return [digest_secrets(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
 
 
 def _check_bounds(schema: object, subject: str) -> None:

@@ -23,6 +23,7 @@ from toolkit.chat.serialization import (
 )
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.json_text import write_json
+from toolkit.scrubbing import Scrubber
 from toolkit.settings import check_setting
 from toolkit.testing.cassette_file import (
     CassetteJson,
@@ -32,7 +33,6 @@ from toolkit.testing.cassette_file import (
     prepare_file,
     read_exchanges,
 )
-from toolkit.testing.scrubbing import Scrubber
 
 __all__ = ["Matching", "RecordingProvider", "ReplayProvider"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.testing.scrubbing import Scrubber
+from toolkit.scrubbing import Scrubber
 
 
 @dataclass(frozen=True)

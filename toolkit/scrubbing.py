@@ -1,4 +1,4 @@
-"""Strikes secrets out of what is recorded."""
+"""Strikes secrets out of JSON values that are kept: what is recorded, and what a run log writes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ __all__ = ["Scrubber"]
 _SEALED = frozenset({"data", "signature", "encrypted"})
 
 
+# Fields whose own fields are named by an application or a vendor, so that the names tell of secrets.
+_NAMED = frozenset({"options", "metadata", "arguments"})
+
+
 class Scrubber:
     """Strikes out secrets by the names of their fields, by what keys look like, and those that it is told.
 
-    Names count in options and in the metadata of answers; the rest of an exchange is searched for the texts alone.
+    Names count in options, in the metadata of answers and in arguments; the rest is searched for the texts alone.
 
     Args:
         secrets: Texts to strike out wherever they are, however they are written; empty ones are passed over.
@@ -31,10 +35,10 @@ class Scrubber:
         """Return JSON values without the secrets; what is given stays as it is."""
         match plain:
             case str():
-                return self._scrub_text(plain)
+                return self.clean_text(plain)
             case dict():
-                fields = cast("Mapping[str, object]", plain)
-                return {name: self._scrub_field(name, value) for name, value in fields.items()}
+                fields = self.mask_names(cast("Mapping[str, object]", plain))
+                return {name: self._clean_field(name, value) for name, value in fields.items()}
             case list():
                 return [self(item) for item in cast("list[object]", plain)]
             case _:
@@ -50,7 +54,7 @@ class Scrubber:
             key, text = _read_delta(event)
             texts.setdefault(key, []).append(text)
         joined = {key: "".join(pieces) for key, pieces in texts.items()}
-        clean = {key: self._scrub_text(text) for key, text in joined.items() if self._scrub_text(text) != text}
+        clean = {key: self.clean_text(text) for key, text in joined.items() if self.clean_text(text) != text}
         kept: list[dict[str, Any]] = []
         told: set[object] = set()
         for event in events:
@@ -64,14 +68,20 @@ class Scrubber:
                 kept.append(_replace_text(event, clean[key]))
         return kept
 
-    def _scrub_field(self, name: str, value: object) -> Any:
-        if name in ("options", "metadata"):
-            return self(replace_fields(value, lambda _: MASK, words=self._words))
-        if name in _SEALED and isinstance(value, str):
-            return value
-        return self(value)
+    def mask_names(self, fields: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return the fields of an object, with secrets that are known by their names struck out of options and such."""
+        if _NAMED.isdisjoint(fields):
+            return fields
+        return {
+            name: replace_fields(value, lambda _: MASK, words=self._words) if name in _NAMED else value
+            for name, value in fields.items()
+        }
 
-    def _scrub_text(self, text: str) -> str:
+    def _clean_field(self, name: str, value: object) -> Any:
+        return value if name in _SEALED and isinstance(value, str) else self(value)
+
+    def clean_text(self, text: str) -> str:
+        """Return a text without the secrets."""
         return without_keys(without_secrets(text, self._secrets, shortest=1))
 
 
