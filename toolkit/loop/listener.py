@@ -15,6 +15,7 @@ import anyio
 from toolkit.calls.events import ToolExecutionUpdate, ToolProgress
 from toolkit.chat import Stamped
 from toolkit.loop.events import LoopEvent
+from toolkit.runtime.bell import Bell
 
 if TYPE_CHECKING:
     from toolkit.loop.config import EventHook, ToolLoopConfig
@@ -90,8 +91,7 @@ class EventFeed:
         self._queue = _EventQueue()
         self._readers = 0
         self._is_ended = self._is_left = False
-        self._news = anyio.Event()
-        self._room = anyio.Event()
+        self._news, self._room = Bell(), Bell()
 
     def put(self, event: LoopEvent, *, is_offered: bool = False) -> None:
         """Append an event; nobody gets it once the reader has left."""
@@ -101,13 +101,11 @@ class EventFeed:
             self._queue.offer(event)
         else:
             self._queue.put(event)
-        self._news.set()
+        self._news.ring()
 
     async def wait_for_room(self) -> None:
         """Wait until the reader has caught up."""
         while not self._has_room():
-            if self._room.is_set():
-                self._room = anyio.Event()
             await self._room.wait()
 
     def _has_room(self) -> bool:
@@ -121,12 +119,10 @@ class EventFeed:
         """Return the next event; None when no more will come. Cancelled, it loses none."""
         self._readers += 1
         try:
-            self._room.set()
+            self._room.ring()
             while not self._queue:
                 if self._is_ended or self._is_left:
                     return None
-                if self._news.is_set():
-                    self._news = anyio.Event()
                 await self._news.wait()
             return self._queue.take()[0]
         finally:
@@ -135,20 +131,20 @@ class EventFeed:
     def end(self) -> None:
         """Say that no more will come."""
         self._is_ended = True
-        self._news.set()
-        self._room.set()
+        self._news.ring()
+        self._room.ring()
 
     def leave(self) -> None:
         """Say that nobody reads anymore: what waits is let go, and nothing waits from now on."""
         self._is_left = True
         self._queue.clear()
-        self._news.set()
-        self._room.set()
+        self._news.ring()
+        self._room.ring()
 
     def lift_bound(self) -> None:
         """Keep all events for their reader, however slow, and hold nobody up."""
         self._capacity = float("inf")
-        self._room.set()
+        self._room.ring()
 
 
 class Listener:

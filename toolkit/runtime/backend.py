@@ -12,6 +12,7 @@ import types
 from asyncio import CancelledError as AsyncioCancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import anyio
@@ -47,6 +48,7 @@ __all__ = [
     "keep_cancelling",
     "find_timers",
     "loop_waker",
+    "make_waiter",
     "LoopWaker",
     "raise_first",
     "run_in_own_context",
@@ -178,6 +180,20 @@ class Timers(Protocol):
 def find_timers() -> Timers | None:
     """Return the timers of the running event loop; None on trio, which has none beside its scopes."""
     return asyncio.get_running_loop() if is_on_asyncio() else None
+
+
+def make_waiter() -> tuple[Awaitable[None], Callable[[], None]]:
+    """Return something to await once, and what wakes it, for use in the same event loop."""
+    if not is_on_asyncio():
+        event = anyio.Event()
+        return event.wait(), event.set
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    return future, partial(_wake_future, future)
+
+
+def _wake_future(future: asyncio.Future[None]) -> None:
+    if not future.done():  # by a cancellation of who waits
+        future.set_result(None)
 
 
 def loop_waker() -> LoopWaker:
