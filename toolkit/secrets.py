@@ -64,7 +64,7 @@ _PROTOCOL_HEADERS = frozenset(
 )
 # What keys of well-known vendors look like, web tokens, private keys, what "Bearer" and "Basic" authorize by, and the
 # user and password in an address.
-_KEYS = re.compile(
+_KNOWN_KEYS = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"
     r"|\b(?:gsk|hf|r8|gh[pousr])_[A-Za-z0-9]{30,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bxox[abeoprs]-[\w-]{10,}"
     r"|\b(?:xai|pplx|nvapi|glpat)-[A-Za-z0-9_-]{20,}|\b(?-i:AKIA|ASIA)(?-i:[A-Z0-9]{16})\b"
@@ -89,7 +89,7 @@ _OPAQUE = re.compile(
 )
 _TELLING_WORDS = re.compile(r"[\w-]*(?:secret|token|passw|key)[\w-]*", re.IGNORECASE)
 _OPAQUE_SEGMENT = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])(?:\w{20,}|(?=.*[a-z])(?=.*[A-Z])[\w=~-]{20,})")
-_SHORTEST_SECRET = 4
+_SHORTEST_STRUCK = 4
 _SHORTEST_WITHIN = 6  # what is shorter is only struck out where it stands alone
 _SHORTEST_ENCODED = 8  # the Base64 of less, cut at its ends, would be found in other words
 _FIELDS = re.compile(r"[;,\s]+")  # between the fields of a cookie, or of what some schemes authorize by
@@ -129,7 +129,7 @@ def secrets_of_headers(headers: Mapping[str, str] | None) -> list[str]:
     found = [
         value
         for name, value in given.items()
-        if not (name in _PROTOCOL_HEADERS or name.startswith("x-stainless-")) or _KEYS.search(value)
+        if not (name in _PROTOCOL_HEADERS or name.startswith("x-stainless-")) or _KNOWN_KEYS.search(value)
     ]
     found = [value for value in found if value.lower() not in _SETTING_WORDS]
     fields = [field.partition("=")[2].strip('"') for value in found for field in _FIELDS.split(value)]
@@ -174,7 +174,7 @@ def secrets_in_arguments(command: str, arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORTEST_SECRET) -> str:
+def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORTEST_STRUCK) -> str:
     """Return a text with each secret struck out, also where it stands percent-encoded, escaped, in hex or Base64.
 
     Args:
@@ -183,7 +183,7 @@ def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORT
         shortest: Shorter ones than that many characters would be found in everything, and are left.
     """
     known = frozenset([secret for secret in map(str.strip, secrets) if len(secret) >= shortest])
-    return _compile_pattern(known).sub(MASK, text) if known else text
+    return _compile_secret_pattern(known).sub(MASK, text) if known else text
 
 
 def without_keys(text: str) -> str:
@@ -191,7 +191,7 @@ def without_keys(text: str) -> str:
 
     Nor has it what follows a name such as ``password``, or one that tells of a secret in the query of an address.
     """
-    text = _KEYS.sub(MASK, text)
+    text = _KNOWN_KEYS.sub(MASK, text)
     # Most texts have neither sign, and to look for one takes a fiftieth of the time.
     if "=" in text:
         return _ASSIGNED.sub(_mask_assigned, _QUERIED.sub(_mask_queried, text))
@@ -294,7 +294,7 @@ def _is_opaque(argument: str) -> bool:
 
 def _find_keys(text: str) -> Iterator[str]:
     """Yield what `without_keys` strikes out of a text."""
-    for key in _KEYS.findall(text):
+    for key in _KNOWN_KEYS.findall(text):
         yield key
         user, colon, password = key.partition(":")
         if colon:
@@ -335,7 +335,7 @@ def _split_header(value: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _compile_pattern(secrets: frozenset[str]) -> re.Pattern[str]:
+def _compile_secret_pattern(secrets: frozenset[str]) -> re.Pattern[str]:
     """Return what finds any form of these secrets, the longest first."""
     forms = {form for secret in secrets for form in _list_forms(secret)}
     exact = [re.escape(form) for form in sorted(forms, key=len, reverse=True) if len(form) >= _SHORTEST_WITHIN]

@@ -1,6 +1,6 @@
 """Equal requests are asked once."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from toolkit import (
     ConfigurationError,
     MemoryCache,
     Message,
+    Provider,
     ProviderError,
     TextDelta,
     ToolCall,
@@ -35,9 +36,10 @@ from toolkit.chat import (
     ToolDefinition,
 )
 from toolkit.events import ArgumentsDelta, ReasoningDelta
+from toolkit.parsing import TextToolProvider
 from toolkit.policies import SqliteCache
-from toolkit.providers import CachedProvider
-from toolkit.testing import FunctionProvider, ScriptedProvider, check_transcript
+from toolkit.providers import CachedProvider, FallbackProvider, PricedProvider, RateLimitedProvider
+from toolkit.testing import FlakyProvider, FunctionProvider, ScriptedProvider, check_transcript
 
 pytestmark = pytest.mark.anyio
 MESSAGES: tuple[Message, ...] = (
@@ -123,6 +125,32 @@ async def test_errors_and_streams_that_break_off_are_not_kept() -> None:
     async with aclosing(provider.stream(REQUEST)) as events:
         await anext(events)
     assert len(cache) == 0
+
+
+class Named(ScriptedProvider):
+    model = ""
+
+    @classmethod
+    def of(cls, model: str) -> "Named":
+        made = cls([f"I am {model}."])
+        made.model = model
+        return made
+
+
+WRAPPED: dict[str, Callable[[Provider], Provider]] = {
+    "limited": lambda provider: RateLimitedProvider(provider, requests=9),
+    "priced": lambda provider: PricedProvider(provider, lambda model, usage: 0.0),
+    "with others": FallbackProvider,
+    "as text": TextToolProvider,
+    "one round another": lambda provider: RateLimitedProvider(FlakyProvider(provider, []), requests=9),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+async def test_models_behind_wrappers_are_told_apart(name: str) -> None:
+    cache = MemoryCache()
+    one, other = (CachedProvider(WRAPPED[name](Named.of(model)), cache) for model in ("one", "other"))
+    assert ((await one.generate(REQUEST)).text, (await other.generate(REQUEST)).text) == ("I am one.", "I am other.")
 
 
 async def test_a_file_is_shared_and_names_tell_providers_apart(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 from toolkit.chat.request import ChatRequest, ChatResponse
 from toolkit.chat.stream import StreamEvent
 
-__all__ = ["Provider", "closing"]
+__all__ = ["Provider", "ProviderWrapper", "closing"]
 
 
 class Provider(Protocol):
@@ -30,6 +30,26 @@ class Provider(Protocol):
         Leaving early closes the connection; where the iterator has ``aclose``, it is called.
         """
         ...
+
+
+class ProviderWrapper:
+    """The ground of a provider that asks another one. Closing that one stays with who made it."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._provider!r})"
+
+    @property
+    def model(self) -> str:
+        """The name of the model that is asked; empty where the provider has none."""
+        return str(getattr(self._provider, "model", ""))
+
+    @property
+    def tells_cost(self) -> bool:
+        """True where answers may say what they cost, as far as is known."""
+        return bool(getattr(self._provider, "tells_cost", True))
 
 
 @asynccontextmanager

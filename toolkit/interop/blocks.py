@@ -1,4 +1,4 @@
-"""What every framework's outputs have in common: some of their parts are content blocks, others are data."""
+"""Outputs of other frameworks: some of their parts are content blocks, others are data."""
 
 from __future__ import annotations
 

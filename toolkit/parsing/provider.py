@@ -19,6 +19,7 @@ from toolkit.chat import (
     ToolDefinition,
     Usage,
 )
+from toolkit.chat.provider import ProviderWrapper
 from toolkit.chat.request import callable_tools
 from toolkit.errors import BadResponseError
 from toolkit.parsing.attempts import ParsingLimits
@@ -37,7 +38,7 @@ from toolkit.parsing.wording import wording_of
 __all__ = ["TextToolProvider"]
 
 
-class TextToolProvider:
+class TextToolProvider(ProviderWrapper):
     """Gives any provider tools, by text alone.
 
     ::
@@ -78,12 +79,9 @@ class TextToolProvider:
         max_parsing_attempts: int | None = None,
         remember_format_after_usages: int | None = None,
     ) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._wording = wording_of(format, model)
         self._limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._provider!r})"
 
     @property
     def max_parsing_attempts(self) -> int:
@@ -94,11 +92,6 @@ class TextToolProvider:
     def remember_format_after_usages(self) -> int:
         """After how many results each the model is told again how to write calls."""
         return self._limits.remember_format_after_usages
-
-    @property
-    def tells_cost(self) -> bool:
-        """True where answers may say what they cost, as far as is known."""
-        return bool(getattr(self._provider, "tells_cost", True))
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the model's answer, with the calls that it wrote.

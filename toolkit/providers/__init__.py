@@ -1,4 +1,4 @@
-"""What talks to models, one package each; `provider_for` imports the one that is asked for, none is loaded before.
+"""Adapters that talk to models, one package each: `provider_for` imports the one that is asked for.
 
 `toolkit.providers.openai` speaks to OpenAI and every server that speaks its formats (extra ``openai``),
 `toolkit.providers.anthropic` to Anthropic (``anthropic``), `toolkit.providers.google` to Gemini (``google``);

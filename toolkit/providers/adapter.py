@@ -1,4 +1,4 @@
-"""What every adapter does alike: asks through an exchange, answers whole or in pieces, closes what it opened."""
+"""The base of every adapter: asks through an exchange, answers whole or in pieces, closes what it opened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["UNREADABLE", "Adapter", "Decoder"]
 
 
 class Decoder(Protocol):
-    """What turns the pieces of one answer into our events."""
+    """Turns the pieces of one answer into our events."""
 
     @property
     def usage(self) -> Usage:
@@ -171,7 +171,7 @@ class Adapter(ABC):
 
     @property
     def tells_cost(self) -> bool:
-        """Whether answers may say what they cost: without that, `UsageLimits.cost` is refused."""
+        """True where answers may say what they cost: without that, `UsageLimits.cost` is refused."""
         return False
 
     @abstractmethod

@@ -10,7 +10,7 @@ import anyio.lowlevel
 
 from toolkit.calls.caching import Cache, MemoryCache
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
-from toolkit.chat.provider import closing
+from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.chat.serialization import request_to_plain, response_from_plain, response_to_plain
 from toolkit.chat.stream import events_of
 from toolkit.json_text import digest_json, write_json
@@ -21,7 +21,7 @@ __all__ = ["CachedProvider"]
 _WHOLE = ("end_turn", "tool_use", "stop_sequence")
 
 
-class CachedProvider:
+class CachedProvider(ProviderWrapper):
     """Asks the provider once for equal requests, and the cache from then on.
 
     ::
@@ -43,17 +43,9 @@ class CachedProvider:
     """
 
     def __init__(self, provider: Provider, cache: Cache | None = None, *, name: str | None = None) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._cache = MemoryCache() if cache is None else cache
         self._name = name or f"{type(provider).__qualname__}:{getattr(provider, 'model', '')}"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._provider!r})"
-
-    @property
-    def tells_cost(self) -> bool:
-        """Whether answers may say what they cost, as far as is known."""
-        return bool(getattr(self._provider, "tells_cost", True))
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the answer that is kept, or the provider's.

@@ -77,7 +77,7 @@ class ClientOfLoop(Generic[ClientT]):
 
 
 class Send(Protocol):
-    """What posts a body through an SDK's client."""
+    """Posts a body through an SDK's client."""
 
     def __call__(self, body: bytes, *, streams: bool, timeout: float | None) -> Awaitable[httpx2.Response]:
         """Return the response; a successful one's body is not read yet.

@@ -124,13 +124,13 @@ def split_login(url: str) -> tuple[str, dict[str, str], tuple[str, ...]]:
 
 
 def is_of(url: str, *domains: str) -> bool:
-    """Whether the host of a URL is one of these, or within one."""
+    """Return whether the host of a URL is one of these, or within one."""
     host = f".{urlsplit(url).hostname or ''}"
     return any(host.endswith(f".{domain}") for domain in domains)
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the URL is of this machine."""
+    """Return whether the URL is of this machine."""
     host = urlsplit(url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True

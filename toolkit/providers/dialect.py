@@ -1,4 +1,4 @@
-"""What a provider can't say is decided here, once for all of them.
+"""Decides, once for all formats, about what a format can't say.
 
 - Call ids and tool names of the wrong letters or lengths become others: the same one gives the same other one, in the
   definition, in the call, in the result and in the next process; `Dialect.names_back` gives the tools' own again.
@@ -296,7 +296,7 @@ def _has_all_required(node: Mapping[str, Any]) -> bool:
 
 
 def _is_strict(schema: Any) -> bool:
-    """Whether a schema keeps the rules of strict mode as it is: each object closed, each property required."""
+    """Return whether a schema keeps the rules of strict mode as it is: each object closed, each property required."""
     if isinstance(schema, Mapping):
         node = cast("Mapping[str, Any]", schema)
         if node.get("type") == "object" or "properties" in node:

@@ -85,7 +85,7 @@ def to_bytes(value: object, subject: str) -> bytes:
         ConfigurationError: JSON can't say it.
     """
     try:
-        return write_json(value, allow_nan=False, default=_make_plain).encode()
+        return write_json(value, allow_nan=False, default=_make_encodable).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{subject} can't be said in JSON: {error}") from error
 
@@ -120,7 +120,7 @@ def _join_pieces(encodings: Sequence[bytes]) -> list[bytes]:
     return pieces
 
 
-def _make_plain(value: object) -> Any:
+def _make_encodable(value: object) -> Any:
     if isinstance(value, Mapping):
         return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(value, tuple | set | frozenset):

@@ -1,4 +1,4 @@
-"""What goes wrong with a request, as our errors say it: what happened, what to do, whether to try again.
+"""Failures of requests as our errors tell them: what happened, what to do, whether to try again.
 
 Nothing of an SDK is imported. OpenAI's and Anthropic's come from one generator: their exceptions have the same names
 and attributes, and so have those of the HTTP clients, so they are told apart by name.

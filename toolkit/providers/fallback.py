@@ -54,8 +54,13 @@ class FallbackProvider:
         return f"{type(self).__name__}({', '.join(map(repr, self._providers))})"
 
     @property
+    def model(self) -> str:
+        """The names of the models, with commas between."""
+        return ",".join([str(getattr(provider, "model", "")) for provider in self._providers])
+
+    @property
     def tells_cost(self) -> bool:
-        """Whether answers may say what they cost, as far as is known."""
+        """True where answers may say what they cost, as far as is known."""
         return all(getattr(provider, "tells_cost", True) for provider in self._providers)
 
     async def generate(self, request: ChatRequest) -> ChatResponse:

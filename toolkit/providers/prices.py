@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
-from toolkit.chat.provider import closing
+from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.settings import FUNCTION, check_setting, describe_value
@@ -51,7 +51,7 @@ class _UnknownCostError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPrices:
-    """What a million tokens of a model cost. None is no price: the cost of an answer with such tokens is not known.
+    """Prices of a million tokens of a model. None is no price: the cost of an answer with such tokens is not known.
 
     ::
 
@@ -82,7 +82,7 @@ class TokenPrices:
             check_setting(f"price {field.name}", getattr(self, field.name), *kinds, least=0)
 
 
-class PricedProvider:
+class PricedProvider(ProviderWrapper):
     """Fills in `Usage.cost` of answers whose provider named none.
 
     ::
@@ -119,7 +119,7 @@ class PricedProvider:
     ) -> None:
         if not hasattr(provider, "generate") or not hasattr(provider, "stream"):
             raise ConfigurationError(f"a PricedProvider takes a provider, not {describe_value(provider)}")
-        self._provider = provider
+        super().__init__(provider)
         self._url: str | None = getattr(provider, "base_url", None)
         self._vendor = vendor
         self._find_cost: Callable[[str, Usage, Mapping[str, object]], float | None]
@@ -134,14 +134,6 @@ class PricedProvider:
             _require_prices()
             _check_own_prices(prices)
             self._find_cost = lambda model, usage, _: _find_own_cost(prices, (model, self.model), usage)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._provider!r})"
-
-    @property
-    def model(self) -> str:
-        """The model's name, where the provider has one."""
-        return str(getattr(self._provider, "model", ""))
 
     @property
     def tells_cost(self) -> bool:

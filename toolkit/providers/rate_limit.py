@@ -14,7 +14,7 @@ import anyio
 from anyio.lowlevel import RunVar
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
-from toolkit.chat.provider import closing
+from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.errors import RateLimitedError
 from toolkit.settings import Duration, check_setting, to_seconds
 
@@ -33,7 +33,7 @@ def estimated_tokens(request: ChatRequest) -> int:
     return characters // _CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
 
 
-class RateLimitedProvider:
+class RateLimitedProvider(ProviderWrapper):
     """Lets requests wait until they are within the limits, first come, first served.
 
     ::
@@ -72,7 +72,7 @@ class RateLimitedProvider:
         for name, limit in (("requests", requests), ("tokens", tokens), ("concurrency", concurrency)):
             check_setting(name, limit, int, None, least=1)
         seconds = to_seconds(per, "the time of a rate limit")
-        self._provider = provider
+        super().__init__(provider)
         self._requests = Window(requests, seconds)
         self._tokens = Window(tokens, seconds)
         self._estimate = estimate
@@ -80,14 +80,6 @@ class RateLimitedProvider:
         self._open_at = 0.0
         self._lock = Lock()
         self._lines: RunVar[_Line] = RunVar("line")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._provider!r})"
-
-    @property
-    def tells_cost(self) -> bool:
-        """Whether answers may say what they cost, as far as is known."""
-        return bool(getattr(self._provider, "tells_cost", True))
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the answer, when it is this request's turn."""
@@ -134,7 +126,7 @@ class RateLimitedProvider:
 
 
 class _Line:
-    """Where the requests of one event loop wait."""
+    """The line in which the requests of one event loop wait."""
 
     def __init__(self, concurrency: int | None) -> None:
         self.places: AbstractAsyncContextManager[object] = (
@@ -145,13 +137,13 @@ class _Line:
 
 @dataclass(slots=True)
 class Spent:
-    """What one request uses up; the amount is put right when the answer tells it."""
+    """The amount that one request uses up; the amount is put right when the answer tells it."""
 
     amount: int
 
 
 class Window:
-    """What was spent within the last `seconds`."""
+    """The amount that was spent within the last `seconds`."""
 
     def __init__(self, limit: int | None, seconds: float) -> None:
         self._limit = limit

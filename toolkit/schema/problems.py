@@ -26,7 +26,7 @@ _LONGEST_NAME_READ = 256
 _LONGEST_SHOWN = 80
 WRONG_NAME = "The name itself is not accepted here"
 _EXAMPLE_LEAD = "Call it again, for example with: "
-_SHORTEST_SECRET = 3
+_SHORTEST_STRUCK_ARGUMENT = 3
 _LONGEST_REASON = 300
 _LONGEST_EXPLANATION = 10_000
 _MOST_ACCEPTED = 60
@@ -369,6 +369,6 @@ def _secrets_in(value: Any, nodes: Nodes) -> set[str]:
             waiting.extend((item, nodes.at_key(node, key)) for key, item in part.items())
         elif is_array(part):
             waiting.extend((item, nodes.at_key(node, index)) for index, item in enumerate(part))
-        elif isinstance(part, str) and len(part) >= _SHORTEST_SECRET:
+        elif isinstance(part, str) and len(part) >= _SHORTEST_STRUCK_ARGUMENT:
             found.add(part)
     return found

@@ -1,4 +1,4 @@
-"""What tests of tools and loops need: providers that play, record and fail, and a checker of transcripts.
+"""Parts for tests of tools and loops: providers that play, record and fail, and a checker of transcripts.
 
 Nothing here imports pytest. `toolkit.testing.conformance` is the suite that every adapter passes, and
 `toolkit.testing.loopback` the HTTP server that it speaks to; the fixtures `cassette`, `event_collector` and

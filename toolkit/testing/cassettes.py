@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 import anyio.lowlevel
 
 from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent
-from toolkit.chat.provider import closing
+from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.chat.serialization import (
     event_to_plain,
     provider_error_from_plain,
@@ -43,7 +43,7 @@ Matching: TypeAlias = Literal["strict", "lenient"]
 _LONGEST_DIFF = 60
 
 
-class RecordingProvider:
+class RecordingProvider(ProviderWrapper):
     """Passes everything on to a provider, and writes it down for `ReplayProvider`.
 
     Each exchange is appended whole, in one piece, the moment it is over; answers, streams with their deltas, and
@@ -72,16 +72,11 @@ class RecordingProvider:
         secrets: Iterable[str] = (),
         secret_words: Iterable[str] = (),
     ) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._path = Path(path)
         self._scrub = Scrubber(secrets, secret_words)
         self._lock = Lock()
         prepare_file(self._path)
-
-    @property
-    def tells_cost(self) -> bool:
-        """Whether answers may say what they cost: where the provider's may."""
-        return bool(getattr(self._provider, "tells_cost", True))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._provider!r}, {str(self._path)!r})"
@@ -169,7 +164,7 @@ class ReplayProvider:
 
     @property
     def unplayed(self) -> int:
-        """How many exchanges nobody has asked for yet."""
+        """The number of exchanges that nobody has asked for yet."""
         return len(self._unplayed)
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
@@ -231,7 +226,11 @@ class ReplayProvider:
         recorded = self._normalize_request(nearest.request, nearest.method)
         lines = list(
             unified_diff(
-                _split_lines(recorded), _split_lines(asked), f"recorded, line {nearest.line}", "asked now", lineterm=""
+                _list_json_lines(recorded),
+                _list_json_lines(asked),
+                f"recorded, line {nearest.line}",
+                "asked now",
+                lineterm="",
             )
         )
         left_out = len(lines) - _LONGEST_DIFF
@@ -242,7 +241,7 @@ class ReplayProvider:
 
 
 def _describe_message(message: Mapping[str, Any]) -> list[list[Any]]:
-    """What lenient matching looks at in a message."""
+    """Return the parts of a message that lenient matching looks at."""
     content: Any = message["content"]
     if isinstance(content, str):
         return [[message["role"], content]]
@@ -267,5 +266,5 @@ def _find_value(arguments: str) -> Any:
         return arguments
 
 
-def _split_lines(plain: CassetteJson) -> list[str]:
+def _list_json_lines(plain: CassetteJson) -> list[str]:
     return write_json(plain, indent=1, sort_keys=True).splitlines()

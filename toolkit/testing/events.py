@@ -49,7 +49,7 @@ class EventCollector:
 
     @property
     def result(self) -> ToolLoopResult[Any]:
-        """What the loop left.
+        """The result of the loop.
 
         Raises:
             AssertionError: There is not exactly one `Done`, or it is not the last event.

@@ -19,7 +19,7 @@ from toolkit.chat import (
     StreamEvent,
     ToolCall,
 )
-from toolkit.chat.provider import closing
+from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.errors import BadResponseError, ConfigurationError, ProviderError, ProviderTimeoutError, RateLimitedError
 from toolkit.settings import check_setting
 from toolkit.testing.replies import frozen
@@ -45,7 +45,7 @@ _FAULT_NAME = "flaky"
 _MID_STREAM: tuple[Fault, ...] = ("cut_stream", "malformed_chunk")
 
 
-class FlakyProvider:
+class FlakyProvider(ProviderWrapper):
     """Passes requests on to a provider, and lets some of them go wrong.
 
     ::
@@ -89,7 +89,7 @@ class FlakyProvider:
         seed: int = 0,
         retry_after: float = 0.01,
     ) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._script = list(script)
         for fault in (*self._script, *faults):
             if fault is not None and fault not in FAULTS:
@@ -103,11 +103,6 @@ class FlakyProvider:
         self._retry_after = retry_after
         self._broken_off: tuple[ChatRequest, list[StreamEvent]] | None = None
         self.injected: list[Fault | None] = []
-
-    @property
-    def tells_cost(self) -> bool:
-        """Whether answers may say what they cost: where the provider's may."""
-        return bool(getattr(self._provider, "tells_cost", True))
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
         """Return the provider's answer, unless something goes wrong."""

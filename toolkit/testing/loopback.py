@@ -51,7 +51,7 @@ class Hang:
 
 @dataclass
 class Server:
-    """What runs on loopback.
+    """A server that runs on loopback.
 
     Attributes:
         url: Its address, ending in ``/v1``.

@@ -1,4 +1,4 @@
-"""What stands for a model's answer in tests, made into a whole answer, and into the pieces of a stream."""
+"""Stand-ins for a model's answer in tests, made into a whole answer, and into the pieces of a stream."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class ScriptedProvider:
 
     @property
     def tells_cost(self) -> bool:
-        """Whether answers may say what they cost: where a response of the script does, or a function may."""
+        """True where a response of the script says what it costs, or a function may."""
         return any(
             callable(reply) or (isinstance(reply, ChatResponse) and reply.usage.cost is not None)
             for reply in self._replies
@@ -52,7 +52,7 @@ class ScriptedProvider:
 
     @property
     def unplayed(self) -> int:
-        """How many replies nobody has asked for yet."""
+        """The number of replies that nobody has asked for yet."""
         return len(self._replies) - self._position
 
     async def generate(self, request: ChatRequest) -> ChatResponse:

@@ -174,7 +174,7 @@ class _Block:
 
     @property
     def is_half_said(self) -> bool:
-        """Whether it is something of a tool at Anthropic's whose input was cut off: it can't be sent back."""
+        """True where it is something of a tool at Anthropic's whose input was cut off: it can't be sent back."""
         if self.kind in _SAID or not self.pieces:
             return False
         try:
@@ -185,7 +185,7 @@ class _Block:
 
 
 class _AnthropicReply:
-    """What has been said so far. A whole message is read as blocks that are complete when they begin."""
+    """An answer as far as it has come. A whole message is read as blocks that are complete when they begin."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names

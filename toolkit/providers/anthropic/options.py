@@ -1,4 +1,4 @@
-"""What a request to Anthropic may say beyond our own words; a plain mapping may say more."""
+"""Fields of a request to Anthropic beyond our own words; a plain mapping may say more."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _count_modality(modality: str, *lists: object) -> int:
 
 
 class _GeminiReply:
-    """What has been said so far. A whole answer is read as one large piece."""
+    """An answer as far as it has come. A whole answer is read as one large piece."""
 
     def __init__(self, failures: Callable[[], Failures], names: Mapping[str, str], request_id: str | None) -> None:
         self.candidate: dict[str, Any] = {}

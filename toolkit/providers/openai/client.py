@@ -1,4 +1,4 @@
-"""What both of OpenAI's formats share: the key, one client of the SDK for each event loop, the exchange through it."""
+"""The ground of both of OpenAI's formats: the key, one client of the SDK for each event loop, the exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request to OpenAI may say beyond our own words; a plain mapping may say more."""
+"""Fields of a request to OpenAI beyond our own words; a plain mapping may say more."""
 
 from __future__ import annotations
 

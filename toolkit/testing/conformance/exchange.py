@@ -1,4 +1,4 @@
-"""What the suite says and asks, and how it compares."""
+"""The exchanges of the suite, and how it compares."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ KEY = "sk-conformance-0123456789abcdef"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What a format can say; the default is all of it.
+    """Abilities of a format; the default is all of them.
 
     Args:
         tool_choices: Of ``auto``, ``none``, ``required`` and ``one``.
@@ -66,12 +66,12 @@ class Peer(Protocol):
 
     @property
     def asked(self) -> Sequence[ChatRequest]:
-        """What it was asked so far; settings that the wire does not carry are as in a new `ChatRequest`."""
+        """The requests so far; settings that the wire does not carry are as in a new `ChatRequest`."""
         ...
 
 
 class Wire(Protocol):
-    """How one format words answers, and reads requests: no more than the suite says.
+    """Words answers in one format, and reads its requests: no more than the suite says.
 
     Attributes:
         features: What the format can say.
@@ -118,5 +118,5 @@ class WirePeer:
 
     @property
     def asked(self) -> Sequence[ChatRequest]:
-        """What it was asked so far."""
+        """The requests so far."""
         return [self._wire.asked(body) for body in self._server.requests]

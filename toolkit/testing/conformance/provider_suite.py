@@ -1,4 +1,4 @@
-"""What every provider does."""
+"""The rules for every provider."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ __all__ = ["ProviderConformance"]
 
 
 class ProviderConformance:
-    """What every provider does; inherit it as a ``Test...`` class with a fixture ``peer``."""
+    """The rules for every provider; inherit it as a ``Test...`` class with a fixture ``peer``."""
 
     pytestmark = pytest.mark.anyio
 
@@ -102,7 +102,7 @@ class ProviderConformance:
 
     @both_ways
     async def test_the_reason_to_stop_is_told(self, peer: Peer, streams: bool) -> None:
-        """What the caller decides by is the same for all formats."""
+        """The reason that a caller decides by is the same for all formats."""
         async with closed(peer.provider) as provider:
             for reason in sorted(peer.features.stop_reasons):
                 content = ADD if reason == "tool_use" else TextBlock("As far as it came")
@@ -121,7 +121,7 @@ class ProviderConformance:
 
     @both_ways
     async def test_reasoning_is_told_and_goes_back(self, peer: Peer, streams: bool) -> None:
-        """What the model thought is a block of its message, which the next request carries."""
+        """A thought of the model is a block of its message, which the next request carries."""
         if not peer.features.reasoning:
             pytest.skip("this format does not tell what a model thinks")
         thought = ReasoningBlock(text="One and two make three.", signature="c2VhbA==")

@@ -1,4 +1,4 @@
-"""What every adapter does that speaks HTTP."""
+"""The rules for every adapter that speaks HTTP."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _HTML = b"<!doctype html><html><body>Welcome!</body></html>"
 
 
 class ServerConformance(ProviderConformance):
-    """What every adapter does that speaks HTTP; inherit it as a ``Test...`` class with a fixture ``wire``.
+    """The rules for every adapter that speaks HTTP; inherit it as a ``Test...`` class with a fixture ``wire``.
 
     Attributes:
         gone_within: Seconds after which a connection that should be closed counts as left open.
@@ -198,7 +198,7 @@ class ServerConformance(ProviderConformance):
             assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
     async def test_leaving_a_stream_closes_the_connection(self, wire: Wire, server: Server, peer: Peer) -> None:
-        """Whoever goes after the first word does not pay for the others."""
+        """A caller that leaves after the first word does not pay for the others."""
         hang = Hang(wire.pieces(TEXT)[:-1])
         server.answers[:] = [hang]
         async with closed(peer.provider) as provider:
@@ -236,7 +236,7 @@ class ServerConformance(ProviderConformance):
     async def test_an_error_that_ends_a_loop_has_the_transcript(
         self, wire: Wire, server: Server, peer: Peer, streams: bool
     ) -> None:
-        """What was done before it is not lost."""
+        """The work that was done before it is not lost."""
         server.answers[:] = [
             _word_answer(wire, response_of(ADD, ADD_MORE), streams=streams),
             Answer(wire.refusal(400, "No more"), status=400),

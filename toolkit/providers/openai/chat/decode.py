@@ -184,7 +184,7 @@ class _ChatCall:
 
 
 class _ChatReply:
-    """What has been said so far. A whole message is read as one large piece."""
+    """An answer as far as it has come. A whole message is read as one large piece."""
 
     def __init__(self, reading: ChatReading) -> None:
         self._reading = reading
@@ -202,7 +202,7 @@ class _ChatReply:
     def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         for field in _REASONING_FIELDS:
             if thought := piece.get(field):
-                self._reasoning.append(_read_text(thought))
+                self._reasoning.append(_join_text_parts(thought))
                 yield ReasoningDelta(self._reasoning[-1])
                 break
         for position, detail in enumerate(as_items(piece.get("reasoning_details"))):
@@ -210,12 +210,17 @@ class _ChatReply:
         if text := _read_thought(piece.get("content")):
             self._reasoning.append(text)
             yield ReasoningDelta(text)
-        if text := _read_text(piece.get("content")):
+        if text := _join_text_parts(piece.get("content")):
             self._text.append(text)
             yield TextDelta(text)
         if text := as_text(piece.get("refusal")):
             self._refusal.append(text)
             yield TextDelta(text)
+        yield from self._read_media(piece)
+        for position, call in enumerate(_list_calls(piece)):
+            yield self._read_call(call, position)
+
+    def _read_media(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
         if audio := as_mapping(piece.get("audio")):
             self._audio.append(as_text(audio.get("data")))
             if text := as_text(audio.get("transcript")):
@@ -224,8 +229,6 @@ class _ChatReply:
         for image in as_items(piece.get("images")):
             if url := as_mapping(image.get("image_url")).get("url"):
                 self._images.append(_read_image_url(as_text(url)))
-        for position, call in enumerate(_list_calls(piece)):
-            yield self._read_call(call, position)
 
     def _read_detail(self, piece: Mapping[str, Any], position: int) -> None:
         """Put an item that the server wants back together from its pieces."""
@@ -323,14 +326,14 @@ def _list_calls(piece: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return [{"function": function}] if function else as_items(piece.get("tool_calls"))
 
 
-def _read_text(value: object) -> str:
+def _join_text_parts(value: object) -> str:
     """Return a text; Mistral and others send it as a list of parts."""
     return value if isinstance(value, str) else "".join([as_text(part.get("text")) for part in as_items(value)])
 
 
 def _read_thought(content: object) -> str:
     """Return the reasoning in a list of parts, where Mistral has it."""
-    return "".join([_read_text(part.get("thinking")) for part in as_items(content)])
+    return "".join([_join_text_parts(part.get("thinking")) for part in as_items(content)])
 
 
 def _read_sound(pieces: Sequence[str]) -> bytes:

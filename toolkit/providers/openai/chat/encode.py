@@ -74,7 +74,7 @@ class ChatWireMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatReading:
-    """What of a request its answer is read by.
+    """The parts of a request that its answer is read by.
 
     Args:
         names: The tools' own names by those on the wire, where they differ.

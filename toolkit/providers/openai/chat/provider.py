@@ -84,7 +84,7 @@ class OpenAIProvider(OpenAIClient):
 
     @property
     def tells_cost(self) -> bool:
-        """Whether answers may say what they cost: routers' do, OpenAI's and Azure's don't."""
+        """True where answers may say what they cost: routers' do, OpenAI's and Azure's don't."""
         return not self._is_own
 
     async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:

@@ -80,25 +80,8 @@ def decode_response(
     if not isinstance(answer.get("output"), list):
         raise failures().empty("output", request_id=request_id)
     items = as_items(answer.get("output"))
-    content: list[AssistantContent] = []
-    is_refusal = False
-    for item in items:
-        match item.get("type"):
-            case "message":
-                if phase := item.get("phase"):
-                    content.append(ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"phase": phase})))
-                for part in as_items(item.get("content")):
-                    is_refusal = is_refusal or part.get("type") == "refusal"
-                    if text := as_text(part.get("text")) or as_text(part.get("refusal")):
-                        content.append(TextBlock(text))
-            case "reasoning":
-                content.append(_read_reasoning(item))
-            case "function_call":
-                content.append(_read_function_call(item, names))
-            case "image_generation_call" if item.get("result"):
-                content.append(_read_drawn_image(item))
-            case _:
-                content.append(ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, item)))
+    content = [block for item in items for block in _read_item(item, names)]
+    is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_parts(item))
     told = {name: answer[name] for name in _RESPONSES_TOLD if answer.get(name)}
     message = AssistantMessage(content)
     return ChatResponse(
@@ -110,6 +93,28 @@ def decode_response(
         metadata=told,
         unanswered=find_unanswered(items),
     )
+
+
+def _read_item(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[AssistantContent]:
+    match item.get("type"):
+        case "message":
+            if phase := item.get("phase"):
+                yield ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"phase": phase}))
+            for part in _list_parts(item):
+                if text := as_text(part.get("text")) or as_text(part.get("refusal")):
+                    yield TextBlock(text)
+        case "reasoning":
+            yield _read_reasoning(item)
+        case "function_call":
+            yield _read_function_call(item, names)
+        case "image_generation_call" if item.get("result"):
+            yield _read_drawn_image(item)
+        case _:
+            yield ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, item))
+
+
+def _list_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return as_items(item.get("content")) if item.get("type") == "message" else ()
 
 
 class ResponsesStreamDecoder:
