@@ -171,7 +171,13 @@ class ToolNotFoundError(ToolError):
 
 
 class InvalidArgumentsError(ToolError):
-    """The arguments of a call do not fit the tool's parameters: all that is wrong, written for the model to act on."""
+    """The arguments of a call do not fit the tool's parameters: all that is wrong, written for the model to act on.
+
+    Attributes:
+        crash: An exception of the tool's author that was raised in place of a refusal, where the message repeats it.
+    """
+
+    crash: BaseException | None = None
 
 
 class ToolDeniedError(ToolError):

@@ -1,11 +1,12 @@
 """A registry served over HTTP: pages and hosts that look allowed, and what a crash tells."""
 
 import logging
-from typing import Any
+from typing import Annotated, Any
 
 import httpx2
 import pytest
 from mcp import Client
+from pydantic import BeforeValidator
 
 from toolkit import ConfigurationError, ToolError, ToolRegistry, tool
 from toolkit.serving.mcp import mcp_app, mcp_server
@@ -103,9 +104,21 @@ def crashing(error: BaseException) -> ToolRegistry[object]:
     return ToolRegistry([work])
 
 
-async def call(registry: ToolRegistry[object], **options: Any) -> str:
+def refusing(error: Exception) -> ToolRegistry[object]:
+    def check(value: object) -> object:
+        raise error
+
+    @tool
+    def work(customer: Annotated[str, BeforeValidator(check)]) -> str:
+        """Work."""
+        return customer
+
+    return ToolRegistry([work])
+
+
+async def call(registry: ToolRegistry[object], arguments: dict[str, Any] | None = None, **options: Any) -> str:
     async with Client(mcp_server(registry, **options)) as client:
-        result = await client.call_tool("work", {})
+        result = await client.call_tool("work", arguments or {})
     assert result.is_error
     return "".join(getattr(block, "text", "") for block in result.content)
 
@@ -122,6 +135,24 @@ async def test_the_text_of_a_crash_stays_here(error: Exception, caplog: pytest.L
     reference = said.rpartition("as ")[2].rstrip(".")
     assert said.startswith(f"{type(error).__name__}: the tool failed.")
     assert any(f"reference {reference}" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [RuntimeError(SECRET), KeyError(SECRET), OSError(2, SECRET)])
+async def test_so_does_that_of_a_validator_that_crashes(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        said = await call(refusing(error), {"customer": "Ann"})
+    assert "hunter2" not in said
+    reference = said.rpartition("as ")[2].rstrip(".")
+    assert said.startswith(f"{type(error).__name__}: the tool failed.")
+    assert any(f"reference {reference}" in record.getMessage() for record in caplog.records)
+    assert SECRET in await call(refusing(error), {"customer": "Ann"}, crashes="text")
+
+
+@pytest.mark.anyio
+async def test_what_a_validator_refuses_on_purpose_is_handed_on() -> None:
+    said = await call(refusing(ValueError("it must be a customer of ours")), {"customer": "Ann"})
+    assert "it must be a customer of ours" in said
 
 
 @pytest.mark.anyio

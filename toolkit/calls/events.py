@@ -76,9 +76,15 @@ class ApprovalRequested(CallEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallRefused(CallEvent):
-    """A call that will not run: unknown, invalid, denied or skipped. It has no Start and no End."""
+    """A call that will not run: unknown, invalid, denied or skipped. It has no Start and no End.
+
+    Args:
+        result: Why, for the model.
+        error: The exception of a validator that crashed, with its traceback, where the result repeats it.
+    """
 
     result: ToolResult
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

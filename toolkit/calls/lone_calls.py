@@ -7,7 +7,7 @@ from functools import partial
 
 from toolkit.calls.approval import ApprovalHook, Approve
 from toolkit.calls.authorize import authorize, write_refusal
-from toolkit.calls.events import Observer
+from toolkit.calls.events import Observer, ToolCallRefused
 from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
 from toolkit.calls.prepare import Refused, Scope, prepare_all, scope_of
 from toolkit.calls.run import run
@@ -57,10 +57,10 @@ async def execute_together(
 async def _execute(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
     [prepared] = await prepare_all([call], scope, policy)
     if isinstance(prepared, Refused):
-        return prepared.result
+        return await _report_refusal(prepared.result, policy, prepared.crash)
     verdict = await authorize(prepared, policy)
     if not isinstance(verdict, Approve):
-        return write_refusal(prepared, verdict)
+        return await _report_refusal(write_refusal(prepared, verdict), policy)
     ready, results = prepared, list[ToolResult]()
 
     async def run_it() -> None:
@@ -68,3 +68,12 @@ async def _execute(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: Executio
 
     await run_in_own_context(run_it)
     return results[0]
+
+
+async def _report_refusal(
+    result: ToolResult, policy: ExecutionPolicy, crash: BaseException | None = None
+) -> ToolResult:
+    if policy.observer is not None:
+        event = ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result, error=crash)
+        await policy.observer.emit(event)
+    return result

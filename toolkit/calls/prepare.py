@@ -128,11 +128,12 @@ class Ready(Generic[Ctx]):
 
 @dataclass(slots=True)
 class Refused:
-    """A call that will not run, with the result that says why."""
+    """A call that will not run, with the result that says why, and the exception that it repeats, if any."""
 
     call: ToolCall
     result: ToolResult
     repairs: tuple[ToolCallRepaired, ...] = ()
+    crash: BaseException | None = None
 
 
 def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
@@ -199,7 +200,7 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
     try:
         arguments, more = _read_arguments(call, registration, policy)
     except InvalidArgumentsError as error:
-        return Refused(call, error_result(call, error.message), repairs)
+        return Refused(call, error_result(call, error.message), repairs, error.crash)
     repairs += more
     ready = Ready(call, registration, arguments, original, scope, repairs=repairs)
     if registration.options.requires_approval is not False:
@@ -222,7 +223,9 @@ def _read_arguments(
         raise
     except Exception as error:  # of a parser of the application's own
         _logger.exception("the arguments of a call of %s could not be read", call.name)
-        raise InvalidArgumentsError(f"The arguments were refused: {type(error).__name__}: {error}") from error
+        refusal = InvalidArgumentsError(f"The arguments were refused: {type(error).__name__}: {error}")
+        refusal.crash = error
+        raise refusal from error
     return arguments, _tell_nulls(call, registration, arguments) if "null" in call.arguments else ()
 
 

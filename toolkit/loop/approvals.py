@@ -173,7 +173,7 @@ class Approvals(Generic[Ctx]):
             )
             refusal: ToolCallRefused | None
             if isinstance(prepared, Refused):
-                refusal = self._refuse(prepared.call, prepared.result.text)
+                refusal = self._refuse(prepared.call, prepared.result.text, prepared.crash)
             else:
                 verdict: Verdict = _APPROVE
                 if is_guarded or prepared.asks is not None:
@@ -286,7 +286,7 @@ class Approvals(Generic[Ctx]):
         self._resources.state.wind_up(limit)
         return self._refuse(call, f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up.")
 
-    def _refuse(self, call: ToolCall, reason: str) -> ToolCallRefused:
+    def _refuse(self, call: ToolCall, reason: str, crash: BaseException | None = None) -> ToolCallRefused:
         result = self._resources.state.approval_decided(call.id, Deny(reason), tool_name=call.name)
         assert result is not None
         registration = self._resources.registry.registrations.get(call.name)
@@ -294,5 +294,5 @@ class Approvals(Generic[Ctx]):
             return ToolCallRefused(call_id=call.id, tool_name=call.name, result=result)
         options = registration.options
         return ToolCallRefused(
-            call_id=call.id, tool_name=call.name, label=options.label, tags=options.tags, result=result
+            call_id=call.id, tool_name=call.name, label=options.label, tags=options.tags, result=result, error=crash
         )

@@ -44,12 +44,14 @@ class Problem:
         kind: ``wrong`` is a value, ``missing`` and ``unknown`` are about a name.
         reason: Why; told where what the schema says doesn't tell.
         is_told: Whether the reason is told all the same.
+        is_crash: True where the reason repeats an exception that was no refusal.
     """
 
     path: JsonPath
     kind: Literal["wrong", "missing", "unknown"]
     reason: str = ""
     is_told: bool = False
+    is_crash: bool = False
 
 
 def explain(

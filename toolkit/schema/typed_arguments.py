@@ -194,7 +194,10 @@ class TypedArguments:
         found = [Problem(path=(name,), kind="missing") for name in required if name not in value]
         for name, item in value.items():
             found += self._find_problems_of_one(name, item)
-        return self._describe_problems(found or [_describe_crash(error, ())], value)
+        found = found or [_describe_crash(error, ())]
+        refusal = self._describe_problems(found, value)
+        refusal.crash = error if any(problem.is_crash for problem in found) else None
+        return refusal
 
     def _describe_problems(self, problems: Sequence[Problem], value: Any) -> InvalidArgumentsError:
         return InvalidArgumentsError(explain(problems, value, self._nodes, self._is_accepted))
@@ -285,7 +288,7 @@ def _decode_text(text: str) -> Any:
 
 def _describe_crash(error: Exception | SystemExit, path: JsonPath) -> Problem:
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return Problem(path=path, kind="wrong", reason=without_addresses(words))
+    return Problem(path=path, kind="wrong", reason=without_addresses(words), is_crash=True)
 
 
 def _drop_required(schema: Any) -> core_schema.CoreSchema:

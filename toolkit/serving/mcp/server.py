@@ -24,7 +24,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from typing_extensions import Unpack
 
 from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
-from toolkit.calls.events import ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
+from toolkit.calls.events import ToolCallRefused, ToolEvent, ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
 from toolkit.chat import AudioBlock, ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolResult
 from toolkit.settings import check_setting
 from toolkit.tools.handler import Ctx, Registration
@@ -214,6 +214,8 @@ class _Reports:
         """Deliver an event."""
         if isinstance(event, ToolExecutionEnd):
             self.whole, self.crash = event.result, event.error
+        elif isinstance(event, ToolCallRefused):
+            self.crash = event.error
         elif self._is_wanted and (text := _write_report(event)) is not None:
             await self._send.send(text)
 
