@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from pydantic import Strict, StrictStr
 
 from tests.calls.repair_table import PAGE, SECTIONS, Row, page, plan_trip, tool_of, write_file
+from tests.counted_work import count_calls
 from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_from_schema, tool_loop
 from toolkit.calls.repair.mending import Mended, mend_arguments
 from toolkit.errors import InvalidArgumentsError
@@ -184,7 +184,7 @@ def tokens_in(value: Any) -> Iterator[str]:
         yield from re.findall(r"\w+", repr(value))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(_trips, st.data())
 def test_nothing_that_is_cut_off_is_ever_read(trip: dict[str, Any], data: st.DataObject) -> None:
     text = json.dumps(trip, ensure_ascii=data.draw(st.booleans()))
@@ -202,7 +202,7 @@ def break_text(data: st.DataObject, text: str) -> str:
     return text
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(_trips, st.data())
 def test_no_repair_drops_a_token_or_invents_one(trip: dict[str, Any], data: st.DataObject) -> None:
     text = break_text(data, json.dumps(trip, ensure_ascii=False))
@@ -248,6 +248,4 @@ def test_a_file_is_written_as_it_was_meant_or_not_at_all(path: str, content: str
     ids=lambda text: repr(text[:20]),
 )
 def test_a_search_for_readings_has_a_bound(text: str) -> None:
-    began = time.process_time()
-    arguments_of(plan_trip, text)
-    assert time.process_time() - began < 2
+    assert count_calls(lambda: arguments_of(plan_trip, text)) < 2_000_000

@@ -11,6 +11,11 @@ every_case = pytest.mark.parametrize(
     "case", CORPUS, ids=[f"{case.shape}-{number}" for number, case in enumerate(CORPUS)]
 )
 
+SHAPES: dict[str, list[Case]] = {}
+for each in CORPUS:
+    SHAPES.setdefault(each.shape, []).append(each)
+every_shape = pytest.mark.parametrize("shape", SHAPES)
+
 
 def as_read(reply: Reply) -> tuple[tuple[str, object], ...]:
     return tuple([(call.name, json.loads(call.arguments)) for call in reply.calls])
@@ -26,21 +31,22 @@ def test_a_reply_is_read_as_it_was_meant(case: Case) -> None:
         assert reply.text == case.text
 
 
-@every_case
-def test_no_beginning_of_a_reply_has_a_call_that_the_whole_has_not(case: Case) -> None:
-    reader = ReplyReader(TOOLS, format=case.reads)
-    calls = [part for character in case.reply for part in reader.feed(character) if not isinstance(part, str)]
-    calls += [part for part in reader.finish() if not isinstance(part, str)]
-    assert calls == [
-        part for part in read_reply(case.reply, TOOLS, format=case.reads).parts if not isinstance(part, str)
-    ]
+@every_shape
+def test_no_beginning_of_a_reply_has_a_call_that_the_whole_has_not(shape: str) -> None:
+    for case in SHAPES[shape]:
+        reader = ReplyReader(TOOLS, format=case.reads)
+        calls = [part for character in case.reply for part in reader.feed(character) if not isinstance(part, str)]
+        calls += [part for part in reader.finish() if not isinstance(part, str)]
+        whole = read_reply(case.reply, TOOLS, format=case.reads)
+        assert calls == [part for part in whole.parts if not isinstance(part, str)], case.reply
 
 
-@every_case
-def test_a_call_that_is_cut_off_is_never_another_call(case: Case) -> None:
-    for length in range(len(case.reply)):
-        calls = as_read(read_reply(case.reply[:length], TOOLS, format=case.reads))
-        assert calls == case.calls[: len(calls)] or not case.calls
+@every_shape
+def test_a_call_that_is_cut_off_is_never_another_call(shape: str) -> None:
+    for case in SHAPES[shape]:
+        for length in range(len(case.reply)):
+            calls = as_read(read_reply(case.reply[:length], TOOLS, format=case.reads))
+            assert calls == case.calls[: len(calls)] or not case.calls, case.reply[:length]
 
 
 def test_the_corpus_has_every_shape_and_enough_of_each() -> None:

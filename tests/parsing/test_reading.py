@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.counted_work import grows_with_its_input
 from tests.parsing.corpus import ADD, ADD_JSON, CORPUS, PARIS_JSON, TOOLS, tagged
 from toolkit import ToolCall
 from toolkit.chat import ToolDefinition
@@ -275,9 +275,8 @@ class Hostile:
     start: str = ""
     end: str = ""
 
-    @property
-    def text(self) -> str:
-        return self.start + self.unit * (MEGABYTE // len(self.unit)) + self.end
+    def text(self, size: int) -> str:
+        return self.start + self.unit * (size // len(self.unit)) + self.end
 
 
 HOSTILE = [
@@ -312,16 +311,8 @@ MORE_HOSTILE = [
 ]
 
 
-def check_speed(case: Hostile) -> None:
-    text = case.text
-    seconds: list[float] = []
-    # The best of three: what the machine does besides is not the reader's time.
-    while not seconds or (min(seconds) >= 1.0 and len(seconds) < 3):
-        before = time.process_time()
-        reply = read_reply(text, TOOLS)
-        seconds.append(time.process_time() - before)
-        assert len(reply.calls) <= 1000
-    assert min(seconds) < 1.0
+def read_hostile(case: Hostile, size: int) -> None:
+    assert len(read_reply(case.text(size), TOOLS).calls) <= 1000
 
 
 def names_of(cases: list[Hostile]) -> list[str]:
@@ -329,37 +320,31 @@ def names_of(cases: list[Hostile]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", HOSTILE, ids=names_of(HOSTILE))
-def test_a_megabyte_takes_less_than_a_second(case: Hostile) -> None:
-    check_speed(case)
+def test_the_work_of_reading_grows_with_the_text(case: Hostile) -> None:
+    assert grows_with_its_input(lambda size: read_hostile(case, size), 400)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", MORE_HOSTILE, ids=names_of(MORE_HOSTILE))
-def test_a_megabyte_of_anything_takes_less_than_a_second(case: Hostile) -> None:
-    check_speed(case)
+def test_the_work_of_reading_anything_grows_with_the_text(case: Hostile) -> None:
+    assert grows_with_its_input(lambda size: read_hostile(case, size), 1_000)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        Hostile("x", start='<tool_call>{"name": "add", "arguments": {"a": "', end='"}}</tool_call>'),
-        Hostile("[{", start="<tool_call>"),
-        Hostile("word "),
-        Hostile("<parameter=a>1</parameter>", start="<function=add>"),
-    ],
-    ids=["a long string", "brackets", "prose", "parameters"],
-)
-def test_a_megabyte_in_small_pieces_takes_linear_time(case: Hostile) -> None:
-    def seconds(text: str) -> float:
-        reader = ReplyReader(TOOLS)
-        before = time.process_time()
+@pytest.mark.full  # what is no call but a search of the standard library shows in a text of this size alone
+@pytest.mark.parametrize("case", [*HOSTILE, *MORE_HOSTILE], ids=names_of([*HOSTILE, *MORE_HOSTILE]))
+def test_a_megabyte_of_anything_is_read(case: Hostile) -> None:
+    read_hostile(case, MEGABYTE)
+
+
+@pytest.mark.parametrize("case", HOSTILE, ids=names_of(HOSTILE))
+def test_the_work_of_reading_small_pieces_grows_with_the_text(case: Hostile) -> None:
+    def read_pieces(size: int) -> None:
+        reader, text = ReplyReader(TOOLS), case.text(size)
         for start in range(0, len(text), 4):
             reader.feed(text[start : start + 4])
         reader.finish()
-        return time.process_time() - before
 
-    text = case.text
-    assert seconds(text) < 10 * seconds(text[: len(text) // 4]) + 0.5
+    assert grows_with_its_input(read_pieces, 400)
 
 
 def test_ten_megabytes_of_arguments_are_refused_with_a_reason() -> None:

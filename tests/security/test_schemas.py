@@ -1,7 +1,7 @@
 """Schemas, arguments and JSON that a hostile model or server writes: none takes the process.
 
 Each row is an attack. A schema is refused when the tool is made or checks within its budget of steps; arguments are
-taken or refused in words. The seconds are far more than any row needs, and far less than an attack would take.
+taken or refused in words. The calls are more than any row needs, and far fewer than an attack would take.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import anyio
 import pytest
 from pydantic import BaseModel, SecretStr
 
+from tests.counted_work import count_calls
 from toolkit import (
     AssistantMessage,
     ToolLoopResult,
@@ -31,7 +32,7 @@ from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.events import LoopEvent
 from toolkit.testing import ScriptedProvider
 
-MOST_SECONDS = 10.0
+MOST_CALLS = 5_000_000
 
 pytestmark = pytest.mark.anyio
 
@@ -261,11 +262,14 @@ def answer(schema: dict[str, Any], text: str) -> str | None:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_schema_and_no_arguments_take_the_process(name: str) -> None:
-    schema, text = ATTACKS[name]
-    began = time.process_time()
-    told = answer(schema, text)
-    assert time.process_time() - began < MOST_SECONDS
+    told = answer(*ATTACKS[name])
     assert told is None or 0 < len(told) < 20_000
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ATTACKS)
+def test_the_work_on_any_schema_and_arguments_has_a_bound(name: str) -> None:
+    assert count_calls(lambda: answer(*ATTACKS[name])) < MOST_CALLS
 
 
 ILLEGAL: dict[str, tuple[Any, str]] = {
@@ -339,9 +343,7 @@ def test_no_arguments_of_a_function_take_the_process(name: str) -> None:
         )
         results.append(result.text)
 
-    began = time.process_time()
-    anyio.run(call)
-    assert time.process_time() - began < MOST_SECONDS
+    assert count_calls(lambda: anyio.run(call)) < MOST_CALLS
     assert results[0].startswith("The arguments")
     assert len(results[0]) < 20_000
     assert "hunter2" not in results[0]

@@ -264,12 +264,12 @@ MEANT = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("words", MEANT.values(), ids=MEANT)
-def test_a_call_that_is_meant_runs(name: TextFormat, words: str) -> None:
-    paid: list[str] = []
-    model = ScriptedProvider([words.replace("{call}", CALLS[name]), "Done."])
-    result = tool_loop_sync(TextToolProvider(model, format=name), registry_of(paid), "Pay.")
-    assert (paid, result.text) == (["mallory"], "Done.")
+def test_a_call_that_is_meant_runs(name: TextFormat) -> None:
+    for row, words in MEANT.items():
+        paid: list[str] = []
+        model = ScriptedProvider([words.replace("{call}", CALLS[name]), "Done."])
+        result = tool_loop_sync(TextToolProvider(model, format=name), registry_of(paid), "Pay.")
+        assert (paid, result.text) == (["mallory"], "Done."), row
 
 
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"react", "pythonic", "fenced"}))
@@ -283,33 +283,32 @@ def test_announced_items_of_a_list_are_calls(name: TextFormat) -> None:
 # the one format that the prompt taught
 
 
+def formats_unlike(taught: TextFormat) -> list[TextFormat]:
+    """Return the formats whose call is none in the one that was taught; the others write this call alike."""
+    return [name for name in FORMATS if not read_reply(CALLS[name], TOOLS, format=taught).calls]
+
+
 @pytest.mark.parametrize("taught", FORMATS)
-@pytest.mark.parametrize("written", FORMATS)
-def test_a_call_in_a_format_that_was_not_taught_does_not_run(taught: TextFormat, written: TextFormat) -> None:
-    if read_reply(CALLS[written], TOOLS, format=taught).calls:
-        return  # the formats write this call alike
-    paid: list[str] = []
-    model = ScriptedProvider([CALLS[written], CALLS[taught], "Done."])
-    result = tool_loop_sync(TextToolProvider(model, format=taught), registry_of(paid), "Pay.")
-    # It is told how to write the call, and does so.
-    assert (paid, result.text) == (["mallory"], "Done.")
-    assert "Your call was not run" in model.requests[1].messages[-1].text
+def test_a_call_in_a_format_that_was_not_taught_does_not_run(taught: TextFormat) -> None:
+    for written in formats_unlike(taught):
+        paid: list[str] = []
+        model = ScriptedProvider([CALLS[written], CALLS[taught], "Done."])
+        result = tool_loop_sync(TextToolProvider(model, format=taught), registry_of(paid), "Pay.")
+        # It is told how to write the call, and does so.
+        assert (paid, result.text) == (["mallory"], "Done."), written
+        assert "Your call was not run" in model.requests[1].messages[-1].text, written
 
 
 @pytest.mark.parametrize("taught", ["hermes", "react", "json"])
-@pytest.mark.parametrize("written", FORMATS)
-def test_markup_of_a_format_that_is_not_read_never_ends_a_loop_as_its_answer(
-    taught: TextFormat, written: TextFormat
-) -> None:
-    if read_reply(CALLS[written], TOOLS, format=taught).calls:
-        return
-    paid: list[str] = []
-    model = ScriptedProvider([CALLS[written]], repeats=True)
-    result = tool_loop_sync(TextToolProvider(model, format=taught), registry_of(paid), "Pay.")
-    assert paid == []
-    assert len(model.requests) == 3
-    assert isinstance(result.reason, UnansweredItems)
-    assert [item.kind for item in result.reason.items] == ["text_call"]
+def test_markup_of_a_format_that_is_not_read_never_ends_a_loop_as_its_answer(taught: TextFormat) -> None:
+    for written in formats_unlike(taught):
+        paid: list[str] = []
+        model = ScriptedProvider([CALLS[written]], repeats=True)
+        result = tool_loop_sync(TextToolProvider(model, format=taught), registry_of(paid), "Pay.")
+        assert paid == [], written
+        assert len(model.requests) == 3, written
+        assert isinstance(result.reason, UnansweredItems), written
+        assert [item.kind for item in result.reason.items] == ["text_call"], written
 
 
 @dataclass(frozen=True, slots=True)
