@@ -46,6 +46,7 @@ MEASURES = (
     Measure("importing_with_a_tool", "`import toolkit` and the first tool", "ms", None, None, "importing"),
     Measure("making_simple", "make a tool: 3 simple parameters, Google docstring", "us", 0.8, 0.2, "making_simple"),
     Measure("making_rich", "make a tool: 10 rich parameters", "us", 0.8, 0.2, "making_rich"),
+    Measure("making_nested", "a tool with nested models, of a dozen that share them", "us", 0.8, 0.3, "making_nested"),
     Measure("one_call", "one call through the whole pipeline", "us", 1.25, 0.8, "one_call"),
     Measure("one_run", "one run of one tool turn", "us", 2.5, 1.5, "one_run"),
     Measure("turns_50", "a turn, of 50", "us", 2.0, 1.3, "turns_50"),
@@ -66,12 +67,17 @@ MEASURES = (
     Measure("memory", "peak memory of a live loop", "KiB", 11.0, 8.0, None),
     Measure("python_calls", "Python function calls a turn", "", 60.0, 40.0, None),
     Measure("production_python_calls", "production, Python function calls a turn", "", 100.0, 100.0, None),
+    Measure("production_on_trio", "production on trio, a turn", "us", None, None, "turns_50"),
+    Measure("process_call", "a call of a tool with a process, wall", "ms", None, None, None),
+    Measure("mcp_call", "a call through the MCP client and server", "us", None, None, None),
+    Measure("restored_200", "restore from a snapshot of 200 turns", "ms", None, None, None),
     Measure("trio_turns", "on trio: a turn, of 50", "us", None, None, "turns_50"),
     Measure("trio_calls", "on trio: a call, of 100 in one turn", "us", None, None, "calls_100"),
 )
 _WITHOUT_FEATURES = (
-    "importing", "importing_with_a_tool", "making_simple", "making_rich", "one_call", "encoding_1600", "run_log_turn",
-    "production", "trio",
+    "importing", "importing_with_a_tool", "making_simple", "making_rich", "making_nested", "one_call", "encoding_1600",
+    "run_log_turn",
+    "production", "process", "mcp", "restored", "trio",
 )  # fmt: skip
 
 

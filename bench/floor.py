@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import pydantic
 from pydantic_core import to_json
 
-from bench.clock import cpu_of, on_asyncio, sized, wall_of
-from bench.rich import RICH_ARGUMENTS, Address, Kind, Point
+from bench.clock import BATCHES, cpu_of, on_asyncio, sized, wall_of
+from bench.rich import DOZEN, NESTED_ARGUMENTS, RICH_ARGUMENTS, Address, Kind, Point, make_nested_models
 from bench.workload import ANSWER, ECHO_PLUGIN, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 
 Reply: TypeAlias = dict[str, Any]
@@ -72,6 +72,25 @@ def making_rich() -> float:
             Arguments.model_validate(json.loads(RICH_ARGUMENTS))
 
     return cpu_of(make, sized(20))
+
+
+def making_nested() -> float:
+    """Do the same with a dozen models of two fields, one of them a model with models inside."""
+    models = [make_nested_models() for _ in range(BATCHES + 1)]
+
+    def make() -> None:
+        model = models.pop()
+        for _ in range(DOZEN):
+            Arguments = pydantic.create_model(  # noqa: N806 - a class
+                "Arguments",
+                __config__=pydantic.ConfigDict(extra="forbid"),
+                order=(model, pydantic.Field(description="What is wanted.")),
+                rush=(bool, pydantic.Field(default=False, description="Whether it is urgent.")),
+            )
+            Arguments.model_json_schema()
+            Arguments.model_validate(json.loads(NESTED_ARGUMENTS))
+
+    return cpu_of(make, DOZEN)
 
 
 def replies_of(turns: int, calls: int = 1) -> list[Reply]:

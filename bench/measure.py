@@ -25,7 +25,8 @@ def main(name: str, *, features: bool) -> float:
     ours = import_module("bench.ours")
     if side == "price":
         return float(ours.price_of(measure))
-    return float(getattr(ours, measure)(ours.FEATURES if features else ()))
+    module = ours if hasattr(ours, measure) else import_module("bench.edges")
+    return float(getattr(module, measure)(ours.FEATURES if features else ()))
 
 
 if __name__ == "__main__":

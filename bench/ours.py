@@ -15,7 +15,7 @@ import pydantic
 
 from bench.clock import BATCHES, cpu_of, cpu_of_async, on_asyncio, sized, wall_of
 from bench.floor import hold, memory_of
-from bench.rich import RICH_ARGUMENTS, Address, Kind, Point
+from bench.rich import DOZEN, NESTED_ARGUMENTS, RICH_ARGUMENTS, Address, Kind, Point, make_nested_models
 from bench.workload import ANSWER, DELTAS, ECHO_PLUGIN, OUTPUT, QUESTION, arguments_of, block, forecast, search, wait
 from toolkit import (
     ApprovalRequest,
@@ -234,6 +234,30 @@ def making_rich(features: Collection[str]) -> float:
     return cpu_of(make, sized(20))
 
 
+def making_nested(features: Collection[str]) -> float:
+    """Make a dozen tools that take the same models, of which nothing is known before."""
+    models = [make_nested_models() for _ in range(BATCHES + 1)]
+
+    def make() -> None:
+        model = models.pop()
+        for _ in range(DOZEN):
+
+            async def place(order: Any, rush: bool = False) -> None:
+                """Place an order.
+
+                Args:
+                    order: What is wanted.
+                    rush: Whether it is urgent.
+                """
+
+            place.__annotations__["order"] = model
+            made = tool(place)
+            assert made.definition.parameters
+            made.parse_args(NESTED_ARGUMENTS)
+
+    return cpu_of(make, DOZEN)
+
+
 def one_call(features: Collection[str]) -> float:
     registry, count = Setting(forecast, features).registry, sized(10_000)
     call = ToolCall("1", "forecast", arguments_of(1))
@@ -421,14 +445,14 @@ def price_of(feature: str) -> float:
     return asyncio.run(measured())
 
 
-def on_trio(name: str) -> float:
+def measure_on_trio(name: str, features: Collection[str] = ()) -> float:
     """Return what a turn (`turns`) or one of a hundred parallel calls (`calls`) costs on trio."""
     import trio
 
     runs = sized(100)
     work, units = {
-        "turns": (turning(Setting(), 50, runs), 50 * runs),
-        "calls": (turning(Setting(), 1, runs, calls=100), 100 * runs),
+        "turns": (turning(Setting(forecast, features), 50, runs), 50 * runs),
+        "calls": (turning(Setting(forecast, features), 1, runs, calls=100), 100 * runs),
     }[name]
 
     async def measured() -> float:
@@ -444,11 +468,11 @@ def on_trio(name: str) -> float:
 
 
 def trio_turns(features: Collection[str]) -> float:
-    return on_trio("turns")
+    return measure_on_trio("turns")
 
 
 def trio_calls(features: Collection[str]) -> float:
-    return on_trio("calls")
+    return measure_on_trio("calls")
 
 
 def calls_a_turn(turns: int, features: Collection[str] = ()) -> float:

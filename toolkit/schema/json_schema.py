@@ -265,15 +265,19 @@ def with_few_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     definitions: dict[str, Any] = schema.get("$defs", {})
     if not definitions:
         return schema
-    uses: Counter[str] = Counter(_find_definition_names(schema))
-    single = {name for name in definitions if uses[name] == 1 and name not in _find_reachable(name, definitions)}
+    rest = {key: value for key, value in schema.items() if key != "$defs"}
+    inside = {name: list(_find_definition_names(definition)) for name, definition in definitions.items()}
+    uses: Counter[str] = Counter(_find_definition_names(rest))
+    for names in inside.values():
+        uses.update(names)
+    single = {name for name in definitions if uses[name] == 1 and name not in _find_reachable(name, inside)}
 
     def inlined(part: Mapping[str, Any]) -> dict[str, Any]:
         while (name := _read_definition_name(part.get("$ref"))) in single:
             part = {**definitions[name], **{key: value for key, value in part.items() if key != "$ref"}}
         return map_subschemas(part, inlined)
 
-    result = inlined({key: value for key, value in schema.items() if key != "$defs"})
+    result = inlined(rest)
     kept = {name: inlined(definition) for name, definition in definitions.items() if name not in single}
     return {**result, "$defs": kept} if kept else result
 
@@ -288,11 +292,12 @@ def _find_definition_names(schema: Mapping[str, Any]) -> Iterator[str]:
     return (name for name in map(_read_definition_name, find_references(schema)) if name is not None)
 
 
-def _find_reachable(name: str, definitions: Mapping[str, Any]) -> set[str]:
+def _find_reachable(name: str, inside: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return the names of all definitions that one leads to, by those that each holds directly."""
     seen: set[str] = set()
     waiting = [name]
     while waiting:
-        for reference in _find_definition_names(definitions.get(waiting.pop(), {})):
+        for reference in inside.get(waiting.pop(), ()):
             if reference not in seen:
                 seen.add(reference)
                 waiting.append(reference)
