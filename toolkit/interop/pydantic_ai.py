@@ -29,11 +29,11 @@ from toolkit.chat.output import ToolOutput
 from toolkit.errors import InvalidArgumentsError, ToolFailedError
 from toolkit.interop.blocks import output_from_parts
 from toolkit.interop.given import OneOrMore, read_registry, read_tools
+from toolkit.tool_names import legal_names
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx
-from toolkit.tools.naming import legal_names
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["from_pydantic_ai", "to_pydantic_ai"]

@@ -18,8 +18,8 @@ from toolkit.loop.budget import Budget
 from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
 from toolkit.loop.depth import LoopFrame
 from toolkit.loop.state import LoopState
+from toolkit.tool_names import is_legal_name
 from toolkit.tools.handler import Ctx, Registration
-from toolkit.tools.naming import is_legal_name
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:

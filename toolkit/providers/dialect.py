@@ -42,6 +42,7 @@ from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.schema import project_openai_strict
 from toolkit.schema.nodes import subschemas
 from toolkit.settings import describe_value
+from toolkit.tool_names import LONGEST_TOOL_NAME, hash_name
 
 __all__ = [
     "Choice",
@@ -87,13 +88,14 @@ class Dialect:
     call_id: re.Pattern[str] = re.compile(r"[\x21-\x7e]+")
     longest_call_id: int = 64
     tool_name: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")
-    longest_tool_name: int = 64
+    longest_tool_name: int = LONGEST_TOOL_NAME
 
     def call_id_of(self, call_id: str) -> str:
         """Return the id as the wire may have it: the same where it fits, else a hash of it."""
         if len(call_id) <= self.longest_call_id and self.call_id.fullmatch(call_id):
             return call_id
-        return ("call_" + _hash_text(call_id, 32))[: self.longest_call_id]
+        digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"call_{digest[:32]}"[: self.longest_call_id]
 
     def tool_name_of(self, name: str) -> str:
         """Return the name as the wire may have it: the same where it fits, else what fits of it and a hash."""
@@ -102,7 +104,7 @@ class Dialect:
         readable = re.sub(r"[^A-Za-z0-9_]+", "_", name)
         if not readable[:1].isalpha():
             readable = f"tool_{readable}"
-        return f"{readable[: self.longest_tool_name - 9]}_{_hash_text(name, 8)}"
+        return hash_name(readable, name, self.longest_tool_name)
 
     def names_back(self, tools: Iterable[ToolDefinition] | None) -> Mapping[str, str]:
         """Return the tools' own names by those on the wire, where they differ; mostly empty."""
@@ -326,7 +328,3 @@ def unsealed(provider: str, encrypted: str) -> dict[str, Any] | None:
     except (ValueError, AttributeError):
         return None
     return cast("dict[str, Any]", kept) if isinstance(kept, dict) else None
-
-
-def _hash_text(text: str, length: int) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]

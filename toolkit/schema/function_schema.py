@@ -26,11 +26,10 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import SchemaError
 from toolkit.schema.arguments import ArgumentsParser
 from toolkit.schema.signature import NOTHING, CallableKind, Signature, read_signature
+from toolkit.tool_names import LONGEST_TOOL_NAME, is_legal_name
 
 __all__ = ["FunctionSchema", "function_schema"]
 
-_LONGEST_TOOL_NAME = 64
-_LEGAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNSTRUCTURED = frozenset({NOTHING, None, types.NoneType, Any, str, int, float, bool, bytes, complex, object})
 _GENERATORS = (Generator, Iterator, Iterable, AsyncGenerator, AsyncIterator, AsyncIterable)
 
@@ -130,7 +129,7 @@ def function_schema(
 
 def _choose_name(function: Any, given: str | None, subject: str) -> str:
     if given is not None:
-        if _LEGAL_NAME.fullmatch(given) is None:
+        if not is_legal_name(given):
             raise SchemaError(subject, f"'{given}' is no name for a tool: use 1 to 64 of letters, digits, _ and -")
         return given
     while isinstance(function, functools.partial):
@@ -139,8 +138,8 @@ def _choose_name(function: Any, given: str | None, subject: str) -> str:
     # Letters with marks are said without them: `größe` becomes `grosse`.
     plain = unicodedata.normalize("NFKD", own.replace("\u00df", "ss"))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    name = re.sub(r"[^\w-]", "_", plain.strip("<>"))[:_LONGEST_TOOL_NAME]
-    if _LEGAL_NAME.fullmatch(name) is None:
+    name = re.sub(r"[^\w-]", "_", plain.strip("<>"))[:LONGEST_TOOL_NAME]
+    if not is_legal_name(name):
         raise SchemaError(
             subject,
             f"a tool can't be called '{own}', for models know ASCII letters only: give it a name with name='...'",

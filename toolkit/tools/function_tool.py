@@ -22,11 +22,11 @@ from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.runtime.backend import is_in_event_loop, run_in_own_context
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.settings import check_setting
+from toolkit.tool_names import check_name
 from toolkit.tools.composition import ComposedFunction, Execute, compose_function, describe_function
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx_contra, Registration
 from toolkit.tools.limits import UsageCounter
-from toolkit.tools.naming import check_name
 from toolkit.tools.options import ToolOptions
 
 __all__ = ["FunctionTool"]

@@ -11,10 +11,10 @@ from typing_extensions import TypeVar, Unpack
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
 from toolkit.settings import FUNCTION, check_setting, describe_value
+from toolkit.tool_names import check_name
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.linting import Finding, lint
-from toolkit.tools.naming import check_name
 from toolkit.tools.options import ChangeableOptionKeywords, made_options
 from toolkit.tools.registrable import PlainFunction, Registrable, as_tool
 

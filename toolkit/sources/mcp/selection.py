@@ -14,7 +14,7 @@ from toolkit.settings import Seconds, check_fields
 from toolkit.sources.mcp.callbacks import ElicitationCallback, Sampling
 from toolkit.sources.mcp.native_tool import MCPNativeTool
 from toolkit.sources.mcp.session import McpSession
-from toolkit.tools.naming import legal_names
+from toolkit.tool_names import legal_names
 
 __all__ = ["McpToolSettings", "ToolFilter", "choose_tools"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -28,14 +26,13 @@ from toolkit.sources.openapi.options import OpenApiKeywords, OpenApiOptions
 from toolkit.sources.openapi.response import ResponseLimits
 from toolkit.sources.openapi.selection import check_filter
 from toolkit.sources.openapi.urls import Origin, allowed_origins, is_url
+from toolkit.tool_names import hash_name, is_legal_name, replace_illegal
 from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.function_tool import FunctionTool
 
 __all__ = ["OpenApiTool", "openapi_tools"]
 
 _logger = logging.getLogger("toolkit.sources.openapi")
-_NOT_IN_A_TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]+")
-_MAX_NAME = 64
 _MAX_OPERATIONS = 10_000
 _SAFE_TO_REPEAT = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE")
 _MOST_ERRORS = 5
@@ -179,11 +176,10 @@ def _choose_tags(operation: Operation) -> frozenset[str]:
 
 def _choose_name(wanted: str, operation: Operation, taken: set[str]) -> str:
     """Return a name that providers take; one that had to be shortened, or is taken, ends in a hash."""
-    name = _NOT_IN_A_TOOL_NAME.sub("_", wanted).strip("_") or operation.method.lower()
-    if len(name) <= _MAX_NAME and name not in taken:
+    name = replace_illegal(wanted) or operation.method.lower()
+    if is_legal_name(name) and name not in taken:
         return name
-    digest = hashlib.sha256(f"{wanted} {operation.method} {operation.path}".encode()).hexdigest()[:8]
-    return f"{name[: _MAX_NAME - 9]}_{digest}"
+    return hash_name(name, f"{wanted} {operation.method} {operation.path}")
 
 
 def _check_origins(endpoints: list[Endpoint], trusted: Collection[Origin], name: str) -> None:

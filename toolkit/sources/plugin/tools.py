@@ -22,10 +22,10 @@ from toolkit.secrets import program_name, secrets_in_arguments, secrets_of, with
 from toolkit.settings import check_setting
 from toolkit.sources.plugin.protocol import Description, PluginToolDefinition
 from toolkit.sources.plugin.session import PluginSession
+from toolkit.tool_names import legal_names
 from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.naming import legal_names
 from toolkit.tools.options import ToolOptionKeywords
 
 if TYPE_CHECKING:

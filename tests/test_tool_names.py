@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, strategies as st
 
-from toolkit.tools.naming import check_name, legal_names
+from toolkit.tool_names import check_name, legal_names
 
 
 def digest(name: str) -> str:

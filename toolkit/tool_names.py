@@ -1,0 +1,72 @@
+"""The one rule on what a tool may be called, and how other names become such."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from toolkit.errors import ConfigurationError
+from toolkit.settings import check_setting
+
+__all__ = ["LONGEST_TOOL_NAME", "check_name", "hash_name", "is_legal_name", "legal_names", "replace_illegal"]
+
+LONGEST_TOOL_NAME = 64
+"""How many characters the name of a tool may have, as all providers have it."""
+_LEGAL_TOOL_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
+_HASH_DIGITS = 8
+
+
+def is_legal_name(name: str) -> bool:
+    """Return whether providers accept a name: whether it matches ``^[A-Za-z0-9_-]{1,64}$``."""
+    return _LEGAL_TOOL_NAME.fullmatch(name) is not None
+
+
+def check_name(name: str) -> str:
+    """Return `name` when providers accept it.
+
+    Raises:
+        ConfigurationError: It does not match ``^[A-Za-z0-9_-]{1,64}$``.
+    """
+    check_setting("the name of a tool", name, str)
+    if is_legal_name(name):
+        return name
+    if len(name) > LONGEST_TOOL_NAME:
+        what = f"it has {len(name)} characters, and {LONGEST_TOOL_NAME} are allowed"
+    else:
+        what = "only letters, digits, '_' and '-' are allowed"
+    raise ConfigurationError(f"'{name}' can't be the name of a tool: {what}; give another with name='...'")
+
+
+def replace_illegal(name: str) -> str:
+    """Return a name with ``_`` for what is not allowed in one; it may still be empty, or too long."""
+    return _ILLEGAL.sub("_", name).strip("_")
+
+
+def hash_name(readable: str, source: str, longest: int = LONGEST_TOOL_NAME) -> str:
+    """Return the beginning of a name that can be read, and a hash of what tells it from others.
+
+    Args:
+        readable: A name without anything that is not allowed, of any length.
+        source: What it was made of; the same gives the same name in each process.
+        longest: How many characters the name may have.
+    """
+    from hashlib import sha256  # noqa: PLC0415 - slow to import, and few names need a hash
+
+    digest = sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    return f"{readable[: longest - _HASH_DIGITS - 1]}_{digest}"
+
+
+def legal_names(names: Sequence[str]) -> list[str]:
+    """Return, for names that somebody else gave, what the tools are called here.
+
+    A name that is allowed stays. In others what is not allowed becomes ``_``; where that makes a name too long, empty
+    or the same as another one, it ends in a hash of what it was, so that it does not depend on its neighbours' order.
+    """
+    mapped = [name if is_legal_name(name) else replace_illegal(name) for name in names]
+    taken = Counter(mapped)
+    return [
+        plain if is_legal_name(plain) and (plain == name or taken[plain] == 1) else hash_name(plain, name)
+        for plain, name in zip(mapped, names, strict=True)
+    ]
