@@ -4,7 +4,6 @@ import gzip
 import json
 import socket
 import threading
-import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Generator, Iterator
@@ -96,6 +95,7 @@ TWICE = gzip.compress(BOMB)
 ANSWER = json.dumps(completion()).encode()
 STREAM = "text/event-stream"
 EVENT = b"".join(events(chunk({"content": "a"}), is_done=False))
+WORDS = b"".join(events(chunk({"content": "word " * 800}), is_done=False))
 
 ATTACKS: dict[str, Bytes] = {
     "gzip of a gigabyte": once(head(content_encoding="gzip"), BOMB),
@@ -139,7 +139,7 @@ ATTACKS: dict[str, Bytes] = {
     "a stream of empty lines": endless(head(content_type=STREAM), piece=b"\n" * 65_536),
     "a stream of data that no event ends": endless(head(content_type=STREAM), piece=b"data: a\n" * 8000),
     "a stream of line ends of old": endless(head(content_type=STREAM), piece=b"data: a\r" * 8000),
-    "a stream of words without end": endless(head(content_type=STREAM), piece=EVENT * 500),
+    "a stream of words without end": endless(head(content_type=STREAM), piece=WORDS * 20),
     "a stream of what is no JSON": endless(head(content_type=STREAM), piece=b"data: {\n\n" * 8000),
     "a packed stream without end": once(head(content_type=STREAM, content_encoding="gzip"), BOMB),
     "a stream whose event is a million lists": once(
@@ -280,14 +280,12 @@ async def test_a_transport_of_ones_own_may_have_read_its_answer_already(streams:
         await ask(OpenAIProvider("m", client=client), streams=streams)
 
 
-def test_a_line_is_put_together_in_time_that_grows_with_it() -> None:
-    reader, count = EventReader(), 400_000
-    started = time.process_time()
+def test_a_line_is_put_together_of_any_number_of_pieces() -> None:
+    reader, count = EventReader(), 400_000  # what copied all that came before, piece by piece, would take minutes
     reader.feed(b"data: ")
     for _ in range(count):
         reader.feed(b"a" * 16)
     assert reader.feed(b"\n\n") == [b"a" * 16 * count]
-    assert time.process_time() - started < 20, "in its square it takes minutes"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])

@@ -386,13 +386,13 @@ def record_many(path: Path, name: str) -> None:
 
 def test_processes_may_write_one_cassette(path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=record_many, args=(path, name)) for name in "abc"]
+    workers = [context.Process(target=record_many, args=(path, name)) for name in "ab"]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(60)
         assert worker.exitcode == 0
-    assert ReplayProvider(path).unplayed == 60
+    assert ReplayProvider(path).unplayed == 40
 
 
 BROKEN = {
