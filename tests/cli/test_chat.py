@@ -186,6 +186,14 @@ def test_ctrl_c_ends_the_turn_and_keeps_the_conversation(model: Path) -> None:
 
 
 @pytest.mark.real
+def test_ctrl_c_ends_the_one_question_of_a_command_line(model: Path) -> None:
+    with sit_down(["chat", "slow.py", "-m", "model.py:waiting", "-p", "Wait."], model.parent) as person:
+        person.read_until("wait {}")
+        person.press("c")
+        assert person.wait() == 130
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("how", ["c", "SIGTERM", "SIGHUP"])
 def test_no_process_is_left_behind(model: Path, how: str) -> None:
     (model.parent / "plugin.py").write_text(

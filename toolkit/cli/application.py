@@ -26,7 +26,7 @@ def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None =
         program: The name that help and errors show.
         arguments: Those of this process where None.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = [_read_word(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # for a terminal that knows few letters
@@ -45,6 +45,11 @@ def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None =
     except Exception as error:  # noqa: BLE001 - the last place where one can be told in a line
         return _tell_error(error, given)
     return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _read_word(word: str) -> str:
+    """Return a word of the command line, also where the locale is one that knows no such letters."""
+    return word if word.isprintable() else os.fsencode(word).decode("utf-8", "replace")
 
 
 def _tell_misuse(error: click.ClickException, program: str, given: Sequence[str]) -> int:

@@ -4,59 +4,102 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from toolkit.calls.approval import Approval, ApprovalRequest, Approve, Deny
-from toolkit.calls.events import ToolEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
-from toolkit.chat import ToolCall, ToolResult
+from toolkit.calls.events import (
+    CallEvent,
+    ToolEvent,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolProgress,
+)
+from toolkit.chat import AssistantMessage, ChatResponse, ToolCall, ToolResult, Usage
 from toolkit.cli.argument_pairs import read_pairs
 from toolkit.cli.endings import CommandError, ExitCode
 from toolkit.cli.listing import find_registration
 from toolkit.cli.progress import Steps
 from toolkit.cli.questions import read_answer
+from toolkit.cli.run_writing import writing_runs
 from toolkit.cli.screen import OutputFormat, Screen
 from toolkit.cli.sources import SourceSettings, open_sources, read_source
 from toolkit.cli.terminal import Terminal, WasInterruptedError
+from toolkit.dataclass import dataclass
+from toolkit.loop.events import LoopEvent
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["call_tool_once"]
+__all__ = ["CallSettings", "call_tool_once"]
 
 
-def call_tool_once(
-    word: str,
-    name: str,
-    pairs: tuple[str, ...],
-    text: str | None,
-    *,
-    is_approved: bool,
-    output: OutputFormat,
-    settings: dict[str, Any],
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSettings:
+    """The arguments and options of ``call``.
+
+    Args:
+        name: The tool.
+        pairs: Arguments as ``key=value``.
+        text: All of them as JSON; ``-`` reads standard input, None takes the pairs.
+        is_approved: True where nobody is asked.
+        log: Where the call is written down; None writes nothing.
+        output: What standard output takes.
+    """
+
+    name: str
+    pairs: Sequence[str] = ()
+    text: str | None = None
+    is_approved: bool = False
+    log: Path | None = None
+    output: OutputFormat = "text"
+
+
+def call_tool_once(word: str, call: CallSettings, settings: dict[str, Any]) -> int:
     """Call a tool of a source, write its result, and return 0, 1 where it failed, 2 where the call was wrong."""
-    if text is not None and pairs:
+    if call.text is not None and call.pairs:
         raise CommandError("give the arguments as key=value or by --json, not both", ExitCode.MISUSED)
-    screen, terminal = Screen(output), Terminal()
+    screen, terminal = Screen(call.output), Terminal()
     source = read_source(word, SourceSettings(**settings))
-    given = sys.stdin.read() if text == "-" else text
+    given = sys.stdin.read() if call.text == "-" else call.text
 
     async def main() -> int:
         with Steps() as steps:
             async with open_sources([source], steps) as tools:
-                registry = tools.registry
-                registration = find_registration(registry, name)
-                _check_context(registry, name)
-                if given is None:
-                    arguments = json.dumps(read_pairs(pairs, registration.definition.parameters))
-                else:
-                    arguments = given
-                witness = _Witness(screen, terminal, is_approved=is_approved)
-                call = ToolCall("call_1", name, arguments)
-                result = await registry.execute(call, None, approve=witness.decide, observer=witness, name_repair=False)
-                return _write_result(screen, name, result, witness)
+                registration = find_registration(tools.registry, call.name)
+                _check_context(tools.registry, call.name)
+                parameters = registration.definition.parameters
+                arguments = json.dumps(read_pairs(call.pairs, parameters)) if given is None else given
+                witness = _Witness(screen, terminal, is_approved=call.is_approved)
+                result = await _execute(ToolCall("call_1", call.name, arguments), tools.registry, witness, call.log)
+                return _write_result(screen, call.name, result, witness)
 
     with redirect_stdout(sys.stderr):  # a tool that prints is not the tool's result
         return terminal.run(main)
+
+
+async def _execute(call: ToolCall, registry: ToolRegistry[Any], witness: _Witness, log: Path | None) -> ToolResult:
+    """Run a call by itself; where it is to be written down, as the one call of a run."""
+    if log is None:
+        return await registry.execute(call, None, approve=witness.decide, observer=witness, name_repair=False)
+    from toolkit.loop.config import ToolLoopConfig  # noqa: PLC0415 - few calls are written down
+    from toolkit.loop.run import tool_loop  # noqa: PLC0415
+    from toolkit.testing import ScriptedProvider  # noqa: PLC0415
+
+    # The person at the command line says what else a model would.
+    said = ChatResponse(message=AssistantMessage([call]), usage=Usage(), stop_reason="tool_use")
+    person = ScriptedProvider([said])
+    with writing_runs(log) as middleware:
+        config = ToolLoopConfig(
+            max_iterations=1,
+            name_repair=False,
+            on_tool_call=witness.decide,
+            on_event=witness.take,
+            middleware=middleware,
+        )
+        run = await tool_loop(person, registry.only([call.name]), f"toolkit call {call.name}", ctx=None, config=config)
+    return next(message for message in run.messages if isinstance(message, ToolResult))
 
 
 def _check_context(registry: ToolRegistry[Any], name: str) -> None:
@@ -99,6 +142,11 @@ class _Witness:
                 self.duration = event.duration
             case _:
                 self.offer(event)
+
+    async def take(self, event: LoopEvent) -> None:
+        """Take an event of the run in which a call is written down."""
+        if isinstance(event, CallEvent):
+            await self.emit(event)
 
     def offer(self, event: ToolEvent) -> None:
         """Show how far it is."""

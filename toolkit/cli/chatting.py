@@ -17,6 +17,7 @@ from toolkit.cli.listing import show_tools
 from toolkit.cli.models import open_model, read_model
 from toolkit.cli.progress import Steps
 from toolkit.cli.questions import read_answer
+from toolkit.cli.run_writing import writing_runs
 from toolkit.cli.screen import OutputFormat, Screen
 from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources, read_source
 from toolkit.cli.terminal import Terminal, WasInterruptedError
@@ -49,6 +50,7 @@ class ChatSettings:
         is_approved: True where nobody is asked about calls.
         transcript: What `/save` wrote, to go on from; None begins anew.
         cassette: Where the exchanges with the model are recorded; None records none.
+        log: Where the run is written down; None writes nothing.
         output: What standard output takes.
     """
 
@@ -60,6 +62,7 @@ class ChatSettings:
     is_approved: bool = False
     transcript: Path | None = None
     cassette: Path | None = None
+    log: Path | None = None
     output: OutputFormat = "text"
 
 
@@ -85,6 +88,7 @@ def chat_with_model(words: Sequence[str], chat: ChatSettings, settings: dict[str
                 approve=approver.decide,
                 instructions=chat.instructions,
                 messages=before,
+                middleware=opened.enter_context(writing_runs(chat.log)),
             )
             return await _Session(conversation, screen, terminal).run(chat.prompt)
 
@@ -122,7 +126,9 @@ class _Session:
                     "nothing was asked: give a question by --prompt or on standard input", ExitCode.MISUSED
                 )
         if prompt:
-            return ExitCode.DONE if await self._conversation.ask(prompt) else ExitCode.FAILED
+            is_answered = await self._conversation.ask(prompt)
+            is_interrupted = self._conversation.is_interrupted
+            return ExitCode.DONE if is_answered else ExitCode.INTERRUPTED if is_interrupted else ExitCode.FAILED
         with self._terminal.on_interrupt(int):  # at the prompt it ends nothing but the line
             await self._converse()
         return ExitCode.DONE

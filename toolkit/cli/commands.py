@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from toolkit.cli.options import (
+    log_option,
     output_option,
     source_argument,
     source_options,
@@ -15,6 +16,7 @@ from toolkit.cli.options import (
     tool_argument,
     traceback_option,
 )
+from toolkit.cli.runs_commands import runs_group
 from toolkit.cli.screen import OutputFormat
 
 __all__ = ["command_line"]
@@ -155,6 +157,7 @@ def lint_command(source: str, output: OutputFormat, **settings: Any) -> int:
 @click.option("--yes", "-y", "is_approved", is_flag=True, help="Ask about no call, and run all.")
 @click.option("--continue", "transcript", type=_FILE, help="Go on from what /save wrote.")
 @click.option("--record", "cassette", type=_FILE, help="Record the exchanges with the model, for `toolkit replay`.")
+@log_option
 @source_options
 @output_option
 def chat_command(
@@ -167,6 +170,7 @@ def chat_command(
     is_approved: bool,
     transcript: Path | None,
     cassette: Path | None,
+    log: Path | None,
     output: OutputFormat,
     **settings: Any,
 ) -> int:
@@ -185,6 +189,7 @@ def chat_command(
         is_approved=is_approved,
         transcript=transcript,
         cassette=cassette,
+        log=log,
         output=output,
     )
     return chat_with_model(sources, chat, settings)
@@ -241,15 +246,27 @@ def serve_command(
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "text", metavar="OBJECT", help="All arguments as a JSON object; '-' reads standard input.")
 @click.option("--yes", "-y", is_flag=True, help="Run it without a question where it needs approval.")
+@log_option
 @source_options
 @output_option
 def call_command(
-    source: str, name: str, pairs: tuple[str, ...], text: str | None, yes: bool, output: OutputFormat, **settings: Any
+    source: str,
+    name: str,
+    pairs: tuple[str, ...],
+    text: str | None,
+    yes: bool,
+    log: Path | None,
+    output: OutputFormat,
+    **settings: Any,
 ) -> int:
     """Call the tool NAME of SOURCE.
 
     A VALUE is text where the tool takes text, else JSON; a KEY that is repeated makes a list.
     """
-    from toolkit.cli.calling import call_tool_once  # noqa: PLC0415 - see the docstring of this module
+    from toolkit.cli.calling import CallSettings, call_tool_once  # noqa: PLC0415 - see the docstring of this module
 
-    return call_tool_once(source, name, pairs, text, is_approved=yes, output=output, settings=settings)
+    call = CallSettings(name=name, pairs=pairs, text=text, is_approved=yes, log=log, output=output)
+    return call_tool_once(source, call, settings)
+
+
+command_line.add_command(runs_group)

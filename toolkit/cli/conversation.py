@@ -21,6 +21,7 @@ from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.event_json import dump_event
 from toolkit.loop.events import Done, Failed, LoopDetected, LoopEvent, ProviderRetried
 from toolkit.loop.handle import ToolLoopHandle
+from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import Aborted, Cancelled, Complete, MaxIterations, TerminationReason, UsageLimit
 from toolkit.tools.registry import ToolRegistry
 
@@ -41,11 +42,13 @@ class Conversation:
         approve: Decides on calls.
         instructions: The system prompt; empty for none.
         messages: What was said before.
+        middleware: What stands around each turn.
 
     Attributes:
         messages: The transcript: valid, also after a turn that was ended.
         usage: What all turns cost, those that were undone too.
         requests: How often the model was asked.
+        is_interrupted: True where Ctrl-C ended the last turn.
     """
 
     def __init__(
@@ -58,11 +61,12 @@ class Conversation:
         approve: ApprovalHook,
         instructions: str = "",
         messages: Sequence[Message] = (),
+        middleware: Sequence[Middleware[Any]] = (),
     ) -> None:
         self._provider, self.registry = provider, registry
         self._screen, self._terminal = screen, terminal
         self._config: ToolLoopConfig[None] = ToolLoopConfig(
-            max_iterations=_MOST_TURNS, on_tool_call=approve, keep_partial=True
+            max_iterations=_MOST_TURNS, on_tool_call=approve, keep_partial=True, middleware=middleware
         )
         self.messages: list[Message] = list(messages)
         if instructions:
@@ -70,6 +74,7 @@ class Conversation:
             self.messages.insert(0, SystemMessage(instructions))
         self.usage: Usage | None = None
         self.requests = 0
+        self.is_interrupted = False
 
     async def ask(self, question: str) -> bool:
         """Take a turn, and return True where it ended with the model's answer.
@@ -95,6 +100,7 @@ class Conversation:
         self._screen.end_line()
         result = handle.result
         self.messages = list(result.messages)
+        self.is_interrupted = isinstance(result.reason, Cancelled)
         self._tell_ending(result.reason)
         return isinstance(result.reason, Complete)
 

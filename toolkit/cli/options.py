@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -10,6 +11,7 @@ import click
 from toolkit.cli.completion import complete_source, complete_tool
 
 __all__ = [
+    "log_option",
     "output_option",
     "source_argument",
     "source_options",
@@ -26,6 +28,12 @@ output_option = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     help="What standard output takes: text for people, or JSON for programs.",
+)
+log_option = click.option(
+    "--log",
+    type=click.Path(path_type=Path),
+    metavar="PLACE",
+    help="Write the run down there, for `toolkit runs`: a folder, or an SQLite file.",
 )
 traceback_option = click.option(
     "--traceback", is_flag=True, expose_value=False, help="Show the traceback of an error, too."

@@ -15,7 +15,7 @@ from toolkit.cli.screen import OutputFormat, Screen
 from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources, read_source
 from toolkit.cli.terminal import Terminal
 from toolkit.testing import ReplayProvider
-from toolkit.testing.cassette_file import Exchange, read_exchanges
+from toolkit.testing.cassette_file import RecordedExchange, read_exchanges
 
 __all__ = ["replay_cassette"]
 
@@ -59,7 +59,7 @@ def replay_cassette(
     return terminal.run(main)
 
 
-def _find_questions(exchanges: Sequence[Exchange]) -> tuple[str, list[str]]:
+def _find_questions(exchanges: Sequence[RecordedExchange]) -> tuple[str, list[str]]:
     """Return the system prompt, and what the user said, in order."""
     instructions, questions = "", list[str]()
     for exchange in exchanges:
@@ -74,7 +74,7 @@ def _find_questions(exchanges: Sequence[Exchange]) -> tuple[str, list[str]]:
     return instructions, questions
 
 
-def _write_exchanges(screen: Screen, exchanges: Sequence[Exchange]) -> None:
+def _write_exchanges(screen: Screen, exchanges: Sequence[RecordedExchange]) -> None:
     if screen.is_json:
         screen.document({"exchanges": [_describe_exchange(exchange) for exchange in exchanges]})
         return
@@ -115,7 +115,7 @@ def _read_text(content: Any) -> str:
     return "\n".join([block["text"] for block in content if block.get("type") == "text"])
 
 
-def _describe_exchange(exchange: Exchange) -> dict[str, Any]:
+def _describe_exchange(exchange: RecordedExchange) -> dict[str, Any]:
     """Return an exchange as JSON; the keys are part of the interface."""
     response = None if exchange.response is None else response_to_plain(exchange.response)
     return {
