@@ -22,9 +22,7 @@ from toolkit.tools.handler import Ctx
 __all__ = ["run_unit"]
 
 
-async def run_unit(
-    step: RunTools, resources: LoopResources[Ctx], approvals: Approvals[Ctx], clock: CallClock | None
-) -> None:
+async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: Approvals[Ctx], clock: CallClock) -> None:
     """Run calls to their results, at most ``step.limit`` at once; a message that was steered meanwhile skips them.
 
     Each call has a copy of the context variables to itself.
@@ -33,7 +31,7 @@ async def run_unit(
         step: The calls.
         resources: What the loop works with.
         approvals: Has the calls as they were prepared.
-        clock: Counts the time of a call that is awaited here, by itself; None makes one for each.
+        clock: Counts the time of a call that is awaited here, by itself.
     """
     steering = resources.config.steering
     if steering is not None:

@@ -221,39 +221,33 @@ class Driver(Generic[Ctx, Out]):
         else:
             resources.listen(None)
 
-    async def run_turns(self) -> None:
-        """Drive the loop to its end."""
-        with CallClock() as clock:
-            while not self.state.is_finished:
-                await self.run_turn(clock)
-
-    async def run_turn(self, clock: CallClock | None = None) -> None:
-        """Drive the loop to the next boundary between turns, or to its end.
-
-        Args:
-            clock: Counts the time of calls that are awaited here; None makes one for each.
-        """
+    async def run_turns(self, *, to_end: bool) -> None:
+        """Drive the loop to its end, or to the next boundary between turns."""
         state, steering = self.state, self._resources.config.steering
-        if self._approvals.untold:
-            await self._tell_decisions()
-        if steering is not None:
-            state.steered(steering.take_steered())
-        while True:
-            step = state.next_step()
-            if isinstance(step, CallModel):
-                await self._requests.ask(step)
-            elif isinstance(step, AskApproval):
-                await self._approvals.ask(step)
-            elif isinstance(step, RunTools):
-                await run_unit(step, self._resources, self._approvals, clock)
-            elif isinstance(step, Finished):
-                return
-            else:
-                await self._compact(step)
-            if state.closed:
-                await self._tell_refusals()
-            if state.phase == "ready" and state.is_at_boundary:
-                return
+        with CallClock() as clock:
+            is_between_turns = not state.is_finished
+            while True:
+                if is_between_turns:
+                    if self._approvals.untold:
+                        await self._tell_decisions()
+                    if steering is not None:
+                        state.steered(steering.take_steered())
+                step = state.next_step()
+                if isinstance(step, CallModel):
+                    await self._requests.ask(step)
+                elif isinstance(step, AskApproval):
+                    await self._approvals.ask(step)
+                elif isinstance(step, RunTools):
+                    await run_unit(step, self._resources, self._approvals, clock)
+                elif isinstance(step, Finished):
+                    return
+                else:
+                    await self._compact(step)
+                if state.closed:
+                    await self._tell_refusals()
+                is_between_turns = state.phase == "ready" and state.is_at_boundary
+                if is_between_turns and not to_end:
+                    return
 
     @property
     def timeout(self) -> float:

@@ -212,7 +212,7 @@ class RunningLoop(Generic[Ctx, Out]):
                 await driver.begin(feed, scope, waits=is_wanted)
                 is_late = deadline < math.inf and anyio.current_time() >= deadline
                 if is_wanted and not is_late:
-                    await (driver.run_turns() if to_end else driver.run_turn())
+                    await driver.run_turns(to_end=to_end)
         finally:
             self._clock.pause()
             with self._lock:
