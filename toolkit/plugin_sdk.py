@@ -43,7 +43,7 @@ def serve_plugin(registry: ToolRegistry[Any], ctx: Any = None) -> None:
 
     Args:
         registry: The tools; what asks for approval is denied, since nobody is there to give it.
-        ctx: What they get as their context.
+        ctx: Their context.
     """
     # Kept before anything can print: from here on file descriptor 1 is another name of standard error.
     sys.stdout.flush()

@@ -167,7 +167,7 @@ class _Shell:
             timeout=seconds,
             output=output,
             errors=errors,
-            on_output=_make_reporter(context, output, errors),
+            on_output=_make_output_reporter(context, output, errors),
         )
         text = _format_streams(output, errors)
         if exit_code is None:
@@ -209,7 +209,7 @@ def _build_environment(allowlist: Collection[str] | None, working_folder: Path) 
     return {name: os.environ[name] for name in names if name in os.environ} | {"PWD": str(working_folder)}
 
 
-def _make_reporter(context: ToolContext[object], output: Tail, errors: Tail) -> Callable[[], None]:
+def _make_output_reporter(context: ToolContext[object], output: Tail, errors: Tail) -> Callable[[], None]:
     """Return what shows the end of what there is so far, at most ten times a second."""
     next_time = 0.0
 

@@ -96,7 +96,7 @@ class CommandRules:
 
         Args:
             text: The script.
-            script: What was read of it.
+            script: The same, as it was read.
 
         Raises:
             ToolDeniedError: Names the pattern.

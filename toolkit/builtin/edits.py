@@ -313,7 +313,7 @@ def _quote_lines(lines: Sequence[str], start: int, count: int) -> str:
 
 def _diff_changes(text: str, changes: Sequence[_Change], path: str) -> str:
     """Return a unified diff, from where the changes are alone: to compare all of a large file can take minutes."""
-    lines = _split_lines(text)
+    lines = _split_file_lines(text)
     starts = [0, *accumulate(map(len, lines))]
     parts = [f"--- a/{path}\n+++ b/{path}\n"]
     grown = 0
@@ -323,12 +323,12 @@ def _diff_changes(text: str, changes: Sequence[_Change], path: str) -> str:
         new = _apply_changes(
             text[begin : starts[last]], [_Change(one.start - begin, one.end - begin, one.text) for one in group]
         )
-        parts += _format_hunk(lines, first, last, _split_lines(new), grown)
-        grown += len(_split_lines(new)) - (last - first)
+        parts += _format_hunk(lines, first, last, _split_file_lines(new), grown)
+        grown += len(_split_file_lines(new)) - (last - first)
     return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in parts)
 
 
-def _split_lines(text: str) -> list[str]:
+def _split_file_lines(text: str) -> list[str]:
     return list(StringIO(text))  # unlike splitlines, at line feeds alone
 
 

@@ -23,7 +23,7 @@ _INERT = frozenset({
     ".yamllint.yaml", ".yamllint.yml", ".clang-format", ".nojekyll",
 })  # fmt: skip
 # HEAD makes a folder of ordinary files a repository, whose configuration git runs.
-_NAMES = (
+_EXECUTED_NAMES = (
     "head", "*.pth", "sitecustomize.py", "usercustomize.py", "pip.conf", "mise.toml", "mise.*.toml", "crontab",
     "*.code-workspace", "*.sublime-project", "jenkinsfile*", "lefthook*.yml", "lefthook*.yaml", "lefthook*.toml",
     "lefthook*.json", "appveyor.yml", "azure-pipelines*.yml", "azure-pipelines*.yaml", "bitbucket-pipelines.yml",
@@ -54,7 +54,7 @@ def is_executed_later(path: str) -> bool:
     if any(_is_hidden_name(part) or _SHORT_NAME.fullmatch(part) for part in parts):
         return True
     ends = ["/".join(parts[start:]) for start in range(len(parts))]
-    return any(fnmatchcase(parts[-1], name) for name in _NAMES) or any(
+    return any(fnmatchcase(parts[-1], name) for name in _EXECUTED_NAMES) or any(
         end == folder or end.startswith(f"{folder}/") for end in ends for folder in _FOLDERS
     )
 

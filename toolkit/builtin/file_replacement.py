@@ -55,8 +55,8 @@ def replace_file(folder: int, name: str, data: bytes, *, status: os.stat_result 
         folder: The descriptor of its folder.
         name: Its name there.
         data: All that it shall hold.
-        status: What the file is now, whose mode and owner are kept; None where there is none.
-        expected: What it must hold, or nothing is changed; None replaces whatever is there.
+        status: The file as it is now, whose mode and owner are kept; None where there is none.
+        expected: The content that it must have, or nothing is changed; None replaces any.
 
     Raises:
         OSError: It can't be written; nothing has changed.

@@ -146,10 +146,10 @@ class FileTree:
         with suppress(OSError, ToolFailedError):
             if file.folder is None:
                 with self._root.open_file(self.path_in_root(file)) as (descriptor, _):
-                    return _read_content(descriptor, largest)
+                    return _read_tree_file(descriptor, largest)
             descriptor = os.open(file.path.rpartition("/")[2], _FILE_FLAGS, dir_fd=file.folder)
             try:
-                return _read_content(descriptor, largest) if self._root.may_read(os.fstat(descriptor)) else None
+                return _read_tree_file(descriptor, largest) if self._root.may_read(os.fstat(descriptor)) else None
             finally:
                 os.close(descriptor)
         return None
@@ -212,7 +212,7 @@ class FileTree:
         timer.start()
         has_answered = False
         try:
-            for name in _read_names(process):
+            for name in _read_ripgrep_names(process):
                 has_answered = True
                 path = name.removeprefix("./")
                 if not self._is_ignored_on_the_way(path.split("/")):
@@ -284,14 +284,14 @@ def _is_left_out(rules: Sequence[_Rules], way: Sequence[str], name: str, *, is_f
     return False
 
 
-def _read_names(process: BlockingProcess) -> Iterator[str]:
+def _read_ripgrep_names(process: BlockingProcess) -> Iterator[str]:
     rest = b""
     while data := os.read(process.output.fileno(), 65_536):
         *names, rest = (rest + data).split(b"\0")
         yield from map(os.fsdecode, names)
 
 
-def _read_content(descriptor: int, largest: int) -> bytes | None:
+def _read_tree_file(descriptor: int, largest: int) -> bytes | None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
         return None

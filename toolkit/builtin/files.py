@@ -71,7 +71,7 @@ def read_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[ob
 def write_file_tool(root: RootFolder | str | os.PathLike[str]) -> FunctionTool[object, ..., Any]:
     r"""Return the tool ``write_file``: it makes a file, or replaces all of it, in one step.
 
-    Whoever reads the file sees the old one or the new one, never a part, also when this process is killed; a hidden
+    A reader sees the old file or the new one, never a part, also when this process is killed; a hidden
     file whose name ends in ``.tmp`` may then be left beside it. A file that
     is there keeps its mode without setuid and setgid, and its line ends where they are ``\r\n``; its folders are made.
     Files that something runs by itself later need approval: see `is_executed_later`.

@@ -11,7 +11,7 @@ from toolkit.visible_text import escape_in_text
 
 __all__ = ["expanded_braces", "name_pattern"]
 
-_LONGEST_GLOB = 1_000
+_LONGEST_NAME_GLOB = 1_000
 _MOST_ALTERNATIVES = 1_000
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
@@ -24,10 +24,10 @@ def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
     Raises:
         ToolFailedError: It is no glob, or has more than 1,000 characters; names the parameter.
     """
-    if len(glob) > _LONGEST_GLOB:
+    if len(glob) > _LONGEST_NAME_GLOB:
         raise ToolFailedError(
             f"The glob in the parameter {parameter} has {len(glob):,} characters; "
-            f"at most {_LONGEST_GLOB:,} can be read."
+            f"at most {_LONGEST_NAME_GLOB:,} can be read."
         )
     is_negated = glob.startswith("!")
     lines = [re.sub(r"^(?=[#!])", r"\\", line) for line in expanded_braces(glob.removeprefix("!").removeprefix("./"))]

@@ -33,7 +33,7 @@ _PLAIN_TOKEN = re.compile(
     re.VERBOSE,
 )
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
-_RESERVED_WORDS = frozenset({
+_SHELL_WORDS = frozenset({
     "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
     "time", "until", "while",
 })  # fmt: skip
@@ -95,10 +95,7 @@ def read_plain_commands(text: str) -> list[PlainWords] | None:
 def _is_plain_program(written: str) -> bool:
     name = _QUOTED.sub(lambda quoted: quoted[1] or quoted[2] or "", written)
     return (
-        name != ""
-        and "=" not in name
-        and name not in _RESERVED_WORDS
-        and not _NEVER_PLAIN & {name, _strip_folder(name)}
+        name != "" and "=" not in name and name not in _SHELL_WORDS and not _NEVER_PLAIN & {name, _strip_folder(name)}
     )
 
 
@@ -142,11 +139,11 @@ def compile_patterns(patterns: Iterable[PlainCommandPattern], what: str) -> Call
     Raises:
         ConfigurationError: A pattern is empty, or names an interpreter alone; `what` says which patterns these are.
     """
-    compiled = [_compile_pattern(pattern, what) for pattern in patterns]
+    compiled = [_compile_plain_pattern(pattern, what) for pattern in patterns]
     return lambda commands: all(any(names(words) for names in compiled) for words in commands)
 
 
-def _compile_pattern(pattern: PlainCommandPattern, what: str) -> Callable[[PlainWords], bool]:
+def _compile_plain_pattern(pattern: PlainCommandPattern, what: str) -> Callable[[PlainWords], bool]:
     check_setting(what, pattern, str, FUNCTION)
     if not isinstance(pattern, str):
         return pattern

@@ -46,7 +46,7 @@ class Found:
         folder: The descriptor of the folder that it is in; open as long as the `RootFolder.find` that gave it.
         name: Its name there; ``.`` for the root itself.
         parts: The way to it from the root, without links.
-        status: What is there; None where nothing is.
+        status: Of what is there; None where nothing is.
     """
 
     folder: int
@@ -187,7 +187,7 @@ class RootFolder:
         Args:
             path: The file.
             data: All that it shall hold.
-            expected: What it held when it was read: if it holds anything else when `data` is in its place, that is
+            expected: Its content when it was read: if it is another when `data` is in its place, that is
                 taken back. None writes whatever is there.
             check: Called with where the path leads before anything is written; what it raises passes out.
 

@@ -66,15 +66,15 @@ def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
     """
     mark, marked = _read_mark(data)
     if marked is not None and (encoding is None or _is_same_encoding(encoding, marked)):
-        return FileText(text=_decode_text(data[len(mark) :], marked, path), encoding=marked, mark=mark)
+        return FileText(text=_decode_file(data[len(mark) :], marked, path), encoding=marked, mark=mark)
     if encoding is not None:
-        return FileText(text=_decode_text(data, encoding, path), encoding=encoding)
+        return FileText(text=_decode_file(data, encoding, path), encoding=encoding)
     if is_binary(data):
         raise ToolFailedError(
             f"'{escape_in_name(path)}' is a binary file of {len(data):,} bytes and can't be read or edited as text. "
             "If it is text in an encoding such as utf-16-le, give the parameter encoding."
         )
-    return FileText(text=_decode_text(data, "utf-8", path))
+    return FileText(text=_decode_file(data, "utf-8", path))
 
 
 def searchable(data: bytes) -> str | None:
@@ -120,7 +120,7 @@ def _is_same_encoding(encoding: str, marked: str) -> bool:
         return False
 
 
-def _decode_text(data: bytes, encoding: str, path: str) -> str:
+def _decode_file(data: bytes, encoding: str, path: str) -> str:
     _check_encoding(encoding)
     try:
         return data.decode(encoding)

@@ -89,7 +89,7 @@ def is_own_cancellation(mark: CancellationMark) -> bool:
     """Return whether an `AsyncioCancelledError` is the called function's own: nobody asked this task to cancel.
 
     Args:
-        mark: What `cancellation_mark` gave in this task before the call.
+        mark: The result of `cancellation_mark` in this task before the call.
     """
     if mark is None:
         return False
@@ -102,7 +102,7 @@ def is_being_cancelled(mark: CancellationMark) -> bool:
     """Return whether this task is being cancelled, by a scope round it or by asyncio; a shield round it hides scopes.
 
     Args:
-        mark: What `cancellation_mark` gave in the task that is asked about.
+        mark: The result of `cancellation_mark` in the task that is asked about.
     """
     if anyio.current_effective_deadline() == -math.inf:
         return True
@@ -324,7 +324,7 @@ else:
 
 
 class AsyncioGathering:
-    """What `toolkit.runtime.gathering.gather` does, on asyncio.
+    """The work of `toolkit.runtime.gathering.gather` on asyncio.
 
     The standard library's own tasks cost a fraction of a task group's.
     """

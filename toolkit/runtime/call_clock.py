@@ -63,7 +63,7 @@ class CallClock:
 
         Args:
             seconds: How many.
-            mark: What `cancellation_mark` gave here or shortly before, in this task.
+            mark: The result of `cancellation_mark` here or shortly before, in this task.
         """
         if self._scope is None:
             self._timers = find_timers()

@@ -36,10 +36,11 @@ async def enter_gate(
 ) -> Callable[[], None]:
     """Wait until one of the places of a gate is free, take it, and return what gives it back, from any thread.
 
-    Who came first goes first. A gate that nobody needs is forgotten; one key always has the same number of places.
+    The first to come is the first to go in. A gate that nobody needs is forgotten; one key always has the same number
+    of places.
 
     Args:
-        key: What names the gate in this process; hashable.
+        key: Names the gate in this process; hashable.
         places: How many may be inside at once.
         waiting: Entered while this waits.
     """

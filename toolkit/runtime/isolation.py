@@ -102,15 +102,15 @@ async def run_isolated(
     four; more wait.
 
     Args:
-        function: What `check_isolated` let pass.
+        function: One that `check_isolated` let pass.
         arguments: A JSON object, validated and turned into what the function's hints promise in the other process.
         is_raw: True where the function takes that object as it is, as one dict.
         waiting: Entered until the function is about to be called.
 
     Raises:
-        ConfigurationError: What its module holds under its name is another function.
+        ConfigurationError: Its module holds another function under its name.
         ToolFailedError: The process ended before it replied, or wrote something else than a reply.
-        Exception: What the function raised: a built-in exception or one of toolkit's as it is, another one as an
+        Exception: The function raised it: a built-in exception or one of toolkit's as it is, another one as an
             `IsolatedError` of its name.
     """
     if is_loading_main():
@@ -135,7 +135,7 @@ async def run_isolated(
     if pool is None:
         pool = _WorkerPool()
         _process_pools.set(pool)
-    return _read_reply(await pool.ask(request, waiting), function)
+    return _read_isolated_reply(await pool.ask(request, waiting), function)
 
 
 class _UnguardedMainExit(SystemExit):
@@ -149,7 +149,7 @@ def _locate_main() -> tuple[str | None, str]:
     return (None if spec is None else spec.name), os.path.abspath(str(main.__file__))  # noqa: PTH100  # as it is
 
 
-def _read_reply(reply: Mapping[str, Any], function: Callable[..., Any]) -> ToolOutput:
+def _read_isolated_reply(reply: Mapping[str, Any], function: Callable[..., Any]) -> ToolOutput:
     match reply:
         case {"output": str(text)}:
             try:

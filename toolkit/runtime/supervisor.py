@@ -20,7 +20,7 @@ _GIVE_UP_SECONDS = 5.0
 _NOT_STARTED = 126
 
 
-def main() -> int:
+def run_supervisor() -> int:
     """Run the command of the arguments and return its exit code."""
     grace, command = float(sys.argv[1]), sys.argv[2:]
     _adopt_orphans()
@@ -164,4 +164,4 @@ def _send_signal(process: int, number: signal.Signals) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_supervisor())

@@ -40,7 +40,7 @@ __all__ = [
 T = TypeVar("T")
 
 _IDLE_SECONDS = 10.0
-_CHECK_SECONDS = 1.0  # how often a thread that waits for its event loop looks whether that is still there
+_LOOP_CHECK_SECONDS = 1.0  # how often a thread that waits for its event loop looks whether that is still there
 _numbers = count(1)
 
 
@@ -270,8 +270,8 @@ class _ThreadJob(Generic[T]):
                 self._request = request
         if not is_heard or not self.pool.wake(self._tell_news):
             request.refuse()
-        while not request.answered.wait(_CHECK_SECONDS):
-            if not self.pool.wake(_do_nothing):
+        while not request.answered.wait(_LOOP_CHECK_SECONDS):
+            if not self.pool.wake(_probe_loop):
                 request.refuse()
         if request.error is not None:
             raise request.error
@@ -397,4 +397,4 @@ async def _open_thread_pool() -> _ThreadPool:
     return pool
 
 
-def _do_nothing() -> None: ...
+def _probe_loop() -> None: ...

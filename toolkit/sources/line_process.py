@@ -25,7 +25,7 @@ class LineProcess:
     """A supervised process, read by lines, whose standard error is logged.
 
     Args:
-        name: What logs call it.
+        name: Its name in logs.
         process: It has pipes to all three of its streams.
         redact: Strikes secrets out of what it writes to standard error.
         logger: Takes that.

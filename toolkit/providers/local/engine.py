@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 
-def main() -> None:
+def run_engine() -> None:
     """Serve until the standard input closes."""
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever the engine prints must not look like a report
@@ -54,4 +54,4 @@ def _end_with_the_parent() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_engine()

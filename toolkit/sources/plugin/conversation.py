@@ -18,7 +18,7 @@ from toolkit.secrets import Redact
 from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.sources.plugin.protocol import LONGEST_DESCRIPTION, Description, encode, read_description, read_output
 
-__all__ = ["Conversation", "PluginCall", "PluginFailures", "Report"]
+__all__ = ["PluginConversation", "PluginCall", "PluginFailures", "Report"]
 
 _logger = logging.getLogger("toolkit.plugins")
 
@@ -56,11 +56,11 @@ class PluginCall:
         self.is_given_up = False
 
 
-class Conversation:
+class PluginConversation:
     """A started process with the row of the calls that it was sent.
 
     Args:
-        name: What logs and errors call the plugin.
+        name: The plugin's name in logs and errors.
         process: The process.
         scope: Cancelled when the process is out of step, and is to be ended.
         failures: Counts those of the plugin, from one process to the next.
@@ -68,7 +68,7 @@ class Conversation:
         redact: Strikes the secrets that the plugin is given out of what it says.
 
     Attributes:
-        description: What it said of itself; None before.
+        description: Its words about itself; None before.
         ended: Set when the process is gone.
         is_dropped: True where it is out of step: nothing that it says counts any more.
     """

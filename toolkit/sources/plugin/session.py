@@ -18,7 +18,7 @@ from toolkit.backoff import backoff_pause
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import PluginError, ToolFailedError
 from toolkit.secrets import Redact
-from toolkit.sources.plugin.conversation import Conversation, PluginCall, PluginFailures, Report
+from toolkit.sources.plugin.conversation import PluginCall, PluginConversation, PluginFailures, Report
 from toolkit.sources.plugin.program import start_plugin
 from toolkit.sources.plugin.protocol import Description
 
@@ -35,7 +35,7 @@ class PluginSession:
     """Keeps one plugin running and takes calls to it.
 
     Args:
-        name: What logs and errors call it.
+        name: Its name in logs and errors.
         command: The program and its arguments.
         env: All of its environment.
         cwd: Where it is started.
@@ -64,8 +64,8 @@ class PluginSession:
         self._describe_timeout = describe_timeout
         self._redact = redact
         self._tasks: TaskGroup | None = None
-        self._current: Conversation | None = None
-        self._last: Conversation | None = None
+        self._current: PluginConversation | None = None
+        self._last: PluginConversation | None = None
         self._starting = anyio.Lock()
         self._failures = PluginFailures()
         self._call_count = 0
@@ -108,7 +108,7 @@ class PluginSession:
         Args:
             tool: Which one, by the plugin's name for it.
             arguments: Its arguments.
-            call_id: What the call is known by, in logs too; a number makes it its own.
+            call_id: The call's id, for the plugin and for logs; a number makes it its own.
             report: Takes updates.
 
         Raises:
@@ -129,7 +129,7 @@ class PluginSession:
         assert call.output is not None
         return call.output
 
-    async def _start_process(self) -> Conversation:
+    async def _start_process(self) -> PluginConversation:
         """Return the conversation with the process that runs, starting one where none does."""
         running = self._find_running()
         if running is not None:
@@ -145,7 +145,7 @@ class PluginSession:
             if self._failures.count:
                 pause = backoff_pause(self._failures.count - 1, initial=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
                 await anyio.sleep(pause)
-            started: Conversation | PluginError = await self._tasks.start(self._run_process)
+            started: PluginConversation | PluginError = await self._tasks.start(self._run_process)
             if isinstance(started, PluginError):
                 self._failures.count += 1
                 raise started
@@ -155,21 +155,21 @@ class PluginSession:
                 self.on_described(started.description)
             return started
 
-    def _find_running(self) -> Conversation | None:
+    def _find_running(self) -> PluginConversation | None:
         """Return the conversation that a call may join; None where there is none, or it is out of step."""
         return None if self._current is None or self._current.is_dropped else self._current
 
-    async def _run_process(self, *, task_status: TaskStatus[Conversation | PluginError]) -> None:
+    async def _run_process(self, *, task_status: TaskStatus[PluginConversation | PluginError]) -> None:
         """Run one process from its start to its end; what is wrong with it is told, never raised here."""
         try:
             process = await start_plugin(self.name, self._command, env=self._env, cwd=self._cwd, redact=self._redact)
         except PluginError as error:
             task_status.started(error)
             return
-        conversation: Conversation | None = None
+        conversation: PluginConversation | None = None
         try:
             async with anyio.create_task_group() as tasks:
-                conversation = Conversation(
+                conversation = PluginConversation(
                     self.name,
                     process,
                     tasks.cancel_scope,
