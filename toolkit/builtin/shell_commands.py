@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
@@ -44,6 +45,7 @@ _SPLIT = "\0"
 _DEFAULT = re.compile(r"\$\{\w+:?[-=]([^{}$`]*)\}", re.DOTALL)
 _LONGEST_HERE = 4_000  # for which the parser takes a fraction of a second and of the stack, whatever it reads
 _READING_SECONDS = 3.0
+_STARTING_SECONDS = 60  # of the process that reads, on a busy machine
 _ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
 _ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\033", "E": "\033", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
@@ -95,8 +97,14 @@ async def read_script_apart(text: str) -> ShellScript:
     if len(text) <= _LONGEST_HERE:
         return await to_thread.run_sync(read_script, text, abandon_on_cancel=True)
     try:
-        with anyio.fail_after(_READING_SECONDS):
-            read = (await run_isolated(dump_script, json.dumps({"text": text}))).text
+        with anyio.fail_after(_STARTING_SECONDS) as scope:
+
+            @contextmanager
+            def wait_for_start() -> Generator[None]:
+                yield
+                scope.deadline = anyio.current_time() + _READING_SECONDS
+
+            read = (await run_isolated(dump_script, json.dumps({"text": text}), waiting=wait_for_start)).text
     except (TimeoutError, ToolFailedError) as error:
         raise _refuse_length() from error
     commands, hidden = [tuple(tuple(words) for words in part) for part in json.loads(read)]
