@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hmac
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, overload
 
 import anyio
-import uvicorn
 from anyio.abc import TaskStatus
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
@@ -23,11 +21,11 @@ from toolkit.serving.mcp.origins import LOOPBACK, OriginGuard
 from toolkit.serving.mcp.server import CrashReport, McpServerKeywords, mcp_server
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
+from toolkit.web_server import serve_app
 
 __all__ = ["McpAppKeywords", "mcp_app", "serve_mcp_http"]
 
 _PATH = "/mcp"
-_SHUTDOWN_SECONDS = 5.0
 
 
 class McpAppKeywords(McpServerKeywords, total=False):
@@ -145,45 +143,10 @@ async def serve_mcp_http(
             "the names under which the server is reached"
         )
     app = mcp_app(registry, ctx, **options)
-    config = uvicorn.Config(app, host=host, port=port, log_config=None, timeout_graceful_shutdown=1)
-    listening = _bind_socket(host, port)
     shown = f"[{host}]" if ":" in host else host
-    with listening:
-        url = f"http://{shown}:{listening.getsockname()[1]}{options.get('path', _PATH)}"
-        await _UvicornServer(config, lambda: task_status.started(url)).run_until_cancelled(listening)
-
-
-class _UvicornServer(uvicorn.Server):
-    """Reports when it can be reached, and ends in good order when it is cancelled."""
-
-    def __init__(self, config: uvicorn.Config, is_reached: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._is_reached = is_reached
-        self._is_shut = False
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._is_reached()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._is_shut = True
-        await super().shutdown(sockets)
-
-    async def run_until_cancelled(self, listening: socket.socket) -> None:
-        """Serve; uvicorn itself leaves its connections open when its task is cancelled."""
-        try:
-            await self.serve(sockets=[listening])
-        finally:
-            if self.started and not self._is_shut:
-                with anyio.move_on_after(_SHUTDOWN_SECONDS, shield=True):
-                    await self.shutdown([listening])
-
-
-def _bind_socket(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, port), family=family)
-    listening.setblocking(False)
-    return listening
+    await serve_app(
+        app, host, port, lambda port: task_status.started(f"http://{shown}:{port}{options.get('path', _PATH)}")
+    )
 
 
 class _Guarded:

@@ -1,0 +1,165 @@
+"""Who gets the page and what it gives, seen without a browser."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+
+from tests.run_log.planted_secrets import PLANTED
+from tests.ui.serving_viewer import ask, enter, viewer_of
+from toolkit import ConfigurationError, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
+from toolkit.run_log import RunLog
+from toolkit.testing import ScriptedProvider
+from toolkit.ui import serve_viewer
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool
+def say(text: str) -> str:
+    """Say."""
+    return text
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> RunLog:
+    log = RunLog(tmp_path / "runs")
+    provider = ScriptedProvider([ToolCall("1", "add", '{"a": 1, "b": 2}'), "It is 3."])
+    tool_loop_sync(provider, ToolRegistry([add]), "1 + 2?", config=ToolLoopConfig(middleware=(log,)))
+    return log
+
+
+def test_only_who_has_the_link_gets_in(log: RunLog) -> None:
+    run_id = log.runs()[0].id
+    paths = ["/", "/runs", f"/runs/{run_id}/live", f"/runs/{run_id}/steps/0", f"/runs/{run_id}/export/test", "/nothing"]
+    with viewer_of(log) as link:
+        cookie = enter(link)
+        wrong = f"{cookie.split('=')[0]}=wrong"
+        for path in paths:
+            assert ask(link, path).status == 403
+            assert ask(link, path, Cookie=wrong).status == 403
+        assert ask(link, "/?token=wrong").status == 403
+        assert "1 + 2?" not in ask(link, "/runs", Cookie=wrong).text
+        assert "1 + 2?" in ask(link, "/runs", Cookie=cookie).text
+
+
+def test_it_answers_for_its_own_host_and_its_own_page_alone(log: RunLog) -> None:
+    with viewer_of(log) as link:
+        cookie, port = enter(link), urlsplit(link).port
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{(port or 0) + 1}", "localhost"):
+            assert ask(link, "/runs", Cookie=cookie, Host=host).status == 421
+        assert ask(link, "/runs", Cookie=cookie, Host=f"localhost:{port}").status == 200
+        for origin in ("http://evil.example", "null", "http://127.0.0.1:1", f"https://127.0.0.1:{port}"):
+            assert ask(link, "/runs", Cookie=cookie, Origin=origin).status == 403
+        assert ask(link, "/runs", Cookie=cookie, Origin=f"http://127.0.0.1:{port}").status == 200
+        for site in ("cross-site", "same-site"):
+            assert ask(link, "/runs", Cookie=cookie, Sec_Fetch_Site=site).status == 403
+
+
+def test_the_page_may_run_only_what_is_its_own(log: RunLog) -> None:
+    with viewer_of(log) as link:
+        cookie = enter(link)
+        pages = [ask(link, "/", Cookie=cookie) for _ in range(2)]
+    policies = [page.headers["content-security-policy"] for page in pages]
+    assert policies[0] != policies[1]
+    for page, policy in zip(pages, policies, strict=True):
+        nonce = policy.split("'nonce-")[1].split("'")[0]
+        assert page.text.count(f'nonce="{nonce}"') == 2
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "{{" not in page.text
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["cache-control"] == "no-store"
+        assert not [word for word in (" onclick=", " onload=", " style=", "http://", "https://") if word in page.text]
+
+
+def test_the_cookie_is_for_this_page_alone(log: RunLog) -> None:
+    with viewer_of(log) as link:
+        place = urlsplit(link)
+        said = ask(link, f"/?{place.query}").headers["set-cookie"]
+    assert "HttpOnly" in said
+    assert "SameSite=strict" in said
+    assert str(place.port) in said.split("=")[0]
+
+
+def test_what_is_not_there_is_said_in_words(log: RunLog) -> None:
+    run_id = log.runs()[0].id
+    with viewer_of(log) as link:
+        cookie = enter(link)
+
+        def problem_of(path: str, body: object = None) -> str:
+            method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
+            answer = ask(link, path, method=method, body=sent, Cookie=cookie)
+            assert answer.status == 400
+            return str(json.loads(answer.text)["problem"])
+
+        assert "there is no run 'abc'" in problem_of("/runs/abc/steps/0")
+        assert "exported as lines, markdown, test" in problem_of(f"/runs/{run_id}/export/pdf")
+        assert "an answer has a question" in problem_of(f"/runs/{run_id}/answers", {"answer": "maybe"})
+        answer = {"question": "x", "answer": "approve"}
+        assert "nobody waits for this answer" in problem_of(f"/runs/{run_id}/answers", answer)
+        assert "short" in problem_of(f"/runs/{run_id}/answers", {"reason": "x" * 100_000})
+        assert ask(link, f"/runs/{run_id}/answers", method="POST", body="{", Cookie=cookie).status == 400
+        assert json.loads(ask(link, f"/runs/{run_id}/steps/99", Cookie=cookie).text) == {"sections": []}
+
+
+def test_a_run_is_exported_in_each_form(log: RunLog) -> None:
+    run_id = log.runs()[0].id
+    with viewer_of(log) as link:
+        cookie = enter(link)
+        texts = {
+            form: ask(link, f"/runs/{run_id}/export/{form}", Cookie=cookie) for form in ("lines", "markdown", "test")
+        }
+    assert texts["lines"].text.startswith('{"toolkit_run":1,"event":"run_opened"')
+    assert texts["markdown"].text.startswith(f"# Run {run_id}")
+    assert f"def test_run_{run_id[:12]}" in texts["test"].text
+    assert texts["markdown"].headers["content-disposition"] == f'attachment; filename="run-{run_id[:12]}.md"'
+
+
+def test_nothing_that_it_gives_holds_a_planted_secret(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "runs.db")
+    texts = [planted.text for planted in PLANTED]
+    replies: list[Any] = [
+        *[ToolCall(str(at), "say", json.dumps({"text": text})) for at, text in enumerate(texts)],
+        "\n".join(texts),
+    ]
+    config: ToolLoopConfig[None] = ToolLoopConfig(middleware=(log,), max_iterations=50)
+    tool_loop_sync(ScriptedProvider(replies), ToolRegistry([say]), "\n".join(texts), config=config)
+    run_id = log.runs()[0].id
+    with viewer_of(log) as link:
+        cookie = enter(link)
+        paths = [
+            "/runs",
+            f"/runs/{run_id}/live",
+            *(f"/runs/{run_id}/export/{form}" for form in ("lines", "markdown", "test")),
+        ]
+        shown = "\n".join([ask(link, path, Cookie=cookie).text for path in paths])
+        count = shown.count('"say"')
+        for number in range(3 * len(texts)):
+            shown += ask(link, f"/runs/{run_id}/steps/{number}", Cookie=cookie).text
+    assert count > 0
+    assert [planted.kind for planted in PLANTED if planted.secret in shown] == []
+
+
+def test_a_port_that_is_taken_is_said_in_words(log: RunLog) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            ConfigurationError, match=f"port {port} of 127.0.0.1 can't be had .* give another port, or 0"
+        ):
+            anyio.run(serve_viewer, log, port)
+    with pytest.raises(ConfigurationError, match="a port is a number from 0 to 65535, and 99999 is none"):
+        anyio.run(serve_viewer, log, 99999)
+
+
+def test_on_trio_it_says_what_to_do(log: RunLog) -> None:
+    with pytest.raises(ConfigurationError, match="give viewer_app"):
+        anyio.run(serve_viewer, log, backend="trio")

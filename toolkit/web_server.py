@@ -1,0 +1,62 @@
+"""A web application on uvicorn, from a task: it says when it can be reached, and ends in good order when cancelled."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from toolkit.errors import ConfigurationError
+
+__all__ = ["serve_app"]
+
+_CLOSE_SECONDS = 5.0
+
+
+async def serve_app(
+    app: Any, host: str, port: int, is_reached: Callable[[int], None], end_streams: Callable[[], None] | None = None
+) -> None:
+    """Serve an ASGI application until this is cancelled or the process is interrupted.
+
+    Args:
+        app: The application.
+        host: Where to listen.
+        port: Where to listen; 0 takes one that is free.
+        is_reached: Called with the port once the server can be reached.
+        end_streams: Called before the server waits for open answers: those that have no end of their own should end.
+
+    Raises:
+        ConfigurationError: uvicorn is not installed.
+        OSError: The port is taken.
+    """
+    try:
+        import uvicorn  # noqa: PLC0415 - few programs serve anything
+    except ImportError as error:
+        raise ConfigurationError("uvicorn is not installed: pip install 'toolkit-sdk[ui]' or [mcp]") from error
+
+    class Server(uvicorn.Server):
+        is_shut = False
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            is_reached(listening.getsockname()[1])
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            self.is_shut = True
+            if end_streams is not None:
+                end_streams()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(app, host=host, port=port, log_config=None, timeout_graceful_shutdown=1)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
+        listening.setblocking(False)
+        server = Server(config)
+        try:
+            await server.serve(sockets=[listening])
+        finally:
+            if server.started and not server.is_shut:  # uvicorn leaves its connections open when its task is cancelled
+                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                    await server.shutdown([listening])
