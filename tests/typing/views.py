@@ -66,8 +66,6 @@ async def handles(provider: ScriptedProvider) -> None:
         ToolLoopHandle.restore(handle.snapshot(), provider, registry, ctx=App(), config=typed),
         ToolLoopHandle[App, int],
     )
-    # A context that tools need can't be left out.
-    ToolLoopHandle(provider, registry, "go")  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue]
 
 
 async def streams(provider: ScriptedProvider) -> None:
