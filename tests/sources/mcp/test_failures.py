@@ -77,6 +77,10 @@ async def refusal(server: McpServer) -> McpError:
     return refused.value
 
 
+# Under an id of no request, as servers answer that could not read one.
+UNADDRESSED = b'{"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32000, "message": "Server overloaded"}}'
+
+
 @dataclass
 class Page:
     name: str
@@ -92,6 +96,9 @@ class Page:
     [
         Page("a web page", 200, b"<html>", "text/html", McpError, "is it an MCP server, and is this its whole URL?"),
         Page("JSON of something else", 200, b'{"a": 1}', "application/json", McpError, "Failed to parse JSON"),
+        Page(
+            "an error for no request", 200, UNADDRESSED, "application/json", McpError, "Server overloaded (code -32000)"
+        ),
         Page("not found", 404, b"no", "text/plain", McpNotFoundError, "is it the whole URL, such as .../mcp"),
         Page("no token", 401, b"no", "text/plain", McpAuthError, "give the right bearer="),
         Page("broken", 503, b"no", "text/plain", McpConnectionError, "it failed (HTTP 503); try again later"),

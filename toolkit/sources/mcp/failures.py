@@ -14,7 +14,8 @@ from mcp.types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
 from toolkit.errors import McpError
-from toolkit.sources.mcp.servers import HttpFault, McpServer
+from toolkit.sources.mcp.http_client import HttpFault
+from toolkit.sources.mcp.servers import McpServer
 
 __all__ = [
     "McpAuthError",
@@ -53,10 +54,15 @@ def innermost(error: BaseException) -> BaseException:
 def is_loss(error: BaseException) -> bool:
     """Return whether an error says that the connection or the session may be gone, and not that a request is wrong."""
     if isinstance(error, MCPError):
-        return error.code == CONNECTION_CLOSED
+        return _is_closed(error)
     return isinstance(
         error, (httpx2.TransportError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
     )
+
+
+def _is_closed(error: MCPError) -> bool:
+    # Servers say other things by that code, too: the SDK's own words tell.
+    return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
 
 
 def is_ended_session(error: BaseException, faults: Iterable[HttpFault]) -> bool:
@@ -136,7 +142,7 @@ def _explain_os_error(error: OSError) -> tuple[type[McpError], str]:
 
 def _explain_protocol_error(error: MCPError) -> tuple[type[McpError], str]:
     message = _shorten_text(error.message)
-    if error.code == CONNECTION_CLOSED:
+    if _is_closed(error):
         return McpConnectionError, "the connection was closed; did the server end, and is it an MCP server?"
     if error.code == REQUEST_TIMEOUT and "timed out" in message:  # some servers mean other things by that code
         return McpConnectionError, f"no answer came in time ({message})"

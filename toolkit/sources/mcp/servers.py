@@ -1,15 +1,13 @@
-"""Where an MCP server is and how it is reached: a program to start, or a URL. No secret is in any repr."""
+"""The ways to an MCP server: a program to start, or a URL. No secret is in any repr."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 import ssl
-import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -26,7 +24,6 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from toolkit.errors import ConfigurationError
-from toolkit.http_replies import MOST_REPLY_BYTES, BoundedClient, ReplyTooLargeError, closed_with
 from toolkit.runtime.processes import SupervisedProcess
 from toolkit.secrets import (
     program_name,
@@ -38,39 +35,38 @@ from toolkit.secrets import (
     without_secrets,
 )
 from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
+from toolkit.sources.mcp.http_client import NotingClient
 from toolkit.sources.mcp.logs import struck_logs
 
 __all__ = [
-    "HttpFault",
     "HttpServer",
     "McpServer",
     "StdioServer",
-    "faults_of_call",
     "http",
     "sse",
     "stdio",
 ]
 
-_LOG = logging.getLogger("toolkit.sources.mcp")
+_logger = logging.getLogger("toolkit.sources.mcp")
 _READ_TIMEOUT = 300.0
-_LONGEST_QUOTE = 200
-_LONGEST_LOOKED_AT = 10_000
+_LONGEST_MESSAGE_QUOTE = 200
+_LONGEST_MESSAGE_READ = 10_000
 _MOST_SIGNATURES = 16
-_TIMEOUT = 30.0
+_CONNECT_SECONDS = 30.0
 
 
 _Received: TypeAlias = SessionMessage | Exception
 
 
 class McpServer(Protocol):
-    """How a server is reached: `stdio`, `http` and `sse` make one, and a transport of your own may be one.
+    """A way to a server: `stdio`, `http` and `sse` make one, and a transport of your own may be one.
 
     It can be opened several times, one after the other: after a loss the connection is made anew.
     """
 
     @property
     def name(self) -> str:
-        """What errors and logs call it; never a secret."""
+        """Its name in errors and logs; never a secret."""
         ...
 
     def open(self, words: deque[str]) -> Transport:
@@ -80,18 +76,6 @@ class McpServer(Protocol):
     def redact(self, text: str) -> str:
         """Return `text` without the secrets that reach the server."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class HttpFault:
-    """What went wrong below the protocol: a status, or an exception of the network's."""
-
-    status: int | None = None
-    error: Exception | None = None
-
-
-faults_of_call: ContextVar[list[HttpFault] | None] = ContextVar("toolkit_mcp_http_faults", default=None)
-"""Takes what goes wrong in the requests of the current call: the SDK hands on no status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,17 +98,17 @@ class StdioServer:
 
     def open(self, words: deque[str]) -> Transport:
         """Start the program; what it writes to its standard error is logged."""
-        return self._open(words)
+        return self._start_program(words)
 
     @asynccontextmanager
-    async def _open(self, words: deque[str]) -> AsyncGenerator[Any]:
+    async def _start_program(self, words: deque[str]) -> AsyncGenerator[Any]:
         environment = {**get_default_environment(), **self.env}
         command = shutil.which(self.command, path=environment.get("PATH")) or self.command
         process = LineProcess(
             self.name,
             await SupervisedProcess.start([command, *self.arguments], env=environment, cwd=self.cwd),
             redact=self.redact,
-            logger=_LOG,
+            logger=_logger,
             last_words=words,
         )
         received, read = anyio.create_memory_object_stream[_Received]()
@@ -153,11 +137,12 @@ async def _receive_all(process: LineProcess, received: MemoryObjectSendStream[_R
                     message: _Received = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                 except ValueError as error:
                     message = error
-                    quote = process.redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE]
-                    _LOG.warning("%s: what it wrote is no message and is ignored: %s", process.name, quote)
+                    quote = process.redact(line[:_LONGEST_MESSAGE_READ].decode("utf-8", "replace"))
+                    quote = quote[:_LONGEST_MESSAGE_QUOTE]
+                    _logger.warning("%s: what it wrote is no message and is ignored: %s", process.name, quote)
                 await received.send(message)
         except LineTooLongError:
-            _LOG.warning(
+            _logger.warning(
                 "%s: a line has more than %s bytes: the connection is closed", process.name, f"{LONGEST_LINE:,}"
             )
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -196,7 +181,7 @@ class HttpServer:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     auth: httpx2.Auth | None = field(default=None, repr=False)
     verify: ssl.SSLContext | None = field(default=None, repr=False)
-    timeout: float = _TIMEOUT
+    timeout: float = _CONNECT_SECONDS
     is_sse: bool = False
     name: str
     _signatures: deque[str] = field(
@@ -210,21 +195,21 @@ class HttpServer:
     @asynccontextmanager
     async def _open_http(self) -> AsyncGenerator[Any]:
         with struck_logs(self.redact):
-            async with self._client() as client, streamable_http_client(self.url, http_client=client) as streams:
+            async with self._make_client() as client, streamable_http_client(self.url, http_client=client) as streams:
                 yield streams
 
     @asynccontextmanager
     async def _open_sse(self) -> AsyncGenerator[Any]:
         def make(*_: Any, **__: Any) -> httpx2.AsyncClient:
-            return self._client()
+            return self._make_client()
 
         with struck_logs(self.redact):
             async with sse_client(self.url, httpx_client_factory=make) as streams:
                 yield streams
 
-    def _client(self) -> httpx2.AsyncClient:
+    def _make_client(self) -> httpx2.AsyncClient:
         verify = True if self.verify is None else self.verify
-        return _NotingClient(
+        return NotingClient(
             headers=dict(self.headers),
             auth=self.auth,
             verify=verify,
@@ -243,63 +228,6 @@ class HttpServer:
         secrets = [*secrets_of_headers(self.headers), *secrets_in_url(self.url)]
         secrets += [secret for signature in self._signatures for secret in secrets_of_headers({"": signature})]
         return without_secrets(text.replace(self.url, without_credentials(self.url)), secrets)
-
-
-class _NotingClient(BoundedClient):
-    """Tells the call whose request failed how it failed; what it receives is bounded."""
-
-    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        faults = faults_of_call.get()
-        try:
-            response = await super().send(request, stream=stream, **options)
-        except Exception as error:
-            if faults is not None:
-                faults.append(HttpFault(error=error))
-            raise
-        # A GET that is refused is no fault: a server need not offer the stream of its own messages.
-        if faults is not None and request.method == "POST":
-            if response.status_code >= 400:
-                faults.append(HttpFault(status=response.status_code))
-            else:
-                faults.clear()
-        return _bound_body(response) if stream and response.is_success else response
-
-
-def _bound_body(response: httpx2.Response) -> httpx2.Response:
-    """Return a response whose body is unpacked and bounded as it is read: a reply whole, a stream event by event."""
-    is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-    headers = response.headers.copy()
-    headers.pop("content-encoding", None)
-    if "content-type" in headers:  # the messages are UTF-8, whatever charset it names
-        headers["content-type"] = headers["content-type"].partition(";")[0]
-    return httpx2.Response(
-        response.status_code,
-        headers=headers,
-        stream=_BoundedStream(response, is_of_events=is_stream),
-        request=response.request,
-        extensions=response.extensions,
-    )
-
-
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, response: httpx2.Response, *, is_of_events: bool) -> None:
-        self._response = response
-        self._is_of_events = is_of_events
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        waiting = 0  # bytes of the event that has not ended
-        most_bytes = sys.maxsize if self._is_of_events else MOST_REPLY_BYTES
-        async with closed_with(self._response, most_bytes=most_bytes) as pieces:
-            async for piece in pieces:
-                if self._is_of_events:
-                    *ended, last = piece.replace(b"\r\n", b"\n").split(b"\n\n")
-                    waiting = len(last) if ended else waiting + len(last)
-                    if waiting > MOST_REPLY_BYTES:
-                        raise ReplyTooLargeError(f"an event is larger than {MOST_REPLY_BYTES} bytes and was not read")
-                yield piece
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
 
 
 def stdio(
@@ -345,7 +273,7 @@ def http(
     bearer: str | None = None,
     auth: httpx2.Auth | None = None,
     verify: ssl.SSLContext | None = None,
-    timeout: float = _TIMEOUT,
+    timeout: float = _CONNECT_SECONDS,
     name: str | None = None,
 ) -> HttpServer:
     """Say at which URL a server speaks streamable HTTP.
@@ -380,7 +308,7 @@ def sse(
     bearer: str | None = None,
     auth: httpx2.Auth | None = None,
     verify: ssl.SSLContext | None = None,
-    timeout: float = _TIMEOUT,
+    timeout: float = _CONNECT_SECONDS,
     name: str | None = None,
 ) -> HttpServer:
     """Say at which URL a server speaks the older transport, server-sent events; the settings are those of `http`."""

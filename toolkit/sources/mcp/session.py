@@ -31,8 +31,9 @@ from toolkit.runtime.backend import start_detached
 from toolkit.runtime.event_loops import OwnerLoop
 from toolkit.secrets import cut_causes
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
+from toolkit.sources.mcp.http_client import HttpFault, faults_of_call
 from toolkit.sources.mcp.paging import list_server_tools
-from toolkit.sources.mcp.servers import HttpFault, McpServer, faults_of_call
+from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.watched_streams import WatchedTransport
 
 __all__ = ["McpSession", "SessionSettings"]
