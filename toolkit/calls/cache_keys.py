@@ -43,7 +43,7 @@ def find_cache_key(registration: Registration[Any], arguments: dict[str, Any], s
     tool: Any = registration.tool
     identity = registration.cache_identity
     if identity is None:
-        identity = registration.cache_identity = _identify(tool)
+        identity = registration.cache_identity = _make_identity(tool)
     if not identity:
         return None
     context = ""
@@ -67,7 +67,7 @@ def _read_context(cache_key: Callable[[Any], object] | None, state: object, name
         return ""
 
 
-def _identify(tool: Any) -> str:
+def _make_identity(tool: Any) -> str:
     """Return what tells a tool from all others, or "" where nothing does.
 
     What can be found by module and qualified name is known by these, in each process; all else, such as closures and
@@ -77,7 +77,7 @@ def _identify(tool: Any) -> str:
     parts = [_name_or_token(tool if function is None else getattr(function, "__func__", function), tool)]
     if receiver is not None:
         parts.append(_name_or_token(receiver, receiver))
-    return "" if "" in parts else ":".join([*parts, _hash(tool.definition)])
+    return "" if "" in parts else ":".join([*parts, _digest_definition(tool.definition)])
 
 
 def _name_or_token(thing: Any, tool: object) -> str:
@@ -115,6 +115,6 @@ def _token_of(thing: Any) -> str:
     return _tokens[number][1]
 
 
-def _hash(definition: ToolDefinition) -> str:
+def _digest_definition(definition: ToolDefinition) -> str:
     told = [definition.name, definition.description, definition.parameters, definition.output_schema]
     return digest_json(told)[:32]

@@ -66,7 +66,7 @@ class MemoryCache:
         ttl: Duration | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_entries, self._ttl = _checked(max_entries, ttl)
+        self._max_entries, self._ttl = _check_bounds(max_entries, ttl)
         self._clock = clock
         self._entries: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._lock = Lock()
@@ -140,13 +140,13 @@ class SqliteCache:
         self._connection: Connection | None = None
         check_setting("the path of a cache", path, str, os.PathLike)
         self.path: Path = Path(path)
-        self._max_entries, self._ttl = _checked(max_entries, ttl)
+        self._max_entries, self._ttl = _check_bounds(max_entries, ttl)
         self._busy_seconds = to_seconds(busy_timeout, "busy_timeout")
         self._clock = clock
         self._lock = Lock()
         self._process = os.getpid()
         try:
-            self._connection = _connect(self.path, self._busy_seconds)
+            self._connection = _open_connection(self.path, self._busy_seconds)
         except Exception as error:
             raise ConfigurationError(
                 f"the cache '{self.path}' can't be opened: {error}; give a file in a folder that is there and may be "
@@ -164,7 +164,7 @@ class SqliteCache:
                 return None
             return row[0]
 
-        return await to_thread.run_sync(self._tried, read)
+        return await to_thread.run_sync(self._try_work, read)
 
     async def set(self, key: str, value: str) -> None:
         """Keep `value` in place of what was kept under `key`; once this returns, every process sees it."""
@@ -179,7 +179,7 @@ class SqliteCache:
                 connection.execute(_DELETE_ALL_BUT, (self._max_entries,))
             connection.execute("COMMIT")
 
-        await to_thread.run_sync(self._tried, write)
+        await to_thread.run_sync(self._try_work, write)
 
     async def clear(self) -> None:
         """Forget everything, for all processes."""
@@ -187,7 +187,7 @@ class SqliteCache:
         def delete(connection: Connection) -> None:
             connection.execute("DELETE FROM outputs")
 
-        await to_thread.run_sync(self._tried, delete)
+        await to_thread.run_sync(self._try_work, delete)
 
     async def aclose(self) -> None:
         """Close the file; from then on there are only misses. Closing twice is fine."""
@@ -213,7 +213,7 @@ class SqliteCache:
         if self._connection is not None:
             self.close()
 
-    def _tried(self, work: Callable[[Connection], T]) -> T | None:
+    def _try_work(self, work: Callable[[Connection], T]) -> T | None:
         """Do the work, one thread at a time, and take whatever goes wrong for a miss."""
         with self._lock:
             if self._connection is None:
@@ -230,7 +230,7 @@ class SqliteCache:
         # A connection must not be used in a process that was forked from the one that opened it, nor closed there.
         if self._process != os.getpid():
             _parents_connections.append(connection)
-            connection = self._connection = _connect(self.path, self._busy_seconds)
+            connection = self._connection = _open_connection(self.path, self._busy_seconds)
             self._process = os.getpid()
         return connection
 
@@ -242,7 +242,7 @@ _DELETE_ALL_BUT = """
 """
 
 
-def _connect(path: Path, busy_seconds: float) -> Connection:
+def _open_connection(path: Path, busy_seconds: float) -> Connection:
     import sqlite3  # noqa: PLC0415 - a shared library that few programs need
 
     if str(path) != ":memory:":
@@ -279,6 +279,6 @@ def _switch_to_log(connection: Connection, busy_seconds: float) -> None:
             time.sleep(0.01)
 
 
-def _checked(max_entries: int | None, ttl: Duration | None) -> tuple[int | None, float | None]:
+def _check_bounds(max_entries: int | None, ttl: Duration | None) -> tuple[int | None, float | None]:
     check_setting("the max_entries of a cache", max_entries, int, None, least=1)
     return max_entries, to_seconds(ttl, "the ttl of a cache")

@@ -31,7 +31,7 @@ async def execute_alone(
 ) -> ToolResult:
     """Prepare, authorize and run one call, and return its result."""
     policy = ExecutionPolicy(config=CallConfig(on_tool_call=approve, name_repair=name_repair), observer=observer)
-    return await _execute(call, scope_of(registry), ctx, policy)
+    return await _execute_call(call, scope_of(registry), ctx, policy)
 
 
 async def execute_together(
@@ -48,13 +48,13 @@ async def execute_together(
     scope, results = scope_of(registry), dict[int, ToolResult]()
 
     async def execute(position: int, call: ToolCall) -> None:
-        results[position] = await _execute(call, scope, ctx, policy)
+        results[position] = await _execute_call(call, scope, ctx, policy)
 
     await gather([partial(execute, position, call) for position, call in enumerate(calls)], limit)
     return [results[position] for position in range(len(calls))]
 
 
-async def _execute(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
+async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
     [prepared] = await prepare_all([call], scope, policy)
     if isinstance(prepared, Refused):
         return await _report_refusal(prepared.result, policy, prepared.crash)

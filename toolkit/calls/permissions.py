@@ -169,17 +169,17 @@ class Permissions:
             for group in (self._denials, self._others):
                 for compiled in group:
                     if compiled.matches(trusted if compiled.rule.action == "allow" else names, arguments):
-                        return _decision(compiled.rule.action, compiled.rule, tool_name)
+                        return _make_decision(compiled.rule.action, compiled.rule, tool_name)
         except Exception:
             _logger.exception("a permission rule failed for %s; the call is denied", tool_name)
             return Decision("deny", None, f"Tool '{tool_name}' may not be called: a permission rule failed.")
-        return _decision(default or self.default, None, tool_name)
+        return _make_decision(default or self.default, None, tool_name)
 
 
 _ALLOWED = Decision("allow")
 
 
-def _decision(action: PermissionAction, rule: Rule | None, tool_name: str) -> Decision:
+def _make_decision(action: PermissionAction, rule: Rule | None, tool_name: str) -> Decision:
     if action == "allow":
         return _ALLOWED if rule is None else Decision("allow", rule)
     if rule is not None and rule.reason:
@@ -198,15 +198,15 @@ class _CompiledRule:
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self._tool = re.compile(translate(rule.tool_pattern)).match
-        self._arguments = [(name, _matcher(pattern)) for name, pattern in (rule.args or {}).items()]
+        self._arguments = [(name, _make_matcher(pattern)) for name, pattern in (rule.args or {}).items()]
 
     def matches(self, tool_names: Iterable[str], arguments: Mapping[str, Any]) -> bool:
         if not any(map(self._tool, tool_names)):
             return False
-        return all(self._matches(arguments, name, matcher) for name, matcher in self._arguments)
+        return all(self._matches_argument(arguments, name, matcher) for name, matcher in self._arguments)
 
-    def _matches(self, arguments: Mapping[str, Any], name: str, matcher: Callable[[Any], list[bool]]) -> bool:
-        answers = [answer for value in _reach(arguments, name) for answer in matcher(value)]
+    def _matches_argument(self, arguments: Mapping[str, Any], name: str, matcher: Callable[[Any], list[bool]]) -> bool:
+        answers = [answer for value in _find_values(arguments, name) for answer in matcher(value)]
         return bool(answers) and (all(answers) if self.rule.action == "allow" else any(answers))
 
 
@@ -218,7 +218,7 @@ class Members(dict[str, Any]):
         self.others: dict[str, Any] = {}
 
 
-def _partings(path: str) -> Iterator[tuple[str, str]]:
+def _split_path(path: str) -> Iterator[tuple[str, str]]:
     """Yield the ways to read a path as a key and a path inside of it: a key may have dots, too."""
     for index, character in enumerate(path):
         if character == ".":
@@ -229,11 +229,11 @@ class _Absent:
     """Stands for an argument that is not there."""
 
 
-def _reach(value: Any, path: str) -> Iterator[Any]:
+def _find_values(value: Any, path: str) -> Iterator[Any]:
     """Yield whatever may be meant by a path: a key with dots in it as well as keys inside of keys."""
     if isinstance(value, list):
         for item in cast("list[object]", value):
-            yield from _reach(item, path)
+            yield from _find_values(item, path)
         return
     found = False
     if isinstance(value, Mapping):
@@ -243,19 +243,19 @@ def _reach(value: Any, path: str) -> Iterator[Any]:
             if path in members:
                 found = True
                 yield members[path]
-            for key, rest in _partings(path):
+            for key, rest in _split_path(path):
                 if key in members:
                     found = True
-                    yield from _reach(members[key], rest)
+                    yield from _find_values(members[key], rest)
     if not found:
         yield _Absent
 
 
-def _matcher(pattern: Any) -> Callable[[Any], list[bool]]:
+def _make_matcher(pattern: Any) -> Callable[[Any], list[bool]]:
     """Return what gives one answer for a value, or one for each item of a list where a text is looked for."""
     if isinstance(pattern, str):
         text = re.compile(translate(pattern)).match
-        return lambda value: [isinstance(item, str) and text(item) is not None for item in _items(value)]
+        return lambda value: [isinstance(item, str) and text(item) is not None for item in _list_items(value)]
     if callable(pattern):
         # Each is given its own copy: what one does to a value is nothing to the next.
         return lambda value: [value is not _Absent and bool(pattern(_copy_json(value)))]
@@ -266,10 +266,10 @@ def _copy_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
         return {name: _copy_json(item) for name, item in members.items()}
-    return [_copy_json(item) for item in _items(value)] if isinstance(value, list) else value
+    return [_copy_json(item) for item in _list_items(value)] if isinstance(value, list) else value
 
 
-def _items(value: Any) -> list[object]:
+def _list_items(value: Any) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else [value]
 
 

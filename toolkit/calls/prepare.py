@@ -185,7 +185,7 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
     repairs: tuple[ToolCallRepaired, ...] = ()
     original = call
     if registration is None:
-        from toolkit.calls.repair.names import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend`
+        from toolkit.calls.repair.names import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend_arguments`
 
         name: str | None = None
         if policy.config.name_repair is not False:
@@ -198,7 +198,7 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
         registration = registrations[name]
         call = ToolCall(call.id, name, call.arguments, extra=call.extra)
     try:
-        arguments, more = _read_arguments(call, registration, policy)
+        arguments, more = _parse_arguments(call, registration, policy)
     except InvalidArgumentsError as error:
         return Refused(call, error_result(call, error.message), repairs, error.crash)
     repairs += more
@@ -208,7 +208,7 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
     return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
 
 
-def _read_arguments(
+def _parse_arguments(
     call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
     """Return the validated arguments and what was mended for that, or raise what the model should be told."""
@@ -218,7 +218,7 @@ def _read_arguments(
         allowed = registration.options.argument_repair
         if not (policy.config.argument_repair if allowed is None else allowed):
             raise
-        return _mend(call, registration, error)
+        return _mend_arguments(call, registration, error)
     except (ToolkitError, TooMuchWorkError):
         raise
     except Exception as error:  # of a parser of the application's own
@@ -274,7 +274,7 @@ def _find_approval_need(ready: Ready[Any], registration: Registration[Any]) -> s
     return need if isinstance(need, str) else f"Tool '{ready.call.name}' needs approval."
 
 
-def _mend(
+def _mend_arguments(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
     """Read arguments that were refused once, or raise what the model should be told."""
@@ -295,7 +295,7 @@ def _mend(
 def _tell_nulls(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any]
 ) -> tuple[ToolCallRepaired, ...]:
-    from toolkit.calls.repair.mending import explain_nulls  # noqa: PLC0415 - as in `_mend`
+    from toolkit.calls.repair.mending import explain_nulls  # noqa: PLC0415 - as in `_mend_arguments`
 
     step = explain_nulls(call.arguments, registration.arguments)
     return () if step is None else _tell_repairs(call, registration, arguments, [step])
@@ -308,7 +308,7 @@ def _tell_repairs(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return what observers are told; where a parameter is a secret, no text of the model's that may hold it."""
-    from toolkit.schema.nodes import Nodes  # noqa: PLC0415 - as in `_mend`
+    from toolkit.schema.nodes import Nodes  # noqa: PLC0415 - as in `_mend_arguments`
     from toolkit.secrets import MASK  # noqa: PLC0415
 
     parser = registration.arguments

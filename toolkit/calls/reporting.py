@@ -72,11 +72,11 @@ class Reporter:
 
     def report_update(self, output: ToolOutput) -> None:
         """Report what there is so far."""
-        self._report(self._update_of(output))
+        self._send_report(self._update_of(output))
 
     def report_progress(self, text: str) -> None:
         """Report how far the work is."""
-        self._report(
+        self._send_report(
             ToolProgress(
                 call_id=self._call_id, tool_name=self._tool_name, label=self._label, tags=self._tags, text=text
             )
@@ -106,21 +106,21 @@ class Reporter:
             call_id=self._call_id, tool_name=self._tool_name, label=self._label, tags=self._tags, output=output
         )
 
-    def _report(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+    def _send_report(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         if get_ident() == self._home:
-            self._offer(event)
+            self._offer_event(event)
         elif worker_loop_thread() == self._home:
-            call_in_loop(self._deliver, event)
+            call_in_loop(self._deliver_event, event)
         elif is_in_event_loop():
-            self._wake(partial(self._offer, event))
+            self._wake(partial(self._offer_event, event))
         else:
             self._deliver_from_thread(event)
 
-    def _offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+    def _offer_event(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         if not self._is_over:
             self._observer.offer(event)
 
-    async def _deliver(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+    async def _deliver_event(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         if self._is_over:
             return
         with anyio.CancelScope() as scope:
@@ -137,7 +137,7 @@ class Reporter:
         async def deliver() -> None:
             begun.set()
             try:
-                await self._deliver(event)
+                await self._deliver_event(event)
             except Exception:
                 _logger.exception("a report of %s could not be delivered", self._tool_name)
             finally:
@@ -158,8 +158,8 @@ class Reporter:
         if not begun.wait(_CHECK_SECONDS):
             return  # what holds the loop up may be a function that waits for this very thread
         while not ended.wait(_CHECK_SECONDS):
-            if not self._wake(_do_nothing):
+            if not self._wake(_answer_nothing):
                 return
 
 
-def _do_nothing() -> None: ...
+def _answer_nothing() -> None: ...

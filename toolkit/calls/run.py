@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -25,7 +25,8 @@ from toolkit.calls.prepare import Ready, copy_values
 from toolkit.calls.reporting import Reporter
 from toolkit.calls.retry import may_run_on, run_in_time, run_with_retry
 from toolkit.calls.run_memory import RunMemory
-from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
+from toolkit.calls.shaping import shape_result
+from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
 from toolkit.dataclass import dataclass
 from toolkit.errors import ToolCrashedError, ToolError, ToolUsageLimitExceededError
@@ -41,7 +42,6 @@ from toolkit.runtime.work import Work
 from toolkit.settings import describe_value
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx, Registration
-from toolkit.tools.limits import limit_text
 
 __all__ = ["CutCall", "run", "run_directly"]
 
@@ -89,7 +89,6 @@ async def run(
         cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
     """
     call, registration, observer = ready.call, ready.registration, policy.observer
-    mark = cancellation_mark()
     context = ToolContext(
         state,
         call_id=call.id,
@@ -97,12 +96,12 @@ async def run(
         depth=depth,
         metadata=policy.config.metadata,
         sync_workers=policy.config.sync_workers,
-        reporter=_make_reporter(ready, observer) if observer is not None and registration.may_report else None,
+        reporter=_make_call_reporter(ready, observer) if observer is not None and registration.may_report else None,
         wait_timeout=policy.config.timeouts.wait,
         memory=memory,
         policy=policy,
         scope=ready.scope,
-        mark=mark,
+        mark=cancellation_mark(),
         clock=clock,
     )
     began = 0.0
@@ -111,7 +110,7 @@ async def run(
     try:
         if observer is not None:
             began = time.perf_counter()
-            await observer.emit(_start_of(ready))
+            await observer.emit(_make_start(ready))
         try:
             chosen = policy.config
             if registration.is_guarded or policy.around or chosen.cache is not None or chosen.timeouts.tool is not None:
@@ -120,14 +119,8 @@ async def run(
             else:
                 context.waits_for = None  # what waits first says so itself
                 output = await registration.execute(ready.arguments, context)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tool raises is told to the model
-            output, crash = _read_failure(call, error)
-        except BaseExceptionGroup as group:
-            if not _is_failure(group):
-                raise
-            output, crash = _read_failure(call, group)
-        except AsyncioCancelledError as error:
-            output, crash = await _read_cancellation(call, error, mark)
+        except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
+            output, crash = await _read_end(call, error, context.mark)
         is_over = True
     finally:
         if not is_over:
@@ -136,7 +129,7 @@ async def run(
                 may_go_on = may_run_on(registration, context)
                 cut(call.id, CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child))
     context.close()
-    unsaid, whole, limited = _results(ready, output, policy, context)
+    unsaid, whole, limited = shape_result(ready, output, policy, context)
     if keep is not None:
         keep(call.id, limited)
     if observer is not None or policy.config.after_tool_execution is not None or policy.caller is not None:
@@ -153,68 +146,18 @@ def _is_failure(error: BaseException) -> bool:
     return isinstance(error, (Exception, SystemExit))
 
 
-async def _read_cancellation(
-    call: ToolCall, error: AsyncioCancelledError, mark: CancellationMark
+async def _read_end(
+    call: ToolCall, error: BaseException, mark: CancellationMark
 ) -> tuple[ToolOutput, BaseException | None]:
-    """Tell a cancellation that the tool raised by itself from one that the caller was given, which goes on."""
-    if is_own_cancellation(mark):
-        return _read_failure(call, error)
-    # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
-    await checkpoint_if_cancelled()
-    raise error
-
-
-def _results(
-    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, context: ToolContext[Any]
-) -> tuple[tuple[str, ...], ToolResult, ToolResult]:
-    """Return what of a result JSON could not carry, the whole of it, and as far as the model may read it."""
-    call, registration = ready.call, ready.registration
-    if context.left_by_child[0] is not None:
-        output = _with_child(output, context)
-    if type(output) is not ToolOutput or output.is_error or output.unsaid:
-        output = _checked_output(call, output)
-    result = ToolResult(
-        call.id,
-        output.content,
-        tool_name=call.name,
-        is_error=output.is_error,
-        result_as_answer=(output.result_as_answer or registration.options.result_as_answer) and not output.is_error,
-        child_loop_id=output.child_loop_id,
-        details=output.details,
-        time=time.time(),
-    )
-    most = registration.max_output_chars or policy.config.output.max_chars
-    if most is None or (len(result.content) <= most and isinstance(result.content, str)):
-        return output.unsaid, result, result
-    keep = registration.options.keep_output or policy.config.output.keep
-    return output.unsaid, result, _limited(result, most, keep, context.memory)
-
-
-def _checked_output(call: ToolCall, value: object) -> ToolOutput:
-    """Return what a tool gave as an output that says something, and log what of it JSON could not carry."""
-    output = value if type(value) is ToolOutput and not value.is_error else _with_reason(to_output(value))
-    if output.unsaid:
-        _logger.warning(
-            "tool %s gave what JSON can't carry; its text stands for %s", call.name, ", ".join(output.unsaid)
-        )
-    return output
-
-
-def _with_child(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
-    """Return an output that, if the call was given up, tells of the loop that ran inside."""
-    if type(output) is not ToolOutput or not output.is_error or output.child_loop_id is not None:
-        return output
-    child_loop_id, details = context.left_by_child
-    return replace(output, child_loop_id=child_loop_id, details=details)
-
-
-def _with_reason(output: ToolOutput) -> ToolOutput:
-    """Return an output that, if it is an error, says something."""
-    if not output.is_error or output.text.strip():
-        return output
-    reason = "The tool failed and gave no reason."
-    blocks = () if isinstance(output.content, str) else output.content
-    return replace(output, content=(TextBlock(reason), *blocks) if blocks else reason)
+    """Do what `_read_failure` does for what ended a tool's run; raise again what is not the tool's own."""
+    if isinstance(error, AsyncioCancelledError):
+        if not is_own_cancellation(mark):
+            # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
+            await checkpoint_if_cancelled()
+            raise error
+    elif not _is_failure(error):
+        raise error
+    return _read_failure(call, error)
 
 
 def _read_failure(call: ToolCall, error: BaseException) -> tuple[ToolOutput, BaseException | None]:
@@ -226,12 +169,12 @@ def _read_failure(call: ToolCall, error: BaseException) -> tuple[ToolOutput, Bas
     return output, error
 
 
-def _make_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
+def _make_call_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
     call, options = ready.call, ready.registration.options
     return Reporter(observer, call.id, call.name, label=options.label, tags=options.tags)
 
 
-def _start_of(ready: Ready[Any]) -> ToolExecutionStart:
+def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
     """Return the event that tells of a run, with arguments of its own: whoever takes it may spoil them."""
     call, options = ready.call, ready.registration.options
     return ToolExecutionStart(
@@ -279,36 +222,6 @@ async def _tell_end(
             except Exception:
                 _logger.exception("after_tool_execution raised for %s; the result stands", call.name)
         guard = None if guard.caller is None else guard.caller.policy
-
-
-def _limited(
-    result: ToolResult, most: int, keep: Literal["head", "tail", "both"], memory: RunMemory | None
-) -> ToolResult:
-    """Return the result with its text cut to what the model may read."""
-    if isinstance(result.content, str):
-        return replace(result, content=_cut(result.content, most, keep, memory))
-    if len(result.text) <= most:
-        return result
-    blocks: list[ContentBlock] = []
-    for block in result.content:
-        if isinstance(block, TextBlock):
-            # What is left goes to the texts in their order; the last ones may keep a single character.
-            left = max(1, most)
-            most -= len(block.text)
-            blocks.append(TextBlock(_cut(block.text, left, keep, memory)) if len(block.text) > left else block)
-        else:
-            blocks.append(block)
-    return replace(result, content=tuple(blocks))
-
-
-def _cut(text: str, most: int, keep: Literal["head", "tail", "both"], memory: RunMemory | None) -> str:
-    reference = None if memory is None else memory.put(text)
-    if memory is None or reference is None:
-        return limit_text(text, most, keep)
-    return limit_text(text, most, keep, reference=reference, reader=memory.reader)
-
-
-# what only some tools ask for
 
 
 async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:

@@ -20,15 +20,15 @@ def redacted(output: ToolOutput, redact: Redact) -> ToolOutput:
         output.content = tuple(
             TextBlock(redact(block.text)) if isinstance(block, TextBlock) else block for block in output.content
         )
-    output.details = _redacted(output.details, redact)
+    output.details = _redact_value(output.details, redact)
     return output
 
 
-def _redacted(value: Any, redact: Redact) -> Any:
+def _redact_value(value: Any, redact: Redact) -> Any:
     if isinstance(value, str):
         return redact(value)
     if is_object(value):
-        return {name: _redacted(inner, redact) for name, inner in value.items()}
+        return {name: _redact_value(inner, redact) for name, inner in value.items()}
     if is_array(value):
-        return [_redacted(inner, redact) for inner in value]
+        return [_redact_value(inner, redact) for inner in value]
     return value

@@ -145,7 +145,7 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolResult
 
 
 @cache
-def _adapter() -> TypeAdapter[list[Message]]:
+def _make_message_adapter() -> TypeAdapter[list[Message]]:
     # Built at the first use: it costs milliseconds that an import should not.
     from pydantic import Field, TypeAdapter  # noqa: PLC0415
 
@@ -172,7 +172,7 @@ def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> 
 def messages_to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as JSON values, as `dump_messages` writes them."""
     # No warnings: a list of blocks, for which a tuple is meant, is said as well.
-    plain: list[dict[str, Any]] = _adapter().dump_python(
+    plain: list[dict[str, Any]] = _make_message_adapter().dump_python(
         list(messages), mode="json", exclude={"__all__": {"details", "time"}}, exclude_defaults=False, warnings="none"
     )
     return plain
@@ -184,4 +184,4 @@ def load_messages(text: str | bytes) -> list[Message]:
     Raises:
         ValueError: The text is not such JSON; the message says where and why.
     """
-    return _adapter().validate_json(text)
+    return _make_message_adapter().validate_json(text)

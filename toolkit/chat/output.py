@@ -29,8 +29,8 @@ __all__ = [
 
 _BLOCKS = (TextBlock, ImageBlock, AudioBlock, FileBlock)
 _CONTAINERS = frozenset({list, tuple, dict})
-_PLAIN = _CONTAINERS | {str, int, float, bool, type(None)}
-_DEEPEST = 200
+_JSON_KINDS = _CONTAINERS | {str, int, float, bool, type(None)}
+_MOST_LEVELS = 200
 _MADE_OF_BLOCKS = (list, tuple, Union, UnionType)
 _NOTHING = "(no output)"
 
@@ -90,11 +90,11 @@ def to_output(value: object) -> ToolOutput:
     if isinstance(value, str):
         return ToolOutput(replace_surrogates(value))
     if isinstance(value, ToolOutput):
-        return _checked(value)
+        return _check_output(value)
     if value is None:
         return ToolOutput(_NOTHING)
     blocks = _as_blocks(value)
-    return _read_value(value) if blocks is None else ToolOutput(blocks)
+    return _write_value(value) if blocks is None else ToolOutput(blocks)
 
 
 def is_content(hint: Any) -> bool:
@@ -155,7 +155,7 @@ def _fast_dump() -> Callable[[Any], bytes] | None:
 
 def dump_output(output: ToolOutput) -> str:
     """Return the output as JSON text, for a cache; `details` are left out."""
-    from toolkit.plain_values import serializer_of  # noqa: PLC0415 - as in `_read_value`
+    from toolkit.plain_values import serializer_of  # noqa: PLC0415 - as in `_write_value`
 
     plain: bytes = serializer_of(ToolOutput).dump_json(output, exclude={"details"})
     return plain.decode()
@@ -163,7 +163,7 @@ def dump_output(output: ToolOutput) -> str:
 
 def load_output(text: str) -> ToolOutput:
     """Return the output that `dump_output` wrote."""
-    from toolkit.plain_values import serializer_of  # noqa: PLC0415 - as in `_read_value`
+    from toolkit.plain_values import serializer_of  # noqa: PLC0415 - as in `_write_value`
 
     output: ToolOutput = serializer_of(ToolOutput).validate_json(text)
     return output
@@ -206,7 +206,7 @@ def words_of(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _checked(output: ToolOutput) -> ToolOutput:
+def _check_output(output: ToolOutput) -> ToolOutput:
     """Return an output that can be sent: its author made it, and nobody has looked at its content."""
     content = output.content
     if isinstance(content, str) and content.isascii():
@@ -235,7 +235,7 @@ def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
     if not isinstance(value, (list, tuple)):
         return None
     items = cast("list[object]", value)
-    if set(map(type, items)) <= _PLAIN:
+    if set(map(type, items)) <= _JSON_KINDS:
         return None
     if not any(isinstance(item, _BLOCKS) for item in items):
         return None
@@ -244,7 +244,7 @@ def _as_blocks(value: object) -> tuple[ContentBlock, ...] | None:
     return tuple(_as_block(item) for item in items)
 
 
-def _read_value(value: object) -> ToolOutput:
+def _write_value(value: object) -> ToolOutput:
     """Return any value as JSON text; what JSON can't carry stands as its text, and `unsaid` says where."""
     from toolkit.plain_values import read_plain  # noqa: PLC0415 - few tools give what is not plain already
 
@@ -261,8 +261,8 @@ def _is_plain(value: object) -> bool:
     It looks at one level of nesting after the other, mostly in C: 10 kB of records take a fifth of the time of a walk.
     """
     level: list[object] = get_referents(value)
-    for _ in range(_DEEPEST):
-        if not _PLAIN.issuperset(map(type, level)):
+    for _ in range(_MOST_LEVELS):
+        if not _JSON_KINDS.issuperset(map(type, level)):
             return False
         inside = {id(item): item for item in level if type(item) in _CONTAINERS}
         if not inside:

@@ -26,7 +26,7 @@ StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequ
 """Why the model stopped. ``max_tokens`` is every way in which a reply is cut off: the last call may be unfinished."""
 
 
-def _nothing() -> dict[str, Any]:
+def _make_nothing() -> dict[str, Any]:
     return {}  # as a function it takes a fifth of the time of dict[str, Any]
 
 
@@ -73,7 +73,7 @@ class ChatRequest:
     response_format: ResponseFormat | None = None
     reasoning_effort: str | None = None
     timeout: float | None = None
-    options: Mapping[str, Any] = field(default_factory=_nothing)
+    options: Mapping[str, Any] = field(default_factory=_make_nothing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class ChatResponse:
     stop_reason: StopReason = "end_turn"
     model: str = ""
     request_id: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=_nothing)
+    metadata: Mapping[str, Any] = field(default_factory=_make_nothing)
     unanswered: tuple[UnansweredItem, ...] = ()
 
     @property

@@ -37,7 +37,7 @@ def request_to_plain(request: ChatRequest) -> dict[str, Any]:
     Raises:
         ConfigurationError: Something in it, mostly in its options, can't be said in JSON.
     """
-    return _plain(_requests(), request, "request", exclude=_NOT_OF_THE_REQUEST)
+    return _dump_plain(_make_request_adapter(), request, "request", exclude=_NOT_OF_THE_REQUEST)
 
 
 def response_to_plain(response: ChatResponse) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def response_to_plain(response: ChatResponse) -> dict[str, Any]:
     Raises:
         ConfigurationError: Something in it, mostly in its metadata, can't be said in JSON.
     """
-    return _plain(_responses(), response, "response")
+    return _dump_plain(_make_response_adapter(), response, "response")
 
 
 def response_from_plain(plain: object) -> ChatResponse:
@@ -55,7 +55,7 @@ def response_from_plain(plain: object) -> ChatResponse:
     Raises:
         ValueError: It is no answer; the message says where and why.
     """
-    return _responses().validate_json(json.dumps(plain))
+    return _make_response_adapter().validate_json(json.dumps(plain))
 
 
 def event_to_plain(event: StreamEvent) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def provider_error_from_plain(plain: dict[str, Any]) -> ProviderError:
     return kind(plain["provider"], plain["message"], **{name: plain.get(name) for name in _FACTS})
 
 
-def _plain(adapter: TypeAdapter[Any], value: object, what: str, **options: Any) -> dict[str, Any]:
+def _dump_plain(adapter: TypeAdapter[Any], value: object, what: str, **options: Any) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = adapter.dump_python(value, mode="json", **options)
     except ValueError as error:
@@ -120,14 +120,14 @@ def _plain(adapter: TypeAdapter[Any], value: object, what: str, **options: Any) 
 
 # Built at the first use: they cost milliseconds that an import should not.
 @cache
-def _requests() -> TypeAdapter[ChatRequest]:
+def _make_request_adapter() -> TypeAdapter[ChatRequest]:
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(ChatRequest)
 
 
 @cache
-def _responses() -> TypeAdapter[ChatResponse]:
+def _make_response_adapter() -> TypeAdapter[ChatResponse]:
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(ChatResponse)

@@ -23,7 +23,7 @@ _UNKNOWN = (
 )
 
 # Typed as what may really come: a caller's list can hold anything.
-_OTHERS: tuple[type[object], ...] = (SystemMessage, UserMessage, ToolResult)
+_OTHER_ROLES: tuple[type[object], ...] = (SystemMessage, UserMessage, ToolResult)
 
 
 def call_ids_of(messages: Iterable[Message]) -> set[str]:
@@ -52,17 +52,17 @@ def validate_transcript(messages: Sequence[Message], *, allow_pending: bool = Fa
         if awaited:
             raise TranscriptError(
                 index,
-                f"{_described(message)} stands where the result of {_named(awaited[-1])} belongs; "
+                f"{_describe_role(message)} stands where the result of {_name_call(awaited[-1])} belongs; "
                 "each call is answered directly after the message that asks for it, in call order",
             )
         if isinstance(message, AssistantMessage):
             awaited = list(message.tool_calls)
             _check_ids(index, awaited, seen)
             awaited.reverse()
-        elif not isinstance(message, _OTHERS):
+        elif not isinstance(message, _OTHER_ROLES):
             raise _no_message(index, message)
     if awaited and not (allow_pending and isinstance(messages[-1], AssistantMessage)):
-        missing = ", ".join(_named(call) for call in reversed(awaited))
+        missing = ", ".join(_name_call(call) for call in reversed(awaited))
         raise TranscriptError(
             len(messages) - 1,
             f"the transcript ends here, without the result of {missing}; "
@@ -87,7 +87,7 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
         TranscriptError: Something in the list is not a message.
     """
     slots = _slots_of(messages)
-    _match(messages, slots)
+    _match_results(messages, slots)
     taken = {slot.call.id for group in slots.values() for slot in group}
     kept: set[str] = set()
     repaired: list[Message] = []
@@ -102,7 +102,7 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
         group = slots.get(index, ())
         mended = _with_ids(message, _new_ids(group, kept, taken, iteration))
         repaired.append(mended)
-        repaired.extend(_answer(call, slot.result) for call, slot in zip(mended.tool_calls, group, strict=True))
+        repaired.extend(_answer_call(call, slot.result) for call, slot in zip(mended.tool_calls, group, strict=True))
     return repaired
 
 
@@ -148,7 +148,7 @@ def _expect_result(index: int, result: ToolResult, awaited: list[ToolCall], seen
     found = f"the result of call '{result.call_id}'"
     if any(call.id == result.call_id for call in awaited):
         reason = (
-            f"{found} stands where that of {_named(awaited[-1])} belongs; results stand in the order of their calls"
+            f"{found} stands where that of {_name_call(awaited[-1])} belongs; results stand in the order of their calls"
         )
     elif result.call_id in seen:
         reason = (
@@ -166,7 +166,7 @@ def _check_ids(index: int, calls: Iterable[ToolCall], seen: set[str]) -> None:
             raise TranscriptError(index, f"the call of '{call.name}' has no id; each call has one of its own")
         if call.id in seen:
             raise TranscriptError(
-                index, f"{_named(call)} has the id of an earlier call; each call of a transcript has one of its own"
+                index, f"{_name_call(call)} has the id of an earlier call; each call of a transcript has one of its own"
             )
         seen.add(call.id)
 
@@ -176,11 +176,11 @@ def _no_message(index: int, found: object) -> TranscriptError:
     return TranscriptError(index, f"{what}, or read them with load_messages")
 
 
-def _named(call: ToolCall) -> str:
+def _name_call(call: ToolCall) -> str:
     return f"call '{call.id}' ('{call.name}')"
 
 
-def _described(message: object) -> str:
+def _describe_role(message: object) -> str:
     role = getattr(message, "role", type(message).__qualname__)
     return f"an {role} message" if role == "assistant" else f"a {role} message"
 
@@ -192,12 +192,12 @@ def _slots_of(messages: Sequence[Message]) -> dict[int, list[_Slot]]:
         if isinstance(message, AssistantMessage):
             if calls := message.tool_calls:
                 slots[index] = [_Slot(call) for call in calls]
-        elif not isinstance(message, _OTHERS):
+        elif not isinstance(message, _OTHER_ROLES):
             raise _no_message(index, message)
     return slots
 
 
-def _match(messages: Sequence[Message], slots: dict[int, list[_Slot]]) -> None:
+def _match_results(messages: Sequence[Message], slots: dict[int, list[_Slot]]) -> None:
     """Put each result that belongs to a call into its slot."""
     latest: dict[str, list[_Slot]] = {}  # the unanswered calls of each id, in the last message that has it
     strays: list[tuple[int, ToolResult]] = []
@@ -282,7 +282,7 @@ def _with_ids(message: AssistantMessage, new: dict[int, str]) -> AssistantMessag
     return AssistantMessage(content)
 
 
-def _answer(call: ToolCall, result: ToolResult | None) -> ToolResult:
+def _answer_call(call: ToolCall, result: ToolResult | None) -> ToolResult:
     if result is None:
         return ToolResult(call.id, _UNKNOWN, tool_name=call.name, is_error=True)
     return result if result.call_id == call.id else replace(result, call_id=call.id)

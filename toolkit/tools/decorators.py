@@ -85,7 +85,7 @@ def tool(
             comes at the first use, when the class is complete.
         ConfigurationError: An option or a name that can't be.
     """
-    return _made(function, name=name, description=description, context=False, options=options)
+    return _make_tool(function, name=name, description=description, context=False, options=options)
 
 
 @overload
@@ -120,7 +120,7 @@ def tool_with_ctx(
 
     Arguments and errors are those of `tool`; a context without a type, or ``Any``, is a `SchemaError` too.
     """
-    return _made(function, name=name, description=description, context=True, options=options)
+    return _make_tool(function, name=name, description=description, context=True, options=options)
 
 
 def tool_from_function(
@@ -132,7 +132,7 @@ def tool_from_function(
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[object, P, R]:
     """Return the tool that ``tool(...)(function)`` gives, for a function that is not yours to decorate."""
-    made: FunctionTool[object, P, R] = _made(
+    made: FunctionTool[object, P, R] = _make_tool(
         function, name=name, description=description, context=False, options=options
     )
     return made
@@ -251,7 +251,7 @@ def tools_of(instance: object) -> list[FunctionTool[Any, ..., Any]]:
     return tools
 
 
-def _made(
+def _make_tool(
     function: Callable[..., Any] | None,
     *,
     name: str | None,

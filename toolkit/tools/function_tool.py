@@ -123,7 +123,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
                     "the context lives in this process. Leave one of them out."
                 )
         if schema is not None or (receiver is _NOT_BOUND and not _is_in_class_body(function)):
-            self._finish()
+            self._compose_now()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function as written."""
@@ -179,7 +179,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             counter=self.counter,
         )
         if receiver is _NOT_BOUND:
-            tool._finish()
+            tool._compose_now()
         return tool
 
     @property
@@ -196,7 +196,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     def definition(self) -> ToolDefinition:
         """What the model is told; made at its first use, as a schema of the output can take a while."""
         if self._definition is None:
-            schema = self._ready.schema
+            schema = self._composed.schema
             self._definition = ToolDefinition(
                 name=schema.name,
                 description=schema.description,
@@ -209,21 +209,21 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     @property
     def schema(self) -> FunctionSchema:
         """What was read from the function."""
-        return self._ready.schema
+        return self._composed.schema
 
     @property
     def arguments(self) -> ArgumentsParser:
         """Reads, checks and writes the arguments."""
-        return self._ready.schema.arguments
+        return self._composed.schema.arguments
 
     @property
     def runner(self) -> Execute:
         """What `execute` calls."""
-        return self._ready.execute
+        return self._composed.execute
 
     def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
         """Run the function with validated arguments; whatever it returns becomes a `ToolOutput`."""
-        return self._ready.execute(arguments, context)
+        return self._composed.execute(arguments, context)
 
     def renew(self, other: FunctionTool[Ctx_contra, ..., Any]) -> None:
         """Show and check from now on what another tool of that name does, in every registry too.
@@ -231,7 +231,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         For a program behind a tool that may describe it anew. Calls that run are not touched.
         """
         self.function = cast("Any", other.function)
-        self._schema, self._finished, self._definition = other.schema, other._ready, other.definition
+        self._schema, self._finished, self._definition = other.schema, other._composed, other.definition
         Registration.renewals += 1
 
     @property
@@ -289,7 +289,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             ToolTimeoutError: It took longer than its `timeout`.
             ToolUsageLimitExceededError: The tool has been used as often as it may be.
         """
-        kind = self._ready.schema.kind
+        kind = self._composed.schema.kind
         if kind == "coroutine" or (kind == "sync" and self._has_limits):
             if is_in_event_loop():
                 why = "is async" if kind == "coroutine" else "has limits that hold in an event loop"
@@ -299,7 +299,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
                 return await self._run_directly(arguments, ctx)
 
             return anyio.run(run)
-        value: Any = self._called(arguments, ctx)
+        value: Any = self._call_function(arguments, ctx)
         if inspect.isawaitable(value):
 
             async def wait() -> Any:
@@ -318,8 +318,8 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     async def ainvoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> R_co: ...
     async def ainvoke(self, arguments: str | Mapping[str, Any], ctx: Any = None) -> Any:
         """Do what `invoke` does, in this event loop; a function that is not async runs in a worker thread."""
-        if self._ready.schema.kind in ("generator", "async_generator"):
-            return self._called(arguments, ctx)
+        if self._composed.schema.kind in ("generator", "async_generator"):
+            return self._call_function(arguments, ctx)
         return await self._run_directly(arguments, ctx)
 
     @property
@@ -335,7 +335,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         if self._direct is None:
             # Known by the tool itself, as in a registry: both wait for each other.
             direct = self._direct = Registration[Any](self)
-            direct.execute = self._ready.execute_raw
+            direct.execute = self._composed.execute_raw
         direct, outputs = self._direct, list[ToolOutput]()
 
         async def run() -> None:
@@ -344,17 +344,17 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         await run_in_own_context(run)
         return outputs[0].details
 
-    def _called(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
+    def _call_function(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
         parsed = self.parse_args(arguments)
         self.counter.require(self.definition.name)
         context = ToolContext(ctx, tool_name=self.definition.name)
-        return self._ready.call(parsed, context)
+        return self._composed.call(parsed, context)
 
     @property
-    def _ready(self) -> ComposedFunction:
-        return self._finished or self._finish()
+    def _composed(self) -> ComposedFunction:
+        return self._finished or self._compose_now()
 
-    def _finish(self) -> ComposedFunction:
+    def _compose_now(self) -> ComposedFunction:
         function: Any = self.function
         is_bound = self._receiver is not _NOT_BOUND
         _check_taken(function, is_bound=is_bound, is_method=self._is_method, is_read=self._schema is not None)
@@ -370,7 +370,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         )
         check_name(schema.name)
         for problem in schema.docstring_errors:
-            _warn(function, problem)
+            _warn_of(function, problem)
         bound = MethodType(function, self._receiver) if is_bound else function
         self._finished = compose_function(
             bound,
@@ -400,7 +400,7 @@ def _check_taken(function: Any, *, is_bound: bool, is_method: bool, is_read: boo
     raise SchemaError(describe_function(function), problem)
 
 
-def _warn(function: Any, problem: str) -> None:
+def _warn_of(function: Any, problem: str) -> None:
     """Warn where the function stands: that is what has to be mended."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)

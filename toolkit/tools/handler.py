@@ -104,7 +104,7 @@ class Registration(Generic[Ctx_contra]):
         self.is_offered_by_loop: bool = False
         self._copy_schemas: Callable[[], list[Any]] | None = None
         self._takes_secrets: bool | None = None
-        self._set(self.options)
+        self._set_options(self.options)
 
     @property
     def takes_secrets(self) -> bool:
@@ -151,7 +151,7 @@ class Registration(Generic[Ctx_contra]):
             definition: What the model is told from here on.
             rules: The permissions under which the tool has had its name so far.
         """
-        other = self._changed(definition, self.options, self.counter)
+        other = self._make_changed(definition, self.options, self.counter)
         other.former_names = ((self.name, rules), *self.former_names)
         return other
 
@@ -164,9 +164,9 @@ class Registration(Generic[Ctx_contra]):
         new, old = options, self.options
         is_same_limit = (new.max_usage_count, new.usage_scope) == (old.max_usage_count, old.usage_scope)
         counter = self.counter if is_same_limit else UsageCounter(new.max_usage_count, new.usage_scope)
-        return self._changed(self.definition, options, counter)
+        return self._make_changed(self.definition, options, counter)
 
-    def _changed(
+    def _make_changed(
         self, definition: ToolDefinition, options: ToolOptions, counter: UsageCounter
     ) -> Registration[Ctx_contra]:
         other = Registration(self.tool, definition)
@@ -174,10 +174,10 @@ class Registration(Generic[Ctx_contra]):
         other.parse_json = self.parse_json
         other.counter = counter
         other.former_names = self.former_names
-        other._set(options)
+        other._set_options(options)
         return other
 
-    def _set(self, options: ToolOptions) -> None:
+    def _set_options(self, options: ToolOptions) -> None:
         self.options = options
         self.max_output_chars: int | None = options.max_output_chars
         self.is_guarded: bool = _is_guarded(options)

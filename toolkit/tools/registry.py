@@ -87,7 +87,7 @@ class ToolRegistry(Generic[Ctx]):
             DuplicateToolError: Its name is taken.
             MissingEnvError: It needs an environment variable that is not set.
         """
-        return self._add(tool, replacing=False)
+        return self._add_tool(tool, replacing=False)
 
     @overload
     def register_or_replace(self, tool: FunctionTool[Ctx, P, R]) -> FunctionTool[Ctx, P, R]: ...
@@ -97,9 +97,9 @@ class ToolRegistry(Generic[Ctx]):
     def register_or_replace(self, tool: PlainFunction) -> FunctionTool[object, ..., Any]: ...
     def register_or_replace(self, tool: Any) -> Any:
         """Add a tool, in the place of the one that has its name, if any, and return the tool."""
-        return self._add(tool, replacing=True)
+        return self._add_tool(tool, replacing=True)
 
-    def _add(self, value: Any, *, replacing: bool) -> Any:
+    def _add_tool(self, value: Any, *, replacing: bool) -> Any:
         tool = as_tool(value)
         registration = Registration[Ctx](tool)
         name = check_name(registration.name)
@@ -117,7 +117,7 @@ class ToolRegistry(Generic[Ctx]):
         Raises:
             UnknownToolNameError: It is not there.
         """
-        self._known(name)
+        self._require_known(name)
         del self._registrations[name]
         self._definitions = self._context_needs = None
         self.hidden_names |= {name}
@@ -148,10 +148,10 @@ class ToolRegistry(Generic[Ctx]):
     def registrations(self) -> Mapping[str, Registration[Ctx]]:
         """What is known of each tool, by name; changes with the registry."""
         if self._renewals != Registration.renewals:
-            self._renew()
+            self._renew_all()
         return self._registrations
 
-    def _renew(self) -> None:
+    def _renew_all(self) -> None:
         """Show what the tools show now: one of them has changed since."""
         self._renewals, self._definitions = Registration.renewals, None
         for registration in self._registrations.values():
@@ -160,7 +160,7 @@ class ToolRegistry(Generic[Ctx]):
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Return what a model is told, in order; the same object until the registry changes."""
         if self._renewals != Registration.renewals:
-            self._renew()
+            self._renew_all()
         if self._definitions is None:
             self._definitions = tuple(registration.definition for registration in self._registrations.values())
         return self._definitions
@@ -286,7 +286,7 @@ class ToolRegistry(Generic[Ctx]):
         Raises:
             UnknownToolNameError: A name is not there, unless `missing_ok`.
         """
-        wanted = self._checked(names, missing_ok=missing_ok)
+        wanted = self._check_names(names, missing_ok=missing_ok)
         return self.where(lambda registration: registration.name in wanted)
 
     def without(self, names: Iterable[str], *, missing_ok: bool = False) -> Self:
@@ -295,13 +295,15 @@ class ToolRegistry(Generic[Ctx]):
         Raises:
             UnknownToolNameError: A name is not there, unless `missing_ok`: a typo must not widen a scope.
         """
-        unwanted = self._checked(names, missing_ok=missing_ok)
+        unwanted = self._check_names(names, missing_ok=missing_ok)
         return self.where(lambda registration: registration.name not in unwanted)
 
     def where(self, predicate: Callable[[Registration[Ctx]], bool]) -> Self:
         """Return a registry of the tools for which `predicate` says True; it is given name, options and definition."""
         check_setting("the predicate of where()", predicate, FUNCTION)
-        return self._scope(registration for registration in self._registrations.values() if predicate(registration))
+        return self._make_scope(
+            registration for registration in self._registrations.values() if predicate(registration)
+        )
 
     def tagged(self, *tags: str) -> Self:
         """Return a registry of the tools that have all of these tags."""
@@ -329,7 +331,7 @@ class ToolRegistry(Generic[Ctx]):
             DuplicateToolError: Two tools end up with one name.
         """
         check_setting("what renamed() is given", names, Mapping)
-        self._checked(names, missing_ok=False)
+        self._check_names(names, missing_ok=False)
 
         def renamed(registration: Registration[Ctx]) -> Registration[Ctx]:
             new = names.get(registration.name)
@@ -337,7 +339,7 @@ class ToolRegistry(Generic[Ctx]):
                 return registration
             return registration.under(replace(registration.definition, name=check_name(new)), self.permissions)
 
-        return self._scope(renamed(registration) for registration in self._registrations.values())
+        return self._make_scope(renamed(registration) for registration in self._registrations.values())
 
     def configured(self, *names: str, **options: Unpack[ChangeableOptionKeywords]) -> Self:
         """Return a registry in which these tools, or all where none is named, run with other options.
@@ -357,8 +359,8 @@ class ToolRegistry(Generic[Ctx]):
         if fixed:
             names_of_fixed = ", ".join(fixed)
             raise ConfigurationError(f"{names_of_fixed} can't be changed in a registry: say it where the tool is made")
-        wanted = self._checked(names or self._registrations, missing_ok=False)
-        return self._scope(
+        wanted = self._check_names(names or self._registrations, missing_ok=False)
+        return self._make_scope(
             registration.configured(made_options(options, registration.options))
             if registration.name in wanted
             else registration
@@ -380,7 +382,7 @@ class ToolRegistry(Generic[Ctx]):
             for name, registration in other.registrations.items()
             if name not in mine or mine[name].tool is not registration.tool
         ]
-        joined = self._scope([*mine.values(), *new])
+        joined = self._make_scope([*mine.values(), *new])
         joined.hidden_names |= other.hidden_names
         joined.prefix = self.prefix if self.prefix == other.prefix else ""
         if other.permissions is not None and other.permissions is not self.permissions:
@@ -401,7 +403,7 @@ class ToolRegistry(Generic[Ctx]):
         other._registrations.update(self._registrations)
         return other
 
-    def _scope(self, registrations: Iterable[Registration[Ctx]]) -> Self:
+    def _make_scope(self, registrations: Iterable[Registration[Ctx]]) -> Self:
         scope = type(self)(permissions=self.permissions)
         scope.hidden_names = self.hidden_names | self._registrations.keys()
         scope.prefix = self.prefix
@@ -411,7 +413,7 @@ class ToolRegistry(Generic[Ctx]):
             scope._registrations[registration.name] = registration
         return scope
 
-    def _checked(self, names: Iterable[str], *, missing_ok: bool) -> frozenset[str]:
+    def _check_names(self, names: Iterable[str], *, missing_ok: bool) -> frozenset[str]:
         if isinstance(names, str):
             raise ConfigurationError(f"give several names, such as [{names!r}], not one string")
         check_setting("what names the tools", names, Iterable)
@@ -420,10 +422,10 @@ class ToolRegistry(Generic[Ctx]):
             check_setting("each name of a tool", name, str)
         if not missing_ok:
             for name in sorted(wanted):
-                self._known(name)
+                self._require_known(name)
         return wanted
 
-    def _known(self, name: str) -> Registration[Ctx]:
+    def _require_known(self, name: str) -> Registration[Ctx]:
         registration = self._registrations.get(name)
         if registration is None:
             raise UnknownToolNameError(name, self._registrations)
