@@ -3,7 +3,7 @@
 from toolkit.parsing.formats import TextFormat
 from toolkit.parsing.provider import TextToolProvider
 from toolkit.parsing.reply import Reply, ReplyPart, ReplyReader, UnreadCall, read_reply
-from toolkit.parsing.tool_user import ToolCalling, ToolUser, ToolUserEvent, to_structured_tools
+from toolkit.parsing.tool_user import ToolUser, ToolUserEvent, to_structured_tools
 
 __all__ = [
     "read_reply",
@@ -13,7 +13,6 @@ __all__ = [
     "TextFormat",
     "TextToolProvider",
     "to_structured_tools",
-    "ToolCalling",
     "ToolUser",
     "ToolUserEvent",
     "UnreadCall",
