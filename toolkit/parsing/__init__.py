@@ -2,7 +2,8 @@
 
 from toolkit.parsing.formats import TextFormat
 from toolkit.parsing.provider import TextToolProvider
-from toolkit.parsing.reply import Reply, ReplyPart, ReplyReader, UnreadCall, read_reply
+from toolkit.parsing.reply import ReplyReader, read_reply
+from toolkit.parsing.reply_parts import Reply, ReplyPart, UnreadCall
 from toolkit.parsing.tool_user import ToolUser, ToolUserEvent, to_structured_tools
 
 __all__ = [

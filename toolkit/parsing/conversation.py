@@ -24,7 +24,8 @@ from toolkit.chat import (
     call_ids_of,
 )
 from toolkit.parsing.attempts import ParsingLimits
-from toolkit.parsing.reply import ReplyPart, ReplyReader, UnreadCall
+from toolkit.parsing.reply import ReplyReader
+from toolkit.parsing.reply_parts import ReplyPart, UnreadCall
 from toolkit.parsing.wording import Wording
 
 __all__ = ["answer", "find_complaint", "list_others_texts", "add_complaint", "write_without_tools"]

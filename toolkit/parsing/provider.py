@@ -32,7 +32,8 @@ from toolkit.parsing.conversation import (
     write_without_tools,
 )
 from toolkit.parsing.formats import TextFormat
-from toolkit.parsing.reply import ReplyPart, ReplyReader, UnreadCall
+from toolkit.parsing.reply import ReplyReader
+from toolkit.parsing.reply_parts import ReplyPart, UnreadCall
 from toolkit.parsing.wording import wording_of
 
 __all__ = ["TextToolProvider"]

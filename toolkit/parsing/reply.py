@@ -4,62 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from typing import Literal
 
 from toolkit.calls.repair.idle_words import SPACES
 from toolkit.chat import ToolCall, ToolDefinition
-from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
-from toolkit.parsing.formats import FORMATS_WITHOUT_FENCES, TextFormat, find_forms
-from toolkit.parsing.forms import END_OF_TURN, RESULTS, Form, Outcome, Passage, beginnings_of, pass_nothing
+from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError
+from toolkit.parsing.form_reader import OTHERS_TURNS, TURN_ENDS, FormReader
+from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.forms import END_OF_TURN, RESULTS
+from toolkit.parsing.reply_parts import Reply, ReplyPart, UnreadCall
 from toolkit.parsing.source import Source, Waiting
 from toolkit.parsing.speech import LONGEST_REMARK, Speech, Surroundings, read_remark
-from toolkit.parsing.thoughts import THINKING_OPENING, find_thinking_end
+from toolkit.parsing.thoughts import find_thinking_end
 
-__all__ = ["Reply", "ReplyPart", "ReplyReader", "UnreadCall", "read_reply"]
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadCall:
-    """A call that was meant and could not be read.
-
-    Args:
-        text: All that belongs to it, as it was written.
-        reason: What is wrong with it, for the model.
-    """
-
-    text: str
-    reason: str
-
-
-ReplyPart: TypeAlias = str | ToolCall | UnreadCall
-"""Some text, a call, or one that could not be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The parts of a reply, in its order; no two texts stand side by side.
-
-    White space round calls is left out, and so is what follows a call as its result: the model has made that up. All
-    other text stays as it was written.
-    """
-
-    parts: tuple[ReplyPart, ...]
-
-    @property
-    def text(self) -> str:
-        """The text, without the calls and what was meant as one."""
-        return "".join([part for part in self.parts if isinstance(part, str)])
-
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """The calls; their ids are ``call_1``, ``call_2`` and so on."""
-        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
-
-    @property
-    def unread(self) -> tuple[UnreadCall, ...]:
-        """The calls that were meant and could not be read."""
-        return tuple([part for part in self.parts if isinstance(part, UnreadCall)])
+__all__ = ["ReplyReader", "read_reply"]
 
 
 def read_reply(text: str, tools: Iterable[ToolDefinition], *, format: TextFormat = "auto") -> Reply:  # noqa: A002
@@ -115,10 +74,9 @@ class ReplyReader:
         format: TextFormat = "auto",  # noqa: A002
         repeated: Iterable[str] = (),
     ) -> None:
-        self._tools = KnownTools(tools)
+        self._forms = FormReader(format, KnownTools(tools))
+        self._opening = self._forms.opening
         self._source = Source()
-        self._forms, self._opening = _sort_forms(format)
-        self._takes_fences = format not in FORMATS_WITHOUT_FENCES
         self._repeated = tuple(repeated)
         self._speech = Speech()
         self._follows_item = False  # whether the last call was an item of a list
@@ -209,47 +167,53 @@ class ReplyReader:
             return "text"
         before = self._find_surroundings()
         try:
-            outcome = yield from self._read_outcome(before)
+            outcome = yield from self._forms.read(source, before)
         except UnclearCallError as error:
-            self._left -= _COST_OF_BROKEN
-            if self._left <= 0:
-                yield from source.rest()
-            text = source.take()
-            if self._is_repeated(text):
-                self._give_text(text, is_speech=False)
-                return "text"
-            self._give_call(UnreadCall(text, str(error)), before, text)
-            return "calls"
+            return (yield from self._give_unread(str(error), before))
         if outcome is None:
             source.back()
             return "neither"
         if isinstance(outcome, list):
-            if self._is_repeated(source.piece()):
-                self._give_text(source.take(), is_speech=False)
-                return "text"
-            yield from _pass_turn(source)
-            self._left -= len(outcome)
-            if self._left < 0:
-                yield from source.rest()
-                text = source.take()
-                self._give_call(
-                    UnreadCall(text, f"A reply may have {MOST_CALLS} calls, and this has more."), before, text
-                )
-                return "calls"
-            self._decide_held(is_ended=bool(self._remark.strip()))
-            text = source.take()
-            for call in outcome:
-                self._count += 1
-                self._give_call(replace(call, id=f"call_{self._count}"), before, text)
-                self._held.append((len(self._parts) - 1, text))
-                text = ""
-            return "calls"
+            return (yield from self._give_calls(outcome, before))
         self._passages += 1
         for _ in outcome:
             self._give_text(source.take(), is_speech=False)
             yield
         self._give_text(source.take(), is_speech=False)
         return "text"
+
+    def _give_unread(self, reason: str, before: Surroundings) -> Waiting[Literal["calls", "text"]]:
+        self._left -= _COST_OF_BROKEN
+        if self._left <= 0:
+            yield from self._source.rest()
+        text = self._source.take()
+        if self._is_repeated(text):
+            self._give_text(text, is_speech=False)
+            return "text"
+        self._give_call(UnreadCall(text, reason), before, text)
+        return "calls"
+
+    def _give_calls(self, calls: list[ToolCall], before: Surroundings) -> Waiting[Literal["calls", "text"]]:
+        source = self._source
+        if self._is_repeated(source.piece()):
+            self._give_text(source.take(), is_speech=False)
+            return "text"
+        yield from _pass_turn(source)
+        self._left -= len(calls)
+        if self._left < 0:
+            yield from source.rest()
+            text = source.take()
+            reason = f"A reply may have {MOST_CALLS} calls, and this has more."
+            self._give_call(UnreadCall(text, reason), before, text)
+            return "calls"
+        self._decide_held(is_ended=bool(self._remark.strip()))
+        text = source.take()
+        for call in calls:
+            self._count += 1
+            self._give_call(replace(call, id=f"call_{self._count}"), before, text)
+            self._held.append((len(self._parts) - 1, text))
+            text = ""
+        return "calls"
 
     def _decide_held(self, *, is_ended: bool) -> None:
         """Let the calls pass that are held back, or make text of them, as far as that is known."""
@@ -276,11 +240,11 @@ class ReplyReader:
     def _is_over(self) -> Waiting[bool]:
         """Say whether the model's own turn ends here: what it writes from here on is not its to say."""
         source = self._source
-        for token in _TURN_ENDS:
+        for token in TURN_ENDS:
             if (yield from source.accepts(token)):
                 return True
         if Surroundings(text=self._before).is_line_start:
-            for token in _OTHERS_TURNS:
+            for token in OTHERS_TURNS:
                 if (yield from source.accepts(token)):
                     return True
         return False
@@ -319,56 +283,6 @@ class ReplyReader:
         self._passages += 1
         return True
 
-    def _read_outcome(self, before: Surroundings) -> Waiting[Outcome]:
-        source = self._source
-        character = yield from source.peek(1)
-        if character in _FENCE_MARKS:
-            return (yield from self._read_fence(before))
-        source.back()
-        return (yield from self._read_form(before))
-
-    def _read_form(self, before: Surroundings) -> Waiting[Outcome]:
-        source = self._source
-        start = source.length
-        character = yield from source.peek(1)
-        for form in self._forms.get(character.casefold(), ()):
-            outcome = yield from form.read(source, self._tools, before)
-            if outcome is not None:
-                return outcome
-            source.back(start)
-        return None
-
-    def _read_fence(self, before: Surroundings) -> Waiting[Outcome]:
-        """Read a fence with nothing but calls in it; any other is passed by, with all that it holds."""
-        source = self._source
-        fence = yield from source.word(_FENCE_MARKS[(yield from source.peek(1))], _LONGEST_FENCE)
-        if len(fence) < 3:
-            return None
-        if not before.is_line_start and not before.is_item and not before.text.rstrip().endswith(":"):
-            return pass_nothing()
-        language = (yield from source.word(_LANGUAGE, _LONGEST_LANGUAGE)).casefold()
-        is_shown = before.is_quoted or (before.is_item and not before.lets_call)
-        if language not in _FENCE_LANGUAGES or is_shown or not self._takes_fences:
-            return source.past(fence)
-        inside = replace(before, text=before.text.rstrip(" \t") + "\n", fence=fence, language=language)
-        yield from source.spaces()
-        calls: list[ToolCall] = []
-        while not calls or not (yield from _is_fence_end(source, fence)):
-            try:
-                outcome = yield from self._read_form(inside)
-                calls += outcome if isinstance(outcome, list) else ()
-                check_count(calls)
-            except UnclearCallError:
-                yield from source.past(fence)
-                raise
-            if not isinstance(outcome, list):
-                if not calls:
-                    return _chain_passages(outcome, source.past(fence))
-                yield from source.past(fence)
-                raise UnclearCallError("Where calls stand in a fence, nothing else may stand there.")
-            yield from source.spaces()
-        return calls
-
     def _give_text(self, text: str, *, is_speech: bool = True) -> None:
         """Give text, as far as it is not white space before a call."""
         if not text:
@@ -406,38 +320,11 @@ _SHORTEST_REPETITION = 24
 _SAYS_SOMETHING = re.compile(r"[^\W\d]")
 # In front of a tag that is only mentioned.
 _MENTIONED = re.compile(r"[\w`\"'\u201c\u2018\u201e\u00ab]")
-# Harmony ends each message with a token that for others ends the turn.
-_TURN_ENDS = (
-    *[mark for mark in END_OF_TURN if mark != "<|end|>"],
-    *("<|user|>", "<|observation|>", "[INST]", "<\uff5cUser\uff5c>"),
-)
-_OTHERS_TURNS = (*RESULTS, "User:", "Human:")
-_FENCE_MARKS = {"`": re.compile("`"), "~": re.compile("~")}
-_LANGUAGE = re.compile(r"[\w.+-]")
-_FENCE_LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
-_LONGEST_FENCE, _LONGEST_LANGUAGE = 20, 20
 _LONGEST_BEFORE = 300
 # What no reply of a model has: from there on its text is not looked into, so that it takes no time.
 _MOST_PASSAGES = 5_000
 _MOST_MISSES = 10_000
 _NEVER = re.compile(r"(?!)")
-
-
-def _sort_forms(name: str) -> tuple[dict[str, list[Form]], re.Pattern[str]]:
-    """Return the forms of a format by the characters that they begin with, and a pattern of all their openings."""
-    forms = find_forms(name)
-    by_character: dict[str, list[Form]] = {}
-    for form in forms:
-        for character in form.characters:
-            by_character.setdefault(character, []).append(form)
-    openings = [
-        THINKING_OPENING,
-        *[beginnings_of(token) for token in _TURN_ENDS],
-        *[rf"(?<!.){beginnings_of(token)}" for token in _OTHERS_TURNS if token[0].isalpha()],
-        r"(?<!`)`{1,2}+(?:\Z|`)|(?<!~)~{1,2}+(?:\Z|~)",
-        *[form.opening for form in forms],
-    ]
-    return by_character, re.compile("|".join(openings))
 
 
 def _pass_turn(source: Source) -> Waiting[None]:
@@ -454,13 +341,3 @@ def _pass_turn(source: Source) -> Waiting[None]:
             yield from source.rest()
             return
     source.back(there)
-
-
-def _is_fence_end(source: Source, fence: str) -> Waiting[bool]:
-    return (yield from source.peek(1)) == "" or (yield from source.accepts(fence))
-
-
-def _chain_passages(first: Passage | None, then: Passage) -> Passage:
-    if first is not None:
-        yield from first
-    return (yield from then)
