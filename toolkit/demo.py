@@ -30,7 +30,7 @@ from toolkit.testing import ScriptedProvider
 
 __all__ = ["run_demo"]
 
-_WIDTH = 79
+_SCREEN_WIDTH = 79
 
 
 @tool
@@ -106,7 +106,7 @@ _QUESTIONS = (
 
 
 @dataclass(slots=True)
-class _Witness:
+class _StepWitness:
     """Prints each step as it happens and keeps what the verdict needs."""
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
@@ -140,17 +140,17 @@ class _Witness:
 
 def run_demo() -> int:
     """Run the demonstration; return 0 where all three questions were answered rightly."""
-    return anyio.run(_demonstrate)
+    return anyio.run(_ask_questions)
 
 
-async def _demonstrate() -> int:
+async def _ask_questions() -> int:
     _print_text("A language model calls Python functions: toolkit's main job, on this machine.")
     began = perf_counter()
     right = 0
     async with _open_model() as provider:
         for question in _QUESTIONS:
             asked = perf_counter()
-            witness = _Witness()
+            witness = _StepWitness()
             _print_text(f"\nuser     {question.text}")
             try:
                 config = ToolLoopConfig(max_iterations=3, on_event=witness)
@@ -195,5 +195,5 @@ def _make_script() -> Provider:
 
 def _print_text(text: str, *, lines: int = 2) -> None:
     """Print at once, in no more than so many lines of the screen."""
-    room = _WIDTH * lines
+    room = _SCREEN_WIDTH * lines
     print(text if len(text) <= room else text[: room - 3] + "...", flush=True)

@@ -92,7 +92,7 @@ def check_setting(
         ConfigurationError: Says what would fit.
     """
     if type(value) not in kinds and not any(_is_of_kind(value, kind) for kind in kinds):
-        words = [_describe_kind(kind) for kind in kinds]
+        words = [_write_kind(kind) for kind in kinds]
         fitting = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
         raise ConfigurationError(f"{name} must be {fitting}, not {describe_value(value)}")
     if least is None or not isinstance(value, (int, float)):
@@ -167,7 +167,7 @@ def describe_value(value: object) -> str:
     return _describe_type(type(value))
 
 
-class _Check:
+class _FieldCheck:
     """A hint, read: the kinds of values that fit, their bounds, and the kinds of their parts."""
 
     __slots__ = ("bounds", "is_time", "kinds", "parts")
@@ -176,9 +176,9 @@ class _Check:
         self.kinds: list[Kind] = []
         self.bounds: Bounds | None = None
         self.is_time = False
-        self.parts: _Check | None = None
+        self.parts: _FieldCheck | None = None
 
-    def add(self, hint: Any) -> _Check:
+    def add(self, hint: Any) -> _FieldCheck:
         """Let what a hint says fit, too."""
         origin = get_origin(hint)
         if origin is Union or origin is UnionType:
@@ -211,7 +211,7 @@ class _Check:
         # An iterable may be used up by looking at it, and so is not looked into.
         is_plain = kind in (list, set, frozenset, Sequence, Collection) and len(arguments) == 1
         if is_plain or (kind is tuple and arguments[1:] == (...,)):
-            self.parts = _Check().add(arguments[0])
+            self.parts = _FieldCheck().add(arguments[0])
 
     def apply(self, name: str, value: object) -> Any:
         """Return the value as it is kept."""
@@ -226,7 +226,7 @@ class _Check:
             check_setting(name, value, *self.kinds, least=bounds.least, most=bounds.most)
         return to_seconds(cast("Any", value), name) if self.is_time else value
 
-    def _apply_to_parts(self, name: str, value: Any, parts: _Check) -> Any:
+    def _apply_to_parts(self, name: str, value: Any, parts: _FieldCheck) -> Any:
         if isinstance(value, str):
             raise ConfigurationError(f"{name} must be several, such as [{value!r}], not one string")
         if tuple in self.kinds and _has_items(value):
@@ -247,7 +247,7 @@ def _read_defaults(cls: Any) -> list[tuple[str, object, object]]:
 
 
 @cache
-def _read_check(cls: Any, name: str) -> _Check:
+def _read_check(cls: Any, name: str) -> _FieldCheck:
     field = cls.__dataclass_fields__[name]
     # The class that has the field first: its module is where the names of the hint are.
     bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
@@ -258,7 +258,7 @@ def _read_check(cls: Any, name: str) -> _Check:
             hint = eval(hint, {}, _Names(vars(sys.modules[owner.__module__])))  # noqa: S307 - source of a class
         except Exception:  # noqa: BLE001 - a hint may use what only the type checker knows
             hint = Any
-    return _Check().add(hint)
+    return _FieldCheck().add(hint)
 
 
 class _Names(dict[str, Any]):
@@ -282,7 +282,7 @@ def _is_of_kind(value: object, kind: Kind) -> bool:
     return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
-def _describe_kind(kind: Kind) -> str:
+def _write_kind(kind: Kind) -> str:
     if not isinstance(kind, type) or kind in _WORDS:
         return _WORDS.get(kind) or repr(kind)
     if is_protocol(kind):

@@ -120,7 +120,7 @@ def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None
         PluginError: On entering: a plugin can't be started.
     """
     file = Path(path)
-    section = _read_section(file)
+    section = _read_tools_section(file)
     environment = os.environ if environment is None else environment
     config = _validate_section(_expand_variables(section, environment, f"{file}: tools"), file)
     return LoadedTools(config, file.absolute().parent)
@@ -139,7 +139,7 @@ def _validate_section(section: Any, file: Path) -> ToolConfig:
     return config
 
 
-def _read_section(file: Path) -> Any:
+def _read_tools_section(file: Path) -> Any:
     try:
         import yaml  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:

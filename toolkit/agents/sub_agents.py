@@ -335,11 +335,11 @@ def _describe_failure(failure: NoValidAnswer | LoopDetected | Aborted | Awaiting
         case Aborted(reason):
             return f"was aborted: {reason}"
         case AwaitingApproval(calls):
-            return f"can't go on: {_list_names(calls)} needs an approval that nobody can give here"
+            return f"can't go on: {_join_tool_names(calls)} needs an approval that nobody can give here"
         case UnansweredItems(items):
             kinds = ", ".join(dict.fromkeys(item.kind for item in items))
             return f"can't go on: its model asks for what nobody here can give ({kinds})"
 
 
-def _list_names(calls: tuple[ToolCall, ...]) -> str:
+def _join_tool_names(calls: tuple[ToolCall, ...]) -> str:
     return ", ".join(dict.fromkeys(call.name for call in calls))

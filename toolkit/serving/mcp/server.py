@@ -157,7 +157,7 @@ class _Serving:
         context: ServerRequestContext[Any, Any],  # noqa: ARG002 - as the SDK calls it
         params: wire.PaginatedRequestParams | None,  # noqa: ARG002
     ) -> wire.ListToolsResult:
-        return wire.ListToolsResult(tools=[_describe_tool(tool) for tool in self._registry.registrations.values()])
+        return wire.ListToolsResult(tools=[_to_wire_tool(tool) for tool in self._registry.registrations.values()])
 
     async def _call_tool(
         self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams
@@ -293,7 +293,7 @@ def _read_decision(answer: wire.ElicitResult) -> Approval:
     return Deny("The user did not approve this call, so it was not run.")
 
 
-def _describe_tool(registration: Registration[Any]) -> wire.Tool:
+def _to_wire_tool(registration: Registration[Any]) -> wire.Tool:
     definition, options = registration.definition, registration.options
     hints = wire.ToolAnnotations(
         title=options.label or None,

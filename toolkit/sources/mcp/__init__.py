@@ -48,14 +48,14 @@ __all__ = [
     "stdio",
 ]
 
-_MODULES = ("tools", "native_tool", "callbacks", "failures", "on_demand", "servers")
+_LAZY_MODULES = ("tools", "native_tool", "callbacks", "failures", "on_demand", "servers")
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     try:
-        modules = [import_module(f"{__name__}.{module}") for module in _MODULES]
+        modules = [import_module(f"{__name__}.{module}") for module in _LAZY_MODULES]
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("toolkit"):
             raise

@@ -21,7 +21,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import ToolOutput
 
-__all__ = ["read_block", "read_prompt", "read_result", "read_contents"]
+__all__ = ["read_block", "read_prompt", "read_result", "read_resource_contents"]
 
 
 def read_result(result: wire.CallToolResult) -> ToolOutput:
@@ -61,12 +61,12 @@ def read_block(item: wire.ContentBlock) -> list[ContentBlock]:
             kind = f", {item.mime_type}" if item.mime_type else ""
             return [TextBlock(f"[{item.title or item.name}]({item.uri}{kind}){about}")]
         case wire.EmbeddedResource():
-            return [read_contents(item.resource)]
+            return [read_resource_contents(item.resource)]
         case _ as never:
             assert_never(never)
 
 
-def read_contents(resource: wire.TextResourceContents | wire.BlobResourceContents) -> ContentBlock:
+def read_resource_contents(resource: wire.TextResourceContents | wire.BlobResourceContents) -> ContentBlock:
     """Return the content of a resource: text as text, else an image, a sound or a file."""
     if isinstance(resource, wire.TextResourceContents):
         return TextBlock(resource.text)

@@ -208,7 +208,7 @@ class Sampler:
         async with self._places:
             if not await self._is_approved(request):
                 return _refuse_sampling("the user did not approve the request")
-            return await self._generate(request, params)
+            return await self._generate_answer(request, params)
 
     def _read_request(self, params: wire.CreateMessageRequestParams) -> SamplingRequest:
         messages = [_read_message(message) for message in params.messages]
@@ -233,7 +233,7 @@ class Sampler:
             _logger.exception("the approval of a sample raised for MCP server '%s'; it is refused", self._server)
             return False
 
-    async def _generate(
+    async def _generate_answer(
         self, request: SamplingRequest, params: wire.CreateMessageRequestParams
     ) -> wire.CreateMessageResult | wire.ErrorData:
         frame = self._find_frame()

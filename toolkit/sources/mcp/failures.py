@@ -27,7 +27,7 @@ __all__ = [
     "to_mcp_error",
 ]
 
-_LONGEST_TEXT = 600
+_LONGEST_REASON = 600
 _SHORT = 20
 _STAND_INS = ("Server returned an error response", "Not Found", "Session terminated")  # for a status, by the SDK
 
@@ -54,13 +54,13 @@ def innermost(error: BaseException) -> BaseException:
 def is_loss(error: BaseException) -> bool:
     """Return whether an error says that the connection or the session may be gone, and not that a request is wrong."""
     if isinstance(error, MCPError):
-        return _is_closed(error)
+        return _is_connection_closed(error)
     return isinstance(
         error, (httpx2.TransportError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
     )
 
 
-def _is_closed(error: MCPError) -> bool:
+def _is_connection_closed(error: MCPError) -> bool:
     # Servers say other things by that code, too: the SDK's own words tell.
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
 
@@ -142,7 +142,7 @@ def _explain_os_error(error: OSError) -> tuple[type[McpError], str]:
 
 def _explain_protocol_error(error: MCPError) -> tuple[type[McpError], str]:
     message = _shorten_text(error.message)
-    if _is_closed(error):
+    if _is_connection_closed(error):
         return McpConnectionError, "the connection was closed; did the server end, and is it an MCP server?"
     if error.code == REQUEST_TIMEOUT and "timed out" in message:  # some servers mean other things by that code
         return McpConnectionError, f"no answer came in time ({message})"
@@ -191,7 +191,7 @@ def _is_about_certificates(error: BaseException | None) -> bool:
 
 
 def _shorten_text(text: str) -> str:
-    if len(text) <= _LONGEST_TEXT:
+    if len(text) <= _LONGEST_REASON:
         return text
-    head = text[:_LONGEST_TEXT]
+    head = text[:_LONGEST_REASON]
     return f"{head.rpartition(' ')[0] or head[:_SHORT]} ..."  # a piece of a secret would not be known for one

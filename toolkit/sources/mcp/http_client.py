@@ -50,10 +50,10 @@ class NotingClient(BoundedClient):
         if not (stream and response.is_success):
             return response
         response = _bound_body(response)
-        return await _address_refusal(response, request) if _is_json(response) else response
+        return await _address_refusal(response, request) if _is_json_reply(response) else response
 
 
-def _is_json(response: httpx2.Response) -> bool:
+def _is_json_reply(response: httpx2.Response) -> bool:
     return bool(response.headers.get("content-type", "").startswith("application/json"))
 
 
@@ -64,7 +64,7 @@ async def _address_refusal(response: httpx2.Response, request: httpx2.Request) -
     over HTTP none will come.
     """
     content = await response.aread()
-    reply, asked = _read_object(content), _read_object(request.content)
+    reply, asked = _read_message_object(content), _read_message_object(request.content)
     if "error" not in reply or "id" not in asked or reply.get("id") == asked["id"]:
         return response
     headers = {"content-type": "application/json"}
@@ -73,7 +73,7 @@ async def _address_refusal(response: httpx2.Response, request: httpx2.Request) -
     )
 
 
-def _read_object(content: bytes) -> dict[str, Any]:
+def _read_message_object(content: bytes) -> dict[str, Any]:
     try:
         found: object = from_json(content)
     except ValueError:

@@ -25,15 +25,15 @@ class _Strikes(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        if (struck := self._strike(text)) != text:
+        if (struck := self._strike_text(text)) != text:
             record.msg, record.args = struck, None
         if record.exc_info:
             shown = "".join(traceback.format_exception(*record.exc_info))
-            if (struck := self._strike(shown)) != shown:
+            if (struck := self._strike_text(shown)) != shown:
                 record.exc_info, record.exc_text = None, struck
         return True
 
-    def _strike(self, text: str) -> str:
+    def _strike_text(self, text: str) -> str:
         for redact in self.redacts:
             text = redact(text)
         return _SESSION.sub(MASK, without_keys(text))

@@ -14,7 +14,7 @@ from toolkit.chat import ContentBlock, Message
 from toolkit.errors import ConfigurationError, McpError
 from toolkit.loop.depth import LoopFrame
 from toolkit.settings import Duration, to_seconds
-from toolkit.sources.mcp.blocks import read_contents, read_prompt
+from toolkit.sources.mcp.blocks import read_prompt, read_resource_contents
 from toolkit.sources.mcp.callbacks import ElicitationCallback, Questions, Sampler, Sampling
 from toolkit.sources.mcp.native_tool import MCPNativeTool
 from toolkit.sources.mcp.paging import read_all_pages
@@ -135,7 +135,7 @@ class McpTools(Sequence[MCPNativeTool]):
         """
 
         async def read(client: Client) -> tuple[ContentBlock, ...]:
-            return tuple(read_contents(content) for content in (await client.read_resource(uri)).contents)
+            return tuple(read_resource_contents(content) for content in (await client.read_resource(uri)).contents)
 
         return await self._session.request(f"read '{uri}'", read)
 

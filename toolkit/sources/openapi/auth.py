@@ -43,7 +43,7 @@ __all__ = [
 _SENDABLE = re.compile(r"[\x21-\x7e]+([ \t]+[\x21-\x7e]+)*")
 _EARLIER = 30.0
 _LIFETIME = 300.0
-_SHORTEST_SECRET = 4
+_SHORTEST_STRUCK = 4
 _LONGEST_FORM = 5  # each byte percent-encoded twice
 _MOST_TOKEN_BYTES = 1_000_000
 
@@ -137,7 +137,7 @@ class Secrets:
     def add(self, *secrets: str) -> None:
         """Remember secrets; shorter ones than four characters would be found in everything, and are not."""
         for secret in secrets:
-            if len(secret) >= _SHORTEST_SECRET:
+            if len(secret) >= _SHORTEST_STRUCK:
                 self._known.add(secret)
 
     @property
@@ -313,7 +313,7 @@ def _make_signer(
 ) -> Signer:
     url = ""
     if isinstance(auth, OAuth2ClientCredentials):
-        url = auth.token_url or _token_url(schemes, document)
+        url = auth.token_url or _find_token_url(schemes, document)
         if auth.token_url is None and origin_of(url) not in trusted:
             raise ConfigurationError(
                 f"the client's secret would go to {without_credentials(url)}, which only the document names: pass "
@@ -327,7 +327,7 @@ def _make_signer(
     return Signer(cast("Auth", auth), token_url=url, secrets=secrets)
 
 
-def _token_url(schemes: list[Any], document: Document) -> str:
+def _find_token_url(schemes: list[Any], document: Document) -> str:
     for scheme in schemes:
         match scheme:
             case {"flows": {"clientCredentials": {"tokenUrl": str(url)}}}:

@@ -104,13 +104,13 @@ class OperationCaller:
         self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str
     ) -> ToolOutput:
         signers = self._choose_signers(endpoint)
-        response = await self._send(client, endpoint, wire, url, signers)
+        response = await self._send_signed(client, endpoint, wire, url, signers)
         if response.status_code == _UNAUTHORIZED and any(signer.can_renew for signer in signers):
             # What was refused has not been done, so it may be asked again.
             await response.aclose()
             for signer in signers:
                 signer.forget(response.request)
-            response = await self._send(client, endpoint, wire, url, signers)
+            response = await self._send_signed(client, endpoint, wire, url, signers)
         try:
             shown = without_credentials(url) + (f"?{wire.query}" if wire.query else "")
             method = endpoint.operation.method
@@ -129,7 +129,7 @@ class OperationCaller:
                 return [self._sign[name] for name in sorted(schemes)]
         return ()
 
-    async def _send(
+    async def _send_signed(
         self, client: httpx2.AsyncClient, endpoint: Endpoint, wire: WireRequest, url: str, signers: Sequence[Signer]
     ) -> httpx2.Response:
         request = _build_request(client, endpoint.operation.method, url, wire)

@@ -295,7 +295,7 @@ def _read_reply(response: httpx2.Response, name: str) -> str:
 
 def _copy_mapping(source: Mapping[str, Any]) -> Any:
     try:
-        return _to_plain(source)
+        return _to_plain_keys(source)
     except RecursionError as error:
         raise OpenApiError("the document: it is nested too deeply") from error
 
@@ -304,7 +304,7 @@ def _parse_text(text: str, name: str) -> Any:
     try:
         if text.lstrip()[:1] in ("{", "["):
             return json.loads(text)
-        return _to_plain(load_yaml(text, _OpenApiLoader, most_parts=_MOST_DOCUMENT_PARTS))
+        return _to_plain_keys(load_yaml(text, _OpenApiLoader, most_parts=_MOST_DOCUMENT_PARTS))
     except RecursionError as error:
         raise OpenApiError(f"{name}: it is nested too deeply") from error
     except json.JSONDecodeError as error:
@@ -334,7 +334,7 @@ cast("Any", _OpenApiLoader).add_implicit_resolver(
 )
 
 
-def _to_plain(value: Any, known: dict[int, Any] | None = None) -> Any:
+def _to_plain_keys(value: Any, known: dict[int, Any] | None = None) -> Any:
     """Return a value with text for keys, such as those of responses in YAML, and dicts for mappings.
 
     What is there several times, by YAML's aliases, stays one: copies could be more than any memory holds.
@@ -344,9 +344,9 @@ def _to_plain(value: Any, known: dict[int, Any] | None = None) -> Any:
     known = {} if known is None else known
     if id(value) not in known:
         if is_object(value):
-            known[id(value)] = {_to_key(key): _to_plain(item, known) for key, item in value.items()}
+            known[id(value)] = {_to_key(key): _to_plain_keys(item, known) for key, item in value.items()}
         else:
-            known[id(value)] = [_to_plain(item, known) for item in value]
+            known[id(value)] = [_to_plain_keys(item, known) for item in value]
     return known[id(value)]
 
 

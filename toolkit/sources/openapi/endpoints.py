@@ -38,7 +38,7 @@ __all__ = ["EndpointReader"]
 
 _NOT_IN_AN_ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]+")
 _SET_ELSEWHERE = {"accept", "content-type", "authorization"}
-_STYLES = {
+_PARAMETER_STYLES = {
     "path": ("simple", "label", "matrix"),
     "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
     "header": ("simple",),
@@ -216,9 +216,11 @@ def _list_parameters(item: Part, part: Part, path: str) -> Iterator[Part]:
 
 
 def _read_encoding(read: v3_0.Parameter | v3_1.Parameter, place: ParameterPlace, subject: str) -> ValueEncoding:
-    style = read.style or _STYLES[place][0]
-    if style not in _STYLES[place]:
-        raise OpenApiError(f"{subject} has the style '{style}'; there it can be {' or '.join(_STYLES[place])}")
+    style = read.style or _PARAMETER_STYLES[place][0]
+    if style not in _PARAMETER_STYLES[place]:
+        raise OpenApiError(
+            f"{subject} has the style '{style}'; there it can be {' or '.join(_PARAMETER_STYLES[place])}"
+        )
     return ValueEncoding(
         style=style,
         explode=style == "form" if read.explode is None else read.explode,

@@ -75,7 +75,7 @@ class Schemas:
         self._left = _MAX_PARTS
         known = len(self._names)
         try:
-            return self._convert(part)
+            return self._convert_schema(part)
         except RecursionError as error:
             self._forget_since(known)
             raise OpenApiError(f"{part.subject}: a schema is nested too deeply") from error
@@ -122,7 +122,7 @@ class Schemas:
         whole = {**schema, "$defs": {name: needed[name] for name in sorted(needed)}}
         return with_few_definitions(whole) if len(needed) <= _MAX_INLINED else whole
 
-    def _convert(self, part: Part) -> dict[str, Any]:
+    def _convert_schema(self, part: Part) -> dict[str, Any]:
         schema = part.value
         self._left -= 1
         if self._left < 0:
@@ -135,7 +135,7 @@ class Schemas:
             return self._convert_reference(part)
         kept = {key: value for key, value in schema.items() if key not in _LEFT_OUT and not key.startswith("x-")}
         kept = self._drop_read_only(part, kept)
-        made: dict[str, Any] = map_subschemas(kept, lambda member: self._convert(part.of(member)))
+        made: dict[str, Any] = map_subschemas(kept, lambda member: self._convert_schema(part.of(member)))
         if "discriminator" in schema:
             self._add_discriminator(part, made)
         if "example" in schema and "examples" not in made:
@@ -148,16 +148,16 @@ class Schemas:
         schema: dict[str, Any] = part.value
         reference = schema.get("$ref", schema.get("$dynamicRef"))
         target = part.refer(reference)
-        name = self._names.get(id(target.value)) or self._define(str(reference), target)
+        name = self._names.get(id(target.value)) or self._define_schema(str(reference), target)
         beside = {key: value for key, value in schema.items() if key not in ("$ref", "$dynamicRef")}
         if self._is_3_0:  # which ignores all of them; words do no harm
             beside = {key: value for key, value in beside.items() if key == "description"}
-        more = self._convert(part.of(beside))
+        more = self._convert_schema(part.of(beside))
         if more.keys() <= _ANNOTATIONS:
             return {"$ref": _PREFIX + name, **more}
         return {**more, "allOf": [{"$ref": _PREFIX + name}, *more.get("allOf", ())]}
 
-    def _define(self, reference: str, target: Part) -> str:
+    def _define_schema(self, reference: str, target: Part) -> str:
         last = unquote(reference.rstrip("/").rpartition("/")[2]).replace("~1", "_").replace("~0", "_")
         stem = _NOT_IN_A_NAME.sub("_", last).strip("_") or "schema"
         name, number = stem, 1
@@ -167,7 +167,7 @@ class Schemas:
         self._names[id(target.value)] = name
         self._kept.append(target.value)
         self._definitions[name] = {}  # its place, for a schema that contains itself
-        self._definitions[name] = self._convert(target)
+        self._definitions[name] = self._convert_schema(target)
         return name
 
     def _forget_since(self, known: int) -> None:

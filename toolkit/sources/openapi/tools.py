@@ -138,7 +138,7 @@ def _make_tools(
     for place, endpoint in enumerate(endpoints):
         options.report_progress(len(endpoints) + place, 2 * len(endpoints))
         operation = endpoint.operation
-        name = _choose_name(f"{prefix}__{operation.id}" if prefix else operation.id, operation, names)
+        name = _choose_tool_name(f"{prefix}__{operation.id}" if prefix else operation.id, operation, names)
         try:
             tools.append(_make_tool(name, endpoint, caller))
         except SchemaError as error:
@@ -174,7 +174,7 @@ def _choose_tags(operation: Operation) -> frozenset[str]:
     return frozenset(operation.tags) - {"read"} | ({"read"} if operation.is_read else set[str]())
 
 
-def _choose_name(wanted: str, operation: Operation, taken: set[str]) -> str:
+def _choose_tool_name(wanted: str, operation: Operation, taken: set[str]) -> str:
     """Return a name that providers take; one that had to be shortened, or is taken, ends in a hash."""
     name = replace_illegal(wanted) or operation.method.lower()
     if is_legal_name(name) and name not in taken:
