@@ -12,7 +12,7 @@ from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
 from toolkit.calls.prepare import Refused, Scope, prepare_all, scope_of
 from toolkit.calls.run import run
 from toolkit.chat import ToolCall, ToolResult
-from toolkit.runtime.backend import run_in_own_context
+from toolkit.runtime.contexts import run_in_own_context
 from toolkit.runtime.gathering import gather
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry

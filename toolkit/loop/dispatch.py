@@ -14,8 +14,8 @@ from toolkit.loop.approvals import Approvals
 from toolkit.loop.depth import current_call_id, current_frame
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import RunTools
-from toolkit.runtime.backend import run_in_own_context
 from toolkit.runtime.call_clock import CallClock
+from toolkit.runtime.contexts import run_in_own_context
 from toolkit.runtime.gathering import gather
 from toolkit.tools.handler import Ctx
 

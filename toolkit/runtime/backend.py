@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-import types
 from asyncio import CancelledError as AsyncioCancelledError
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
-from contextvars import Context, ContextVar, copy_context
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -24,12 +23,6 @@ if sys.version_info < (3, 12):
 
     _current_tasks: dict[object, asyncio.Task[Any]] = vars(asyncio.tasks)["_current_tasks"]
 
-_event_loop_name: ContextVar[str | None] | None
-try:
-    from sniffio import current_async_library_cvar as _event_loop_name
-except ModuleNotFoundError:  # it comes with trio
-    _event_loop_name = None
-
 __all__ = [
     "Alarm",
     "AsyncioCancelledError",
@@ -38,7 +31,6 @@ __all__ = [
     "at_loop_end",
     "cancellation_mark",
     "CancellationMark",
-    "context_for_thread",
     "detached_starter",
     "has_busy_threads",
     "is_being_cancelled",
@@ -51,7 +43,6 @@ __all__ = [
     "make_waiter",
     "LoopWaker",
     "raise_first",
-    "run_in_own_context",
     "start_carried",
     "start_detached",
     "Timers",
@@ -138,14 +129,6 @@ def has_busy_threads() -> bool:
         return executor is not None and len(executor._threads) > executor._idle_semaphore._value
     except AttributeError:
         return True
-
-
-def context_for_thread() -> Context:
-    """Return a copy of the current context for code in another thread, where an event loop may be run anew."""
-    context = copy_context()
-    if _event_loop_name is not None:
-        context.run(_event_loop_name.set, None)
-    return context
 
 
 def is_in_event_loop() -> bool:
@@ -268,27 +251,6 @@ def start_carried(call: AsyncCall, on_end: Callable[[BaseException | None], None
             on_end(raised)
 
     start_detached(carry)
-
-
-@types.coroutine
-def run_in_own_context(call: AsyncCall) -> Generator[Any, Any, None]:
-    """Await a call in this task, but in a copy of its context: the variables that it sets are set for nobody else."""
-    context = copy_context()
-    coroutine = call().__await__()
-    step: Callable[..., Any] = coroutine.send
-    sent: Any = None
-    while True:
-        try:
-            waited_for = context.run(step, sent)
-        except StopIteration:
-            return
-        try:
-            step, sent = coroutine.send, (yield waited_for)
-        except GeneratorExit:
-            context.run(coroutine.close)
-            raise
-        except BaseException as error:  # noqa: BLE001  # thrown into the call, which is to see it
-            step, sent = coroutine.throw, error
 
 
 def detached_starter() -> Callable[[AsyncCall], None]:

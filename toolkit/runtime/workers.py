@@ -25,7 +25,8 @@ import anyio
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from toolkit.errors import ToolCancelledError, ToolFailedError
-from toolkit.runtime.backend import at_loop_end, context_for_thread, is_in_event_loop, keep_cancelling, loop_waker
+from toolkit.runtime.backend import at_loop_end, is_in_event_loop, keep_cancelling, loop_waker
+from toolkit.runtime.contexts import context_for_thread
 from toolkit.runtime.work import works_in
 
 __all__ = [

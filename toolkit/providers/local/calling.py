@@ -148,17 +148,17 @@ def _flatten_message(message: Message) -> Message:
 
 def _list_parameter(name: str, schema: Mapping[str, Any]) -> str:
     description = schema.get("description")
-    return f"- {name} ({_describe_kind(schema)})" + (f": {description}" if description else "")
+    return f"- {name} ({_describe_values(schema)})" + (f": {description}" if description else "")
 
 
-def _describe_kind(schema: Mapping[str, Any]) -> str:
+def _describe_values(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return " or ".join([str(value) for value in schema["enum"]])
     if "const" in schema:
         return str(schema["const"])
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
-            return " or ".join([_describe_kind(option) for option in schema[keyword]])
+            return " or ".join([_describe_values(option) for option in schema[keyword]])
     kind = schema.get("type", "object" if "$ref" in schema else "value")
     return kind if isinstance(kind, str) else " or ".join(kind)
 
