@@ -112,12 +112,8 @@ class UnknownToolNameError(ConfigurationError):
         self.name = name
         self.available: tuple[str, ...] = tuple(available)
         self.near: tuple[str, ...] = find_similar(name, self.available)
-        if self.near:
-            hint = ask_whether_meant(self.near)
-        elif self.available:
-            hint = "there are: " + ", ".join(self.available)
-        else:
-            hint = "the registry is empty"
+        there = f"there are: {', '.join(self.available)}" if self.available else "the registry is empty"
+        hint = ask_whether_meant(self.near) or there
         super().__init__(f"no tool named '{name}' in this registry; {hint}")
 
 
@@ -257,12 +253,7 @@ class LoopError(ToolkitError):
 
 
 class MaxDepthExceededError(LoopError):
-    """A loop inside a tool inside a loop... went deeper than allowed.
-
-    Args:
-        depth: How many loops are running around this one.
-        limit: The smallest ``max_depth`` of them and of this one.
-    """
+    """A loop inside a tool has `depth` loops around it; `limit` is the smallest ``max_depth`` of all of them."""
 
     def __init__(self, depth: int, limit: int) -> None:
         self.depth = depth

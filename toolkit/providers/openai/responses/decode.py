@@ -81,7 +81,7 @@ def decode_response(
         raise failures().empty("output", request_id=request_id)
     items = as_items(answer.get("output"))
     content = [block for item in items for block in _read_item(item, names)]
-    is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_parts(item))
+    is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
     told = {name: answer[name] for name in _RESPONSES_TOLD if answer.get(name)}
     message = AssistantMessage(content)
     return ChatResponse(
@@ -100,7 +100,7 @@ def _read_item(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[As
         case "message":
             if phase := item.get("phase"):
                 yield ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"phase": phase}))
-            for part in _list_parts(item):
+            for part in _list_message_parts(item):
                 if text := as_text(part.get("text")) or as_text(part.get("refusal")):
                     yield TextBlock(text)
         case "reasoning":
@@ -113,7 +113,7 @@ def _read_item(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[As
             yield ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, item))
 
 
-def _list_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _list_message_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return as_items(item.get("content")) if item.get("type") == "message" else ()
 
 
