@@ -8,6 +8,8 @@ Prints:
     the transcript that it carries is valid, and ends with: tool
 """
 
+import logging
+
 from toolkit import ProviderError, ProviderRetryConfig, ToolCall, ToolLoopConfig, ToolRegistry, tool, tool_loop_sync
 from toolkit.chat import validate_transcript
 from toolkit.testing import Fault, FlakyProvider, ScriptedProvider
@@ -19,6 +21,7 @@ def check() -> str:
     return "yes"
 
 
+logging.getLogger("toolkit").setLevel(logging.ERROR)  # a request that is made again is a warning
 faults: list[Fault] = ["rate_limit", "cut_stream", "malformed_chunk"]
 config = ToolLoopConfig(provider_retry=ProviderRetryConfig(initial_backoff=0.01), stream=True)
 for fault in faults:

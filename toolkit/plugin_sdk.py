@@ -20,7 +20,7 @@ from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["serve_plugin"]
 
-_logger = logging.getLogger("toolkit.plugins")
+_logger = logging.getLogger("toolkit.plugin_sdk")
 
 
 @overload

@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["make_private"]
 
-_logger = logging.getLogger("toolkit.files")
+_logger = logging.getLogger("toolkit.private_files")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 

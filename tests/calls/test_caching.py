@@ -163,7 +163,7 @@ async def test_what_goes_wrong_later_is_a_miss(tmp_path: Path, caplog: pytest.Lo
         connection = sqlite3.connect(path)
         connection.execute("DROP TABLE outputs")
         connection.close()
-        with caplog.at_level(logging.WARNING, "toolkit.tools"):
+        with caplog.at_level(logging.WARNING, "toolkit.calls"):
             assert await cache.get("a") is None
             await cache.set("a", "1")
             await cache.set("a", "\ud800")

@@ -497,7 +497,7 @@ async def test_what_goes_wrong_with_a_cache_is_a_miss_and_loses_no_output(
     told = [message for message in result.messages if isinstance(message, ToolResult)]
     assert [(message.text, message.is_error) for message in told] == [("charged 5", False)] * 2
     assert runs == 2
-    assert {record.name for record in caplog.records} == {"toolkit.tools"}
+    assert {record.name for record in caplog.records} == {"toolkit.calls"}
 
 
 # guards
@@ -588,7 +588,7 @@ def says_no(name: str, call_id: str, arguments: Mapping[str, Any]) -> bool:
 
 @pytest.mark.parametrize("hook", [says_no, raises, hangs], ids=["says no", "raises", "hangs"])
 async def test_a_guard_that_does_not_say_yes_skips_the_call(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, "toolkit.tools")
+    caplog.set_level(logging.CRITICAL, "toolkit.calls")
     events: list[Any] = []
 
     @tool

@@ -107,7 +107,7 @@ def test_a_decision_tells_the_rule_and_the_reason() -> None:
 
 def test_a_rule_that_raises_denies(caplog: pytest.LogCaptureFixture) -> None:
     permissions = Permissions([allow("f", args={"x": lambda x: x > 1}), allow("*")])
-    with caplog.at_level(logging.ERROR, "toolkit.tools"):
+    with caplog.at_level(logging.ERROR, "toolkit.calls"):
         decision = permissions.decide("f", {"x": "secret"})
     assert decision.action == "deny"
     assert decision.reason == "Tool 'f' may not be called: a permission rule failed."

@@ -33,7 +33,7 @@ from toolkit.visible_text import escape_in_json
 
 __all__ = ["answer_of", "apply_answer", "authorize", "write_refusal"]
 
-_logger = logging.getLogger("toolkit.tools")
+_logger = logging.getLogger("toolkit.calls")
 
 _APPROVE = Approve()
 _PUT_OFF = "The decision on this call was put off, so it was not run."

@@ -22,7 +22,7 @@ from toolkit.tools.options import ToolOptions
 
 __all__ = ["find_cache_key", "is_cached"]
 
-_logger = logging.getLogger("toolkit.tools")
+_logger = logging.getLogger("toolkit.calls")
 
 
 def is_cached(options: ToolOptions, *, by_default: bool) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cache", "MemoryCache", "SqliteCache"]
 
-_logger = logging.getLogger("toolkit.tools")
+_logger = logging.getLogger("toolkit.calls")
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from toolkit.settings import check_setting
 
 __all__ = ["ArgumentPattern", "Decision", "Members", "PermissionAction", "Permissions", "Rule", "allow", "ask", "deny"]
 
-_logger = logging.getLogger("toolkit.tools")
+_logger = logging.getLogger("toolkit.calls")
 
 PermissionAction: TypeAlias = Literal["allow", "deny", "ask"]
 

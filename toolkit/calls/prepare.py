@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-_logger = logging.getLogger("toolkit.tools")
+_logger = logging.getLogger("toolkit.calls")
 
 _LONG_TEXT = 30_000
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})

@@ -15,7 +15,7 @@ from toolkit.runtime.workers import call_in_loop, worker_loop_thread
 
 __all__ = ["Reporter"]
 
-_logger = logging.getLogger("toolkit.tools")
+_logger = logging.getLogger("toolkit.calls")
 
 _CHECK_SECONDS = 1.0  # how often a thread that waits for an event loop looks whether that still answers
 

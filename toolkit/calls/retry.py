@@ -24,6 +24,7 @@ from toolkit.runtime.backend import has_busy_threads
 from toolkit.runtime.call_clock import CallClock
 from toolkit.runtime.work import Work
 from toolkit.runtime.workers import abandoned_count
+from toolkit.secrets import without_keys
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx, Registration
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["may_run_on", "run_in_time", "run_with_retry"]
 
-_logger = logging.getLogger("toolkit.tools")
+_logger = logging.getLogger("toolkit.calls")
 
 
 class _TimeUpError(ToolTimeoutError):
@@ -152,6 +153,11 @@ async def _run_again(
         # Of the first run that is known already.
         return error is failure or (not work.is_left_running and _is_worth_it(retry, registration.name, error))
 
+    async def log_retry(attempt: int, error: BaseException, delay: float) -> None:
+        words, name = without_keys(f"{type(error).__name__}: {error}"), registration.name
+        said = "attempt %d of call %s of %s is repeated in %.1f s: %s"
+        _logger.warning(said, attempt, context.call_id, name, delay, words)
+
     try:
         return await run_again(
             run,
@@ -159,6 +165,7 @@ async def _run_again(
             retries=retry.max_retries,
             is_worth_it=is_repeated,
             pause=lambda number, _: retry.pause(number, random.random()),  # noqa: S311 - jitter is no secret
+            before_pause=log_retry,
         )
     except ToolFailedError:
         if output is None or not output.is_error:

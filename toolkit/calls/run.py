@@ -45,7 +45,7 @@ from toolkit.tools.handler import Ctx, Registration
 
 __all__ = ["CutCall", "run", "run_directly"]
 
-_logger = logging.getLogger("toolkit.tools")
+_logger = logging.getLogger("toolkit.calls")
 
 
 @dataclass(slots=True)

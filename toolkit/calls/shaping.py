@@ -17,7 +17,7 @@ from toolkit.tools.limits import limit_text
 
 __all__ = ["shape_result"]
 
-_logger = logging.getLogger("toolkit.tools")
+_logger = logging.getLogger("toolkit.calls")
 
 
 def shape_result(

@@ -69,6 +69,7 @@ class Driver(Generic[Ctx, Out]):
         "_approvals",
         "_budget",
         "_feed",
+        "_is_logged",
         "_is_restored",
         "_is_telling",
         "_requests",
@@ -106,7 +107,7 @@ class Driver(Generic[Ctx, Out]):
         self._user_ctx = ctx
         self.has_begun: bool = False
         self.has_middleware: bool = bool(config.middleware)
-        self._is_telling = False
+        self._is_telling = self._is_logged = False
         self._is_restored = saved is not None
         self._feed: EventFeed | None = None
         self._resources: LoopResources[Ctx] = LoopResources(
@@ -147,6 +148,9 @@ class Driver(Generic[Ctx, Out]):
         if resources.listener is None or feed is not self._feed:
             self._listen(feed)
         listener, frame = resources.listener, resources.frame
+        if not self._is_logged:
+            self._is_logged = True
+            _logger.info("run %s begins: loop %s at depth %d", frame.run_id, self.loop_id, frame.depth - 1)
         if listener is None or self._is_telling:
             return
         self._is_telling = True
@@ -274,9 +278,18 @@ class Driver(Generic[Ctx, Out]):
         state = self.state
         return Failed(error=error, iterations=state.iterations, usage=state.usage, messages=tuple(state.messages))
 
+    def _log_end(self, end: Done | Failed) -> None:
+        run_id, state = self._resources.frame.run_id, self.state
+        ending = end.result.reason.kind if isinstance(end, Done) else type(end.error).__name__
+        said = "run %s ended as %s: loop %s, %d requests, %d tokens"
+        _logger.info(said, run_id, ending, self.loop_id, state.iterations, state.usage.total_tokens)
+
     async def tell_end(self, end: Done | Failed) -> None:
         """Tell of the calls that the end answered, then how the run ended, once; a cancellation does not stop it."""
         listener, untold = self._resources.listener, self._approvals.untold
+        if self._is_logged:
+            self._is_logged = False
+            self._log_end(end)
         if listener is not None and self._is_telling:
             self._is_telling = False
             if isinstance(end, Done):  # whose list of messages is the caller's, and not the observers'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
@@ -38,6 +39,8 @@ __all__ = ["ModelRequests"]
 
 if TYPE_CHECKING:
     from toolkit.loop.snapshot import SavedLoop
+
+_logger = logging.getLogger("toolkit.loop")
 
 _CLOSE_TIMEOUT = 5.0
 
@@ -164,6 +167,8 @@ class ModelRequests:
             if error.usage is not None:
                 self._resources.state.spent(error.usage)
             self._partial.clear()  # the next one says it again
+            run_id = self._resources.frame.run_id
+            _logger.warning("request %d of run %s is made again in %.1f s: %s", attempt, run_id, delay, error)
             if listener is not None:
                 await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=error))
 

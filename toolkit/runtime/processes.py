@@ -32,7 +32,7 @@ from toolkit.runtime.backend import at_loop_end
 
 __all__ = ["NO_PATIENCE", "BlockingProcess", "Patience", "SupervisedProcess", "describe_end", "inherited_environment"]
 
-_logger = logging.getLogger("toolkit.processes")
+_logger = logging.getLogger("toolkit.runtime")
 
 # What programs need to find themselves and others, and to speak the user's language; none of it is a secret.
 _INHERITED = frozenset(

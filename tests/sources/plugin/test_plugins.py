@@ -329,7 +329,7 @@ async def test_calls_that_wait_for_one_that_ends_the_plugin_go_to_the_next_one()
 
 
 async def test_secrets_that_it_is_given_are_struck_out_of_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="toolkit.plugins")
+    caplog.set_level(logging.INFO, logger="toolkit.sources.plugin")
     said: list[str] = []
     for mode, value in (("exits", "exit s3cret-1"), ("no content", "s3cret-2"), ("plain", "s3cret-1 s3cret-2 plain")):
         arguments = [str(FAULTY), mode, "--api-key", "s3cret-1"]
@@ -401,7 +401,7 @@ async def test_what_is_nested_too_deeply_is_no_answer_and_ends_nothing() -> None
 
 
 async def test_a_flood_of_errors_is_logged_in_bounded_memory(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="toolkit.plugins")
+    caplog.set_level(logging.WARNING, logger="toolkit.sources.plugin")
     tracemalloc.start()
     try:
         async with faulty("flood") as tools:
@@ -413,7 +413,7 @@ async def test_a_flood_of_errors_is_logged_in_bounded_memory(caplog: pytest.LogC
 
 
 async def test_what_it_says_on_standard_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="toolkit.plugins")
+    caplog.set_level(logging.INFO, logger="toolkit.sources.plugin")
     async with faulty("exits") as tools:
         await say(tools, "exit")
     assert any("giving up" in record.getMessage() for record in caplog.records)

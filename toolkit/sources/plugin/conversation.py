@@ -20,7 +20,7 @@ from toolkit.sources.plugin.protocol import LONGEST_DESCRIPTION, Description, en
 
 __all__ = ["PluginConversation", "PluginCall", "PluginFailures", "Report"]
 
-_logger = logging.getLogger("toolkit.plugins")
+_logger = logging.getLogger("toolkit.sources.plugin")
 
 _DESCRIBE_EXIT_SECONDS = 0.1  # from the end of its output to its own
 _LATE_SECONDS = 5.0  # that a late answer is waited for before the plugin gets the next call

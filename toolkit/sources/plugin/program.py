@@ -13,7 +13,7 @@ from toolkit.sources.line_process import LineProcess
 
 __all__ = ["start_plugin"]
 
-_logger = logging.getLogger("toolkit.plugins")
+_logger = logging.getLogger("toolkit.sources.plugin")
 
 
 async def start_plugin(

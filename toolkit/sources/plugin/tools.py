@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PluginTools", "plugin_tools"]
 
-_logger = logging.getLogger("toolkit.plugins")
+_logger = logging.getLogger("toolkit.sources.plugin")
 
 _PLUGIN_TIMEOUT = 60.0
 
@@ -148,11 +148,11 @@ def plugin_tools(
             result = await tool_loop(provider, ToolRegistry(tools), "How much do these numbers vary?")
 
     The program reads requests from standard input and writes answers to standard output, one line of JSON each; what it
-    writes to standard error goes to the logger ``toolkit.plugins``. It is kept running; if it ends, the call that it
-    worked on is an error result, and the next one starts it again, after a pause that grows, with the definitions that
-    it gives then. A call is never repeated. One that says no ``call_id`` in its answers is ended, too, when it answers
-    late, twice or not at all: its next answer could be for any call. Calls wait for each other, as those of one lock
-    do, unless it says that it is ``concurrent``.
+    writes to standard error goes to the logger ``toolkit.sources.plugin``. It is kept running; if it ends, the call
+    that it worked on is an error result, and the next one starts it again, after a pause that grows, with the
+    definitions that it gives then. A call is never repeated. One that says no ``call_id`` in its answers is ended, too,
+    when it answers late, twice or not at all: its next answer could be for any call. Calls wait for each other, as
+    those of one lock do, unless it says that it is ``concurrent``.
     With the block its whole process group ends: closing its input asks it to, TERM after a second, KILL after another.
 
     Args:

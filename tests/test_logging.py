@@ -1,0 +1,94 @@
+"""What is logged, where and how loud: one logger for each package, and nothing important that nobody sees."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toolkit
+from toolkit import (
+    ProviderError,
+    ProviderRetryConfig,
+    ToolCall,
+    ToolLoopConfig,
+    ToolLoopHandle,
+    ToolRegistry,
+    ToolRetryConfig,
+    tool,
+    tool_loop_sync,
+)
+from toolkit.testing import ScriptedProvider
+
+PACKAGE = Path(toolkit.__file__).parent
+DOCS = PACKAGE.parent / "docs" / "logging.md"
+_MADE = re.compile(r"getLogger\(\"(toolkit[\w.]*)\"\)")
+
+
+def list_loggers() -> dict[Path, str]:
+    """Return the logger of each module that has one."""
+    texts = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    return {path: found[1] for path, text in texts.items() if (found := _MADE.search(text))}
+
+
+def test_each_package_has_one_logger_of_its_own_name() -> None:
+    for path, name in list_loggers().items():
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        depth = 3 if parts[1] == "sources" else 2
+        assert name == ".".join(parts[:depth]), path
+
+
+def test_the_docs_name_every_logger_and_no_other() -> None:
+    named = re.findall(r"^\| `(toolkit[\w.]*)`", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert named == sorted(set(list_loggers().values()))
+
+
+def test_a_run_that_begins_and_ends_is_told_once_with_its_id(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "toolkit.loop"):
+        handle = ToolLoopHandle(ScriptedProvider(["Hello."]), ToolRegistry(), "Hi")
+        handle.run_sync()
+    run_id = handle.loop_id
+    assert [record.getMessage() for record in caplog.records] == [
+        f"run {run_id} begins: loop {run_id} at depth 0",
+        f"run {run_id} ended as complete: loop {run_id}, 1 requests, 15 tokens",
+    ]
+
+
+def test_a_run_that_fails_is_told_with_its_error(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "toolkit.loop"), pytest.raises(ProviderError):
+        tool_loop_sync(ScriptedProvider([ProviderError("Test", "no")]), ToolRegistry(), "Hi")
+    assert "ended as ProviderError" in caplog.records[-1].getMessage()
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+def test_what_is_done_again_is_a_warning_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    key = "sk-proj-" + "a1B2" * 9
+    tries: list[int] = []
+
+    @tool(retry=ToolRetryConfig(max_retries=1, initial_backoff=0))
+    async def fetch() -> str:
+        """Fetch."""
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError(f"refused with {key}")
+        return "fetched"
+
+    config: ToolLoopConfig[None] = ToolLoopConfig(provider_retry=ProviderRetryConfig(initial_backoff=0, jitter=0))
+    replies: list[Any] = [ProviderError("Test", "busy", is_retryable=True), ToolCall("1", "fetch", "{}"), "Done."]
+    tool_loop_sync(ScriptedProvider(replies), ToolRegistry([fetch]), "Go", config=config)
+    told = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    assert [each[:2] for each in told] == [("toolkit.loop", "WARNING"), ("toolkit.calls", "WARNING")]
+    assert "is made again in 0.0 s: Test: busy" in told[0][2]
+    assert told[1][2] == "attempt 1 of call 1 of fetch is repeated in 0.0 s: ConnectionError: refused with ***"
+
+
+def test_a_tool_that_crashes_is_an_error_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    async def crash() -> str:
+        """Crash."""
+        raise ZeroDivisionError
+
+    tool_loop_sync(ScriptedProvider([ToolCall("1", "crash", "{}"), "Oh."]), ToolRegistry([crash]), "Go")
+    (record,) = caplog.records
+    assert (record.name, record.levelname, record.exc_info is not None) == ("toolkit.calls", "ERROR", True)
