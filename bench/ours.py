@@ -43,10 +43,13 @@ from toolkit import (
 )
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
 from toolkit.events import LoopEvent
+from toolkit.policies import ToolExecutionHooks
 from toolkit.run_log import RunLog
 from toolkit.sources.plugin import plugin_tools
 
 FEATURES = ("approval", "hooks", "retry", "tool timeout", "loop timeout", "events", "detection", "limits", "cache")
+HOOKS = ToolExecutionHooks(before=lambda name, call_id, arguments: True, after=lambda name, call_id, is_error: None)
+
 PRODUCTION = ("approval", "events", "detection", "limits", "loop timeout", "tool timeout")
 """What a run has where people are."""
 
@@ -148,8 +151,7 @@ class Setting:
                 usage=UsageLimits(requests=10**6, tool_calls=10**6, total_tokens=10**9) if has("limits") else None,
             ),
             on_tool_call=_approve if has("approval") else None,
-            before_tool_execution=(lambda name, call_id, arguments: True) if has("hooks") else None,
-            after_tool_execution=(lambda name, call_id, is_error: None) if has("hooks") else None,
+            middleware=[HOOKS] if has("hooks") else [],
             timeout=3_600 if has("loop timeout") else None,
             on_event=_take_event if has("events") else None,
             loop_detection=LoopDetectionConfig() if has("detection") else None,

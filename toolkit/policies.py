@@ -3,7 +3,7 @@
 from toolkit.calls.approval import Abort, Approval, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.calls.caching import Cache, MemoryCache, SqliteCache
 from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
-from toolkit.calls.policy import AfterToolExecution, BeforeToolExecution, CallConfig, OutputLimits, Timeouts
+from toolkit.calls.policy import CallConfig, OutputLimits, Timeouts
 from toolkit.calls.results import ResultStore
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.budget import UsageLimits
@@ -46,12 +46,20 @@ from toolkit.loop.stopping import (
     token_budget,
     when_called,
 )
+from toolkit.loop.tool_hooks import (
+    AfterToolExecution,
+    AfterToolExecutionUpdate,
+    BeforeToolExecution,
+    BeforeToolExecutionUpdate,
+    ToolExecutionHooks,
+)
 from toolkit.tools.linting import Finding
 from toolkit.tools.options import ToolRetryConfig
 
 __all__ = [
     "Abort",
     "AfterToolExecution",
+    "AfterToolExecutionUpdate",
     "AnswerFormat",
     "Approval",
     "ApprovalHook",
@@ -59,6 +67,7 @@ __all__ = [
     "Approve",
     "Batched",
     "BeforeToolExecution",
+    "BeforeToolExecutionUpdate",
     "Cache",
     "CallConfig",
     "CallInfo",
@@ -99,6 +108,7 @@ __all__ = [
     "StopDecision",
     "StopWhen",
     "Timeouts",
+    "ToolExecutionHooks",
     "ToolRetryConfig",
     "UsageLimits",
     "allow",

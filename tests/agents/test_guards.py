@@ -33,6 +33,7 @@ from toolkit.agents import SubAgent, SubAgentEvent, coworker_tools, sub_agent_to
 from toolkit.chat import validate_transcript
 from toolkit.endings import Aborted
 from toolkit.events import ApprovalRequested, LoopEvent, ToolExecutionUpdate
+from toolkit.policies import ToolExecutionHooks
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -128,6 +129,9 @@ def before(name: str, call_id: str, arguments: object) -> bool:
     return name in ("worker", "manager")
 
 
+HOOKED = {"middleware": [ToolExecutionHooks(before=before)]}
+
+
 def after_all(name: str, call_id: str, arguments: object) -> bool:
     return True
 
@@ -176,7 +180,11 @@ ATTACKS = [
     Attack("that an approver denies", lambda: child(plain()), settings={"on_tool_call": no_bash}),
     Attack("that an async approver denies", lambda: child(plain()), settings={"on_tool_call": no_bash_later}),
     Attack("whose approver is broken", lambda: child(plain()), settings={"on_tool_call": broken}),
-    Attack("that the hook before skips", lambda: child(plain()), settings={"before_tool_execution": before}),
+    Attack(
+        "that the hook before skips",
+        lambda: child(plain()),
+        settings=HOOKED,
+    ),
     Attack(
         "that its own approver allows",
         lambda: child(plain(), config=own_yes()),
@@ -184,12 +192,16 @@ ATTACKS = [
     ),
     Attack(
         "that its own hook before allows",
-        lambda: child(plain(), config=ToolLoopConfig(before_tool_execution=after_all)),
-        settings={"before_tool_execution": before},
+        lambda: child(plain(), config=ToolLoopConfig(middleware=[ToolExecutionHooks(before=after_all)])),
+        settings=HOOKED,
     ),
     Attack("two levels down", lambda: around(child(plain())), NO_BASH),
     Attack("two levels down, by an approver", lambda: around(child(plain())), settings={"on_tool_call": no_bash}),
-    Attack("two levels down, by a hook", lambda: around(child(plain())), settings={"before_tool_execution": before}),
+    Attack(
+        "two levels down, by a hook",
+        lambda: around(child(plain())),
+        settings=HOOKED,
+    ),
     Attack("two levels down, with rules", lambda: around(child(ToolRegistry([bash], permissions=ALL))), NO_BASH),
     Attack(
         "two levels down, asked",
@@ -246,26 +258,32 @@ async def test_a_sub_agent_may_not_do_what_its_caller_may_not(attack: Attack) ->
     assert text != "ran"
 
 
-@pytest.mark.parametrize("settings", [{}, {"on_tool_call": no_bash}, {"before_tool_execution": before}], ids=str)
-async def test_and_neither_may_a_coworker(settings: dict[str, Any]) -> None:
+def only_delegation(request: ApprovalRequest) -> bool:
+    return request.tool_name == "delegate_work"
+
+
+def only_delegation_before(name: str, call_id: str, arguments: object) -> bool:
+    return name == "delegate_work"
+
+
+@pytest.mark.parametrize(
+    ("permissions", "settings"),
+    [
+        (NO_BASH, {}),
+        (None, {"on_tool_call": only_delegation}),
+        (None, {"middleware": [ToolExecutionHooks(before=only_delegation_before)]}),
+    ],
+    ids=["a rule", "an approver", "a hook"],
+)
+async def test_and_neither_may_a_coworker(permissions: Permissions | None, settings: dict[str, Any]) -> None:
     RAN.clear()
     provider = ScriptedProvider([ToolCall("c", "bash", "{}"), "tried"])
     coworker = SubAgent(name="writer", provider=provider, registry=plain(), config=own_yes())
-    registry = ToolRegistry(coworker_tools([coworker]), permissions=None if settings else NO_BASH)
+    registry = ToolRegistry(coworker_tools([coworker]), permissions=permissions)
     call = ToolCall("p", "delegate_work", '{"task": "t", "context": "", "coworker": "writer"}')
-    settings = {name: _allow_delegation(guard) for name, guard in settings.items()}
-    config = ToolLoopConfig(**settings) if settings else None
-    await tool_loop(ScriptedProvider([call, "done"]), registry, "go", config=config)
+    await tool_loop(ScriptedProvider([call, "done"]), registry, "go", config=ToolLoopConfig(**settings))
     assert RAN == []
     assert len(provider.requests) == 2
-
-
-def _allow_delegation(guard: Any) -> Any:
-    def hook(request: Any, *rest: Any) -> bool:
-        name = request if isinstance(request, str) else request.tool_name
-        return name == "delegate_work" or guard(request, *rest)
-
-    return hook
 
 
 async def test_what_its_caller_may_do_it_may_do_and_everybody_is_asked_once() -> None:
@@ -377,7 +395,7 @@ async def test_the_hook_after_of_a_caller_is_told_of_its_calls() -> None:
     def after(name: str, call_id: str, is_error: bool) -> None:
         told.append(name)
 
-    await run_agent(child(plain()), after_tool_execution=after)
+    await run_agent(child(plain()), middleware=[ToolExecutionHooks(after=after)])
     assert told == ["bash", "worker"]
 
 

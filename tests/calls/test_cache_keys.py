@@ -34,7 +34,7 @@ from toolkit import (
 from toolkit.builtin import CacheTools, coding_tools
 from toolkit.chat import ToolDefinition
 from toolkit.parsing import ToolUser
-from toolkit.policies import Cache, SqliteCache
+from toolkit.policies import Cache, SqliteCache, ToolExecutionHooks
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -366,7 +366,7 @@ HIDDEN: dict[str, tuple[Callable[[Cache], Any], dict[str, Any]]] = {
     ),
     "skipped by a hook": (
         lambda cache: with_reader(cache, module_level),
-        {"before_tool_execution": _go_on_reading},
+        {"middleware": [ToolExecutionHooks(before=_go_on_reading)]},
     ),
     "not cached anymore": (lambda cache: with_reader(cache, module_level).configured("module_level", cache=False), {}),
 }

@@ -21,7 +21,7 @@ from toolkit import (
 from toolkit.chat import ChatResponse
 from toolkit.endings import Cancelled, Complete
 from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart
-from toolkit.policies import Batched, Parallel, Sequential
+from toolkit.policies import Batched, Parallel, Sequential, ToolExecutionHooks
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 
 pytestmark = pytest.mark.anyio
@@ -161,7 +161,7 @@ async def test_a_result_is_kept_when_the_cancellation_comes_during_the_hook_afte
         async with anyio.create_task_group() as tasks:
 
             async def loop() -> None:
-                config = ToolLoopConfig(on_event=events, after_tool_execution=after)
+                config = ToolLoopConfig(on_event=events, middleware=[ToolExecutionHooks(after=after)])
                 await tool_loop(ScriptedProvider([calls("quick")]), shop.tools, "go", config=config)
 
             tasks.start_soon(loop)

@@ -29,6 +29,7 @@ from toolkit import (
 )
 from toolkit.endings import Cancelled, Complete
 from toolkit.events import LoopEvent, ToolExecutionStart
+from toolkit.policies import ToolExecutionHooks
 from toolkit.testing import ScriptedProvider, ScriptedReply, check_transcript
 
 pytestmark = pytest.mark.anyio
@@ -280,7 +281,7 @@ async def test_hooks_and_readers_see_one_order_in_every_view() -> None:
         def after(*_: object) -> None:
             order.append("after")
 
-        config = ToolLoopConfig(on_event=tell, before_tool_execution=before, after_tool_execution=after)
+        config = ToolLoopConfig(on_event=tell, middleware=[ToolExecutionHooks(before=before, after=after)])
         model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
         return ToolLoopHandle(model, ToolRegistry([work]), "go", config=config), order
 

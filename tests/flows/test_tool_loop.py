@@ -46,7 +46,7 @@ from toolkit.chat import ChatResponse
 from toolkit.endings import Aborted, Complete, MaxIterations, ResultAsAnswer, StopCondition, Timeout, UsageLimit
 from toolkit.errors import MaxDepthExceededError, RateLimitedError
 from toolkit.events import LoopDetected, LoopEvent, ProviderRetried, ToolCallRefused
-from toolkit.policies import Batched, Parallel, Sequential, and_, or_, token_budget, when_called
+from toolkit.policies import Batched, Parallel, Sequential, ToolExecutionHooks, and_, or_, token_budget, when_called
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 
 pytestmark = pytest.mark.anyio
@@ -639,8 +639,11 @@ async def test_the_hook_before_skips_and_the_one_after_is_told_only_of_what_ran(
     events = EventCollector()
     asked = AssistantMessage([say("1", "skip"), say("2", "run")])
     config = ToolLoopConfig(
-        before_tool_execution=before,
-        after_tool_execution=lambda name, call_id, is_error: after.append((name, call_id, is_error)),
+        middleware=[
+            ToolExecutionHooks(
+                before=before, after=lambda name, call_id, is_error: after.append((name, call_id, is_error))
+            )
+        ],
         on_event=events,
     )
     result = await tool_loop(ScriptedProvider([asked, "done"]), TOOLS, "go", config=config)

@@ -46,7 +46,7 @@ from toolkit.events import (
     ToolExecutionUpdate,
 )
 from toolkit.loop.events import Failed
-from toolkit.policies import Continue, StopContext
+from toolkit.policies import Continue, StopContext, ToolExecutionHooks
 from toolkit.testing import EventCollector, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -124,9 +124,13 @@ def spoil_event(event: LoopEvent) -> None:
 SPOILERS: dict[str, dict[str, Any]] = {
     "an approver": {"on_tool_call": spoil_request},
     "an async approver": {"on_tool_call": spoil_request_later},
-    "the hook before": {"before_tool_execution": spoil_before},
+    "the hook before": {"middleware": [ToolExecutionHooks(before=spoil_before)]},
     "an observer": {"on_event": spoil_event},
-    "all": {"on_tool_call": spoil_request, "before_tool_execution": spoil_before, "on_event": spoil_event},
+    "all": {
+        "on_tool_call": spoil_request,
+        "middleware": [ToolExecutionHooks(before=spoil_before)],
+        "on_event": spoil_event,
+    },
 }
 
 
@@ -192,7 +196,7 @@ async def test_what_an_approver_gives_is_fixed_when_it_gives_it() -> None:
             given["amount"] = 9
 
     PAID.clear()
-    config = ToolLoopConfig(on_tool_call=approve, on_event=on_event, before_tool_execution=before)
+    config = ToolLoopConfig(on_tool_call=approve, on_event=on_event, middleware=[ToolExecutionHooks(before=before)])
     await tool_loop(ScriptedProvider([PAY, "ok"]), ToolRegistry([pay]), "go", config=config)
     assert PAID == [("bob", [], 2, ["a"], "")]
 
@@ -372,7 +376,9 @@ async def test_nobody_is_said_to_be_asked_where_nobody_is_or_the_call_was_refuse
     events = EventCollector()
     for config in (
         ToolLoopConfig(on_event=events),
-        ToolLoopConfig(on_event=events, on_tool_call=lambda request: True, before_tool_execution=_answer(False)),
+        ToolLoopConfig(
+            on_event=events, on_tool_call=lambda request: True, middleware=[ToolExecutionHooks(before=_answer(False))]
+        ),
     ):
         await tool_loop(
             ScriptedProvider([PAY, "ok"]), ToolRegistry([pay], permissions=Permissions([ask("*")])), "go", config=config
@@ -398,7 +404,7 @@ async def test_a_hook_before_that_only_looks_lets_the_call_go_on(
     hook: Any, runs: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     PAID.clear()
-    config = ToolLoopConfig(before_tool_execution=hook)
+    config = ToolLoopConfig(middleware=[ToolExecutionHooks(before=hook)])
     await tool_loop(ScriptedProvider([PAY, "ok"]), ToolRegistry([pay]), "go", config=config)
     assert bool(PAID) is runs
     told = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]

@@ -11,6 +11,7 @@ import pytest
 
 from toolkit import ToolCall, ToolContext, ToolLoopConfig, ToolRegistry, tool_loop, tool_with_ctx
 from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
+from toolkit.policies import ToolExecutionHooks
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -138,7 +139,7 @@ async def test_update_hooks_suppress_and_follow_updates_alone() -> None:
     async def after(name: str, call_id: str, text: str) -> None:
         followed.append(text)
 
-    await run(recorder.plain, steps=3, before_tool_execution_update=before, after_tool_execution_update=after)
+    await run(recorder.plain, steps=3, middleware=[ToolExecutionHooks(before_update=before, after_update=after)])
     assert asked == ["work 1 0", "work 1 1", "work 1 2"]
     assert followed == ["1", "2"]
     updates = [event.output.text for event in recorder.events if isinstance(event, ToolExecutionUpdate)]

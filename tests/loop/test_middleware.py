@@ -13,13 +13,17 @@ import pytest
 from typing_extensions import override
 
 from toolkit import (
+    Abort,
     ApprovalRequest,
+    Approve,
     ChatRequest,
     ConfigurationError,
     Defer,
+    Deny,
     Done,
     Failed,
     Middleware,
+    Modify,
     ProviderRetryConfig,
     TextDelta,
     ToolCall,
@@ -37,13 +41,13 @@ from toolkit import (
 )
 from toolkit.agents import SubAgentEvent, sub_agent_tool
 from toolkit.calls.caching import MemoryCache
-from toolkit.calls.events import ToolExecutionEnd, ToolExecutionUpdate
 from toolkit.chat import ChatResponse
+from toolkit.endings import Aborted, AwaitingApproval, Cancelled, Complete
 from toolkit.errors import LoopUsageError, RateLimitedError
-from toolkit.loop.events import LoopEvent, RunStart
-from toolkit.loop.outcome import Cancelled, Complete
+from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd, ToolExecutionUpdate
 from toolkit.loop.turns import Completed, Yielded
 from toolkit.policies import (
+    Approval,
     CallInfo,
     CallProceed,
     Delta,
@@ -552,6 +556,100 @@ async def test_a_call_that_its_middleware_gave_up_tells_the_tool_so_and_the_run_
     assert given_up == [True]
     assert result.messages[2].text == "Too slow."
     assert isinstance(result.reason, Complete)
+
+
+# guards
+
+
+@dataclass
+class Guard(Middleware[Any]):
+    """Answers what it is given, and writes down what it was asked about."""
+
+    answer: Any = None
+    name: str = ""
+    asked: list[str] = field(default_factory=list[str])
+
+    @override
+    async def guard_call(self, call: CallInfo[Any]) -> Approval | None:
+        self.asked.append(f"{self.name}{call.tool_name} {call.arguments_json}")
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        answer: Approval | None = self.answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (None, "3"),
+        (Approve(), "3"),
+        (Deny("Not today."), "Not today."),
+        (Modify({"a": 5, "b": 5}), "10"),
+        (Modify({"a": 5}), "The approver changed the arguments wrongly."),
+        (RuntimeError("broken"), "Tool call denied: a guard failed."),
+    ],
+    ids=str,
+)
+async def test_a_guard_decides_before_the_approver_is_asked(
+    answer: Any, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(f"approver {dict(request.arguments)}")
+        return True
+
+    first, second = Guard(answer, "first ", asked), Guard(None, "second ", asked)
+    with caplog.at_level(logging.CRITICAL, "toolkit"):
+        result = await tool_loop(
+            provider(), TOOLS, "Add.", config=config(first, second, Recorder(), on_tool_call=approve)
+        )
+    assert result.messages[2].text.startswith(text)
+    assert isinstance(result.reason, Complete)
+    expected = ['first add {"a":1,"b":2}']
+    if text == "3":
+        expected += ['second add {"a":1,"b":2}', "approver {'a': 1, 'b': 2}"]
+    elif text == "10":
+        expected += ['second add {"a":5,"b":5}', "approver {'a': 5, 'b': 5}"]
+    assert asked == expected
+
+
+async def test_a_guard_may_end_the_run_or_leave_the_decision_to_somebody_later() -> None:
+    ended = await tool_loop(provider(), TOOLS, "Add.", config=config(Guard(Abort("Enough."))))
+    assert ended.reason == Aborted("Enough.")
+    check_transcript(ended.messages)
+    handle = ToolLoopHandle(provider(), TOOLS, "Add.", config=config(Guard(Defer())))
+    assert isinstance((await handle.run()).reason, AwaitingApproval)
+    await handle.decide("1", True, binding=handle.pending_approvals[0].binding)
+    assert (await handle.run()).text == "It is 3."
+
+
+@pytest.mark.parametrize("is_inherited", [False, True])
+async def test_a_guard_is_asked_once_about_each_call_of_a_sub_agent(is_inherited: bool) -> None:
+    guard = Guard()
+    guard.is_inherited = is_inherited
+    await tool_loop(ScriptedProvider(NEST), inner_loop("sub-agent"), "Go.", config=config(guard))
+    assert guard.asked == ['nest {"task":"Add."}', 'add {"a":2,"b":2}']
+
+
+async def test_an_update_may_be_kept_from_everybody() -> None:
+    @tool_with_ctx
+    def paint(context: ToolContext[object]) -> str:
+        context.report_update("sketch")
+        context.report_update("secret")
+        return "done"
+
+    class Discreet(Middleware[Any]):
+        @override
+        def allow_update(self, update: ToolExecutionUpdate) -> bool:
+            return update.output.text != "secret"
+
+    recorder, hook = Recorder(), list[LoopEvent]()
+    script = ScriptedProvider([ToolCall("1", "paint", "{}"), "Done."])
+    settings = config(Discreet(), recorder, on_event=hook.append)
+    await tool_loop(script, ToolRegistry([paint]), "Go.", config=settings)
+    for events in (recorder.events, hook):
+        assert [event.output.text for event in events if isinstance(event, ToolExecutionUpdate)] == ["sketch"]
 
 
 # cancellation

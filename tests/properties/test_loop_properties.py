@@ -32,7 +32,7 @@ from toolkit import (
 from toolkit.chat import ChatResponse, StopReason, TextBlock
 from toolkit.endings import Cancelled, Timeout
 from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionUpdate
-from toolkit.policies import Batched, Parallel, Sequential
+from toolkit.policies import Batched, Parallel, Sequential, ToolExecutionHooks
 from toolkit.runtime.workers import abandoned_count
 from toolkit.testing import EventCollector, ScriptedProvider, check_transcript
 
@@ -258,7 +258,7 @@ def check(
             on_event=scenario[0].on_event,
             metadata={"backend": backend},
             on_tool_call=decide if is_guarded else None,
-            before_tool_execution=spoil_arguments if is_guarded else None,
+            middleware=[ToolExecutionHooks(before=spoil_arguments)] if is_guarded else [],
             timeout=cut.after / 2000 if cut is not None and cut.kind == "timeout" else None,
         )
         await scenario[0].run(script, config)

@@ -90,7 +90,7 @@ class SubAgent(Generic[Ctx]):
         request: Settings of its requests, such as ``reasoning_effort``; messages in it come after the system prompt.
         allow_sub_agents: Whether it may run sub-agents itself.
         approvals: Who decides on its calls. ``caller`` asks its own guards and then those of whoever's call runs it:
-            permissions, `before_tool_execution` and `on_tool_call`, which are told its name and ``loop_id``; so it may
+            permissions, `Middleware.guard_call` and `on_tool_call`, which is told its name and ``loop_id``; so it may
             do nothing that its caller may not. ``own`` asks its own guards alone.
     """
 

@@ -24,14 +24,14 @@ from toolkit.calls.approval import (
     to_approval,
 )
 from toolkit.calls.events import ApprovalRequested
-from toolkit.calls.policy import BeforeToolExecution, Caller, ExecutionPolicy
+from toolkit.calls.policy import Caller, ExecutionPolicy
 from toolkit.calls.prepare import Ready, Refused, error_result, permit
 from toolkit.chat import ToolResult
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
 from toolkit.runtime.workers import run_in_worker
 from toolkit.visible_text import escape_in_json
 
-__all__ = ["answer_of", "apply_answer", "authorize", "write_refusal"]
+__all__ = ["apply_answer", "authorize", "write_refusal"]
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -42,18 +42,19 @@ _ANY_NUMBER = sys.maxsize  # of threads: no tool that runs keeps an approver fro
 
 
 async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
-    """Ask the guards: the hook before execution, then the approval; those of a sub-agent's callers, too.
+    """Ask the guards, then the approver; those of a sub-agent's callers, too.
 
     The innermost is asked first, and each has a say. A guard that raises denies.
     """
     guard = policy
     passed: list[Caller] = []
+    asked: list[object] = []
     approved_by = -1
     while True:
-        if guard.config.before_tool_execution is not None and not await _goes_on(
-            ready, guard.config.before_tool_execution, guard.config.timeouts.hook
-        ):
-            return Deny("Tool execution skipped by before_tool_execution hook.")
+        if guard.guards:
+            verdict = await _ask_guards(ready, guard, policy, asked)
+            if not isinstance(verdict, Approve):
+                return _end_callers(verdict, passed)
         if guard.config.on_tool_call is not None:
             verdict = apply_answer(ready, await _ask_approver(ready, guard.config.on_tool_call, guard, policy), policy)
             if not isinstance(verdict, Approve):
@@ -79,17 +80,24 @@ def _end_callers(verdict: Verdict, passed: Sequence[Caller]) -> Verdict:
     return verdict
 
 
-async def _goes_on(ready: Ready[Any], before: BeforeToolExecution, timeout: float) -> bool:
-    """Ask the hook before execution; one that gives nothing only looked."""
-    call = ready.call
-    try:
-        answer = await answer_of(before(call.name, call.id, ready.copy_arguments()), timeout)
-    except Exception:
-        _logger.exception("before_tool_execution raised for %s in call %s; the call is skipped", call.name, call.id)
-        return False
-    if answer is False:
-        _logger.warning("before_tool_execution skipped %s in call %s", call.name, call.id)
-    return answer is not False
+async def _ask_guards(
+    ready: Ready[Any], guard: ExecutionPolicy, policy: ExecutionPolicy, asked: list[object]
+) -> Verdict:
+    """Ask the guards of `guard` about a call that is made under `policy`; not those that were `asked` before."""
+    for each in guard.guards:
+        if any(each.owner is owner for owner in asked):
+            continue
+        asked.append(each.owner)
+        try:
+            with anyio.fail_after(guard.config.timeouts.hook):
+                answer = await each.ask(ready)
+        except Exception:
+            _logger.exception("a guard raised for %s in call %s; the call is denied", ready.call.name, ready.call.id)
+            return Deny("Tool call denied: a guard failed.")
+        verdict = _APPROVE if answer is None else apply_answer(ready, answer, policy)
+        if not isinstance(verdict, Approve):
+            return verdict
+    return _APPROVE
 
 
 async def _ask_approver(
@@ -170,11 +178,3 @@ def _copy_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
         return copy.deepcopy(dict(arguments))
     except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied
         return dict(arguments)
-
-
-async def answer_of(value: Any, timeout: float) -> Any:
-    """Return what a hook gave, awaited for at most `timeout` seconds where it can be."""
-    if not inspect.isawaitable(value):
-        return value
-    with anyio.fail_after(timeout):
-        return await value

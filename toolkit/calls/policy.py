@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from toolkit.calls.approval import ApprovalHook
+from toolkit.calls.approval import Approval, ApprovalHook
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import Observer
 from toolkit.calls.results import ResultStore
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from toolkit.calls.prepare import Ready, Scope
 
 __all__ = [
-    "AfterToolExecution",
     "AroundCall",
-    "BeforeToolExecution",
     "CallConfig",
+    "CallGuard",
     "Caller",
     "ExecutionPolicy",
     "NameRepair",
@@ -30,14 +29,8 @@ __all__ = [
     "Timeouts",
 ]
 
-BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool | None] | None]
-"""Given tool name, call id and a copy of the arguments; False skips the call. Raising skips it too."""
-
 NameRepair: TypeAlias = bool | Literal["similar"]
 """Which names that are not there are taken for one that is; see `ToolLoopConfig`."""
-
-AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
-"""Given tool name, call id and whether it failed. Raising changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +80,6 @@ class CallConfig:
     Args:
         on_tool_call: Asked about each call before any call of the turn runs; raising denies. One that is not async is
             called in a thread of its own, and all that it is given is its own copy.
-        before_tool_execution: Asked before each call with name, call id and a copy of the arguments; False skips it.
-        after_tool_execution: Told after each call with name, call id and whether it failed.
         on_tool_exception: The effect of an exception of a tool that is no `ToolError`. ``tell`` has the model read it
             as the call's error; ``raise`` also ends the run with a `ToolCrashedError`. It is logged either way.
         timeouts: How long a run of a tool, a wait, an approval and a hook may take.
@@ -109,8 +100,6 @@ class CallConfig:
     """
 
     on_tool_call: ApprovalHook | None = None
-    before_tool_execution: BeforeToolExecution | None = None
-    after_tool_execution: AfterToolExecution | None = None
     on_tool_exception: Literal["tell", "raise"] = "tell"
     timeouts: Timeouts = field(default_factory=Timeouts)
     output: OutputLimits = field(default_factory=OutputLimits)
@@ -136,6 +125,19 @@ AroundCall: TypeAlias = "Callable[[Ready[Any], Callable[[], Awaitable[ToolOutput
 """Given a call that may run and what runs it; returns the output, by running it or without that."""
 
 
+@dataclass(slots=True)
+class CallGuard:
+    """Decides, before an approver is asked, whether a call may go on.
+
+    Args:
+        owner: The object that it belongs to. Where that also guards the calls of a caller, it is asked once.
+        ask: Given the call; None lets it go on.
+    """
+
+    owner: object
+    ask: Callable[[Ready[Any]], Awaitable[Approval | None]]
+
+
 @dataclass(slots=True, kw_only=True)
 class Caller:
     """The caller that runs a sub-agent: its rules and its guards hold for the sub-agent's calls, too.
@@ -159,6 +161,7 @@ class ExecutionPolicy:
         config: What the caller chose.
         caches_by_default: Whether tools are cached that don't say so.
         around: Stands around the run of each call; None where nothing does.
+        guards: Asked about each call, in order, before `on_tool_call`.
         observer: Takes the events.
         agent: The sub-agent whose calls these are; empty where they are not those of one.
         loop_id: The id of its loop.
@@ -168,6 +171,7 @@ class ExecutionPolicy:
     config: CallConfig = DEFAULT_CALL_CONFIG
     caches_by_default: bool = False
     around: AroundCall | None = None
+    guards: Sequence[CallGuard] = ()
     observer: Observer | None = None
     agent: str = ""
     loop_id: str = ""

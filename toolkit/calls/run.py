@@ -16,7 +16,6 @@ from typing import Any, cast
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from toolkit.calls.authorize import answer_of
 from toolkit.calls.cache_keys import find_cache_key, is_cached
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import Observer, ToolExecutionEnd, ToolExecutionStart
@@ -132,8 +131,8 @@ async def run(
     unsaid, whole, limited = shape_result(ready, output, policy, context)
     if keep is not None:
         keep(call.id, limited)
-    if observer is not None or policy.config.after_tool_execution is not None or policy.caller is not None:
-        await _tell_end(ready, whole, policy, began=began, is_cached=is_cached, crash=crash, unsaid=unsaid)
+    if observer is not None:
+        await _tell_end(ready, whole, observer, began=began, is_cached=is_cached, crash=crash, unsaid=unsaid)
     if crash is not None and policy.config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
@@ -190,7 +189,7 @@ def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
 async def _tell_end(
     ready: Ready[Any],
     result: ToolResult,
-    policy: ExecutionPolicy,
+    observer: Observer,
     *,
     began: float,
     is_cached: bool,
@@ -198,30 +197,19 @@ async def _tell_end(
     unsaid: tuple[str, ...],
 ) -> None:
     call, options = ready.call, ready.registration.options
-    if policy.observer is not None:
-        await policy.observer.emit(
-            ToolExecutionEnd(
-                call_id=call.id,
-                tool_name=call.name,
-                label=options.label,
-                tags=options.tags,
-                result=result if result.details is None else copy_result(result),
-                duration=time.perf_counter() - began,
-                is_cached=is_cached,
-                error=crash,
-                unsaid=unsaid,
-            )
+    await observer.emit(
+        ToolExecutionEnd(
+            call_id=call.id,
+            tool_name=call.name,
+            label=options.label,
+            tags=options.tags,
+            result=result if result.details is None else copy_result(result),
+            duration=time.perf_counter() - began,
+            is_cached=is_cached,
+            error=crash,
+            unsaid=unsaid,
         )
-    guard: ExecutionPolicy | None = policy
-    while guard is not None:
-        if guard.config.after_tool_execution is not None:
-            try:
-                await answer_of(
-                    guard.config.after_tool_execution(call.name, call.id, result.is_error), guard.config.timeouts.hook
-                )
-            except Exception:
-                _logger.exception("after_tool_execution raised for %s; the result stands", call.name)
-        guard = None if guard.caller is None else guard.caller.policy
+    )
 
 
 async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:

@@ -166,11 +166,7 @@ class Approvals(Generic[Ctx]):
                 for repair in prepared.repairs:
                     await resources.listener.emit(repair)
             policy = resources.policy
-            is_guarded = (
-                policy.config.before_tool_execution is not None
-                or policy.config.on_tool_call is not None
-                or policy.caller is not None
-            )
+            is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
             refusal: ToolCallRefused | None
             if isinstance(prepared, Refused):
                 refusal = self._refuse(prepared.call, prepared.result.text, prepared.crash)

@@ -33,10 +33,8 @@ from toolkit.settings import (
 __all__ = [
     "DEFAULT_CONFIG",
     "ANSWER_TOOL",
-    "AfterToolExecutionUpdate",
     "AnswerFormat",
     "Batched",
-    "BeforeToolExecutionUpdate",
     "Compaction",
     "EventHook",
     "Execution",
@@ -129,10 +127,6 @@ ANSWER_TOOL = "final_answer"
 EventHook: TypeAlias = Callable[[LoopEvent], Awaitable[None] | None]
 """Takes each event, in order. Raising changes nothing but the log."""
 
-
-BeforeToolExecutionUpdate: TypeAlias = Callable[[str, str, str], bool | Awaitable[bool]]
-AfterToolExecutionUpdate: TypeAlias = Callable[[str, str, str], Awaitable[None] | None]
-
 Compaction: TypeAlias = Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
 """Gives a shorter transcript, or the same; must not change the one it is given."""
 
@@ -189,9 +183,6 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         limits: How much the run may spend, and how many calls of a reply are run.
         answer: The type of the answer, where it is to be more than text.
         provider_retry: How failed requests are repeated.
-        before_tool_execution_update: Asked before each `ToolExecutionUpdate` with name, call id and text; False
-            suppresses that event, and only that.
-        after_tool_execution_update: Told after each `ToolExecutionUpdate` that was not suppressed.
         middleware: What stands around runs, requests and calls, and watches them; the first is the outermost.
         on_event: Takes each event; raising changes nothing.
         stream: Whether the model is asked for its answer in pieces; None asks for them when somebody takes events.
@@ -221,8 +212,6 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     limits: LoopLimits = field(default_factory=LoopLimits)
     answer: AnswerFormat[Out] | None = None
     provider_retry: ProviderRetryConfig = field(default_factory=ProviderRetryConfig)
-    before_tool_execution_update: BeforeToolExecutionUpdate | None = None
-    after_tool_execution_update: AfterToolExecutionUpdate | None = None
     on_event: EventHook | None = None
     stream: bool | None = None
     keep_partial: bool = False

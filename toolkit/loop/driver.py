@@ -35,7 +35,7 @@ from toolkit.loop.config import Compaction, ToolLoopConfig
 from toolkit.loop.depth import LoopFrame, current_call_id, enter_depth, nested_context, new_loop_id
 from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
-from toolkit.loop.listener import EventFeed, Listener, has_hooks
+from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import RunInfo
 from toolkit.loop.middleware_chain import MiddlewareChain, join_middleware
 from toolkit.loop.outcome import Aborted, AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
@@ -209,8 +209,9 @@ class Driver(Generic[Ctx, Out]):
         chain = MiddlewareChain(run, members)
         resources.middleware = chain
         self.has_middleware = True
-        if chain.has_around_call:
-            resources.policy = replace(policy, around=chain.call_around)
+        if chain.has_around_call or chain.guards:
+            around = chain.call_around if chain.has_around_call else None
+            resources.policy = replace(policy, around=around, guards=chain.guards)
 
     def _stop(self, reason: str) -> None:
         if not self.state.is_finished:
@@ -218,10 +219,12 @@ class Driver(Generic[Ctx, Out]):
 
     def _listen(self, feed: EventFeed | None) -> None:
         resources, self._feed = self._resources, feed
-        hooks = () if resources.middleware is None else resources.middleware.event_hooks
-        if feed is not None or hooks or has_hooks(resources.config):
-            run_id = resources.frame.run_id
-            resources.listen(Listener(resources.config, hooks, run_id=run_id, loop_id=self.loop_id, feed=feed))
+        chain, config, run_id = resources.middleware, resources.config, resources.frame.run_id
+        if chain is not None and (chain.event_hooks or chain.update_guards):
+            hooks, guards = chain.event_hooks, chain.update_guards
+            resources.listen(Listener(config, hooks, guards, run_id=run_id, loop_id=self.loop_id, feed=feed))
+        elif feed is not None or config.on_event is not None:
+            resources.listen(Listener(config, run_id=run_id, loop_id=self.loop_id, feed=feed))
         else:
             resources.listen(None)
 

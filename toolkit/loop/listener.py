@@ -6,9 +6,9 @@ import inspect
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
@@ -20,9 +20,12 @@ from toolkit.runtime.bell import Bell
 if TYPE_CHECKING:
     from toolkit.loop.config import EventHook, ToolLoopConfig
 
-__all__ = ["EventFeed", "Listener", "has_hooks"]
+__all__ = ["EventFeed", "Listener", "UpdateGuard"]
 
 _logger = logging.getLogger("toolkit.loop")
+
+UpdateGuard: TypeAlias = Callable[[ToolExecutionUpdate], bool | Awaitable[bool]]
+"""Returns False to suppress an update."""
 
 _REPORTS_PER_CALL = 64
 
@@ -153,8 +156,9 @@ class Listener:
     Hooks are told one event at a time; what they raise is logged and changes nothing.
 
     Args:
-        config: Has the hooks.
-        event_hooks: Take the events after those, in order.
+        config: Has `on_event`, and how long a hook may take.
+        event_hooks: Take the events after `on_event`, in order.
+        update_guards: Return False to suppress an update.
         run_id: The run that its events are marked with.
         loop_id: The loop that its events are marked with.
         feed: Where a reader takes them; None without one.
@@ -165,8 +169,6 @@ class Listener:
     """
 
     __slots__ = (
-        "_after_update",
-        "_before_update",
         "_feed",
         "_has_hooks",
         "_hook",
@@ -176,6 +178,7 @@ class Listener:
         "_tellers",
         "_timeout",
         "_turn",
+        "_update_guards",
         "_waiting",
         "needs_pump",
         "takes_deltas",
@@ -185,6 +188,7 @@ class Listener:
         self,
         config: ToolLoopConfig[Any],
         event_hooks: Sequence[EventHook] = (),
+        update_guards: Sequence[UpdateGuard] = (),
         *,
         run_id: str = "",
         loop_id: str = "",
@@ -192,11 +196,9 @@ class Listener:
     ) -> None:
         hooks = event_hooks if config.on_event is None else (config.on_event, *event_hooks)
         self._hook = _join_hooks(hooks, config.timeouts.hook) if event_hooks else config.on_event
-        self._before_update = config.before_tool_execution_update
-        self._after_update = config.after_tool_execution_update
-        is_hooked = has_hooks(config)
-        self.takes_deltas: bool = is_hooked or feed is not None
-        self._has_hooks = is_hooked or bool(hooks)
+        self._update_guards = update_guards
+        self.takes_deltas: bool = config.on_event is not None or feed is not None
+        self._has_hooks = bool(hooks) or bool(update_guards)
         self._timeout = config.timeouts.hook * max(1, len(hooks))
         self._run_id = run_id
         self._loop_id = loop_id
@@ -207,7 +209,7 @@ class Listener:
         self._turn = anyio.Lock(fast_acquire=True)
         self._tellers = 0  # that have the turn or wait for it
         # Plain functions are called where a report is made. A task beside the tools would cost more than a turn.
-        self.needs_pump: bool = any(map(_may_wait, (*hooks, self._before_update, self._after_update)))
+        self.needs_pump: bool = any(map(_may_wait, (*hooks, *update_guards)))
 
     async def emit(self, event: LoopEvent, *, waits: bool = True) -> None:
         """Tell an event, after all that was told before; a cancellation leaves it to the next one that is told.
@@ -321,14 +323,12 @@ class Listener:
         finally:
             if is_shown and self._feed is not None:
                 self._feed.put(event, is_offered=is_offered)
-        if isinstance(event, ToolExecutionUpdate) and is_shown and self._after_update is not None:
-            await self._call(self._after_update, event.tool_name, event.call_id, event.output.text)
 
     async def _allows(self, event: ToolExecutionUpdate) -> bool:
-        if self._before_update is None:
-            return True
-        answer = await self._call(self._before_update, event.tool_name, event.call_id, event.output.text)
-        return answer is not False
+        for guard in self._update_guards:
+            if await self._call(guard, event) is False:
+                return False
+        return True
 
     async def _call(self, hook: Any, *arguments: Any) -> Any:
         value = _call_hook(hook, *arguments)
@@ -358,15 +358,6 @@ def _join_hooks(hooks: Sequence[EventHook], timeout: float) -> EventHook | None:
                 await _await_hook_value(value, timeout)
 
     return tell_all
-
-
-def has_hooks(config: ToolLoopConfig[Any]) -> bool:
-    """Return whether any hook of `config` takes events."""
-    return (
-        config.on_event is not None
-        or config.before_tool_execution_update is not None
-        or config.after_tool_execution_update is not None
-    )
 
 
 def _call_hook(hook: Any, *arguments: Any) -> Any:

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, cast
 
+from toolkit.calls.approval import Approval
+from toolkit.calls.events import ToolExecutionUpdate
 from toolkit.calls.prepare import Ready
 from toolkit.chat import (
     ArgumentsDelta,
@@ -259,6 +261,25 @@ class Middleware(Generic[Ctx]):
         """
         del call
         return await proceed()
+
+    async def guard_call(self, call: CallInfo[Ctx]) -> Approval | None:
+        """Decide whether a call may go on: None or `Approve` lets it, by the other guards and then `on_tool_call`.
+
+        Asked after the rules of `Permissions` and before an approver, about the calls of sub-agents too (but those
+        with ``approvals="own"``). `Deny` refuses the call, `Modify` changes its arguments, `Abort` ends the run, and
+        `Defer` leaves the decision to somebody later, who decides alone. Raising denies, and so does taking longer than
+        `Timeouts.hook`. Only an approver can approve what a rule wants to be asked about.
+        """
+        del call
+        return None
+
+    def allow_update(self, update: ToolExecutionUpdate) -> bool | Awaitable[bool]:
+        """Return False to keep an update of a running tool from everybody who takes events; may be async.
+
+        What it raises is logged, and the update is shown.
+        """
+        del update
+        return True
 
     def on_event(self, event: LoopEvent) -> Awaitable[None] | None:
         """Take an event, each in order; may be async. What it raises is logged and changes nothing.

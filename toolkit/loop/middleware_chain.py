@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from toolkit.calls.approval import Approval
 from toolkit.calls.events import ToolExecutionUpdate, ToolProgress
+from toolkit.calls.policy import CallGuard
 from toolkit.calls.prepare import Ready
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone
 from toolkit.chat.output import ToolOutput
@@ -54,6 +57,8 @@ class MiddlewareChain:
         has_around_request: True where something stands around requests.
         has_around_call: True where something stands around calls.
         event_hooks: The takers of events.
+        update_guards: Asked whether an update is shown.
+        guards: Asked whether a call may go on.
     """
 
     __slots__ = (
@@ -61,10 +66,12 @@ class MiddlewareChain:
         "_around_request",
         "_around_run",
         "event_hooks",
+        "guards",
         "has_around_call",
         "has_around_request",
         "has_around_run",
         "run",
+        "update_guards",
     )
 
     def __init__(self, run: RunInfo[Any], members: Sequence[Middleware[Any]]) -> None:
@@ -81,6 +88,15 @@ class MiddlewareChain:
             for each, is_inherited in serving
             if has_method(each, "on_event")
         ]
+        self.update_guards = [each.allow_update for each, _ in serving if has_method(each, "allow_update")]
+        self.guards = [
+            CallGuard(owner, partial(self._guard_call, each))
+            for owner, (each, _) in zip(members, serving, strict=True)
+            if has_method(each, "guard_call")
+        ]
+
+    def _guard_call(self, middleware: Middleware[Any], ready: Ready[Any]) -> Awaitable[Approval | None]:
+        return middleware.guard_call(CallInfo(self.run, ready))
 
     async def run_around(self, proceed: Callable[[], Awaitable[ToolLoopResult[Any] | None]]) -> None:
         """Run a stretch of the loop inside of each `around_run`."""
