@@ -222,7 +222,7 @@ class GoogleProvider(Adapter):
         if response.is_success:
             return response
         content = await read_bounded(response, most_bytes=MOST_ERROR_BYTES, is_cut=True)
-        raise self._make_failures().refused(response.status_code, response.headers, _read_body(content))
+        raise self._make_failures().refused(response.status_code, response.headers, _read_gemini_body(content))
 
     def _make_failures(self) -> Failures:
         return Failures(
@@ -262,7 +262,7 @@ def _read_settings(draft: httpx2.Request) -> Mapping[str, Any]:
     return {name: value for name, value in settings.items() if name != "contents"}
 
 
-def _read_body(content: bytes) -> object:
+def _read_gemini_body(content: bytes) -> object:
     try:
         return from_json(content)
     except ValueError:

@@ -46,7 +46,7 @@ __all__ = [
     "TOOLS",
     "TRANSCRIPT",
     "USAGE",
-    "answer_of",
+    "hear_answer",
     "both_ways",
     "closed",
     "end_of",
@@ -151,7 +151,7 @@ async def hear(provider: Provider, request: ChatRequest) -> list[StreamEvent]:
             return [event async for event in events]
 
 
-async def answer_of(provider: Provider, request: ChatRequest, *, streams: bool) -> ChatResponse:
+async def hear_answer(provider: Provider, request: ChatRequest, *, streams: bool) -> ChatResponse:
     """Return the answer, asked for in one of the two ways, bounded in time."""
     if streams:
         return end_of(await hear(provider, request))

@@ -38,12 +38,12 @@ from toolkit.testing.conformance.exchange import (
     TOOLS,
     TRANSCRIPT,
     USAGE,
-    answer_of,
     both_ways,
     closed,
     end_of,
     gist,
     hear,
+    hear_answer,
     request_of,
     response_of,
     run_loop,
@@ -73,7 +73,7 @@ class ProviderConformance:
         response, request = SAID[said], request_of(tools=TOOLS)
         async with closed(peer.provider) as provider:
             peer.say(response, streams=False)
-            whole = await answer_of(provider, request, streams=False)
+            whole = await hear_answer(provider, request, streams=False)
             peer.say(response, streams=True)
             heard = await hear(provider, request)
         streamed = end_of(heard)
@@ -98,7 +98,7 @@ class ProviderConformance:
         text = " ".join([f"word{number}" for number in range(2_000)])
         peer.say(response_of(TextBlock(text)), streams=streams)
         async with closed(peer.provider) as provider:
-            assert (await answer_of(provider, request_of(), streams=streams)).text == text
+            assert (await hear_answer(provider, request_of(), streams=streams)).text == text
 
     @both_ways
     async def test_the_reason_to_stop_is_told(self, peer: Peer, streams: bool) -> None:
@@ -107,7 +107,7 @@ class ProviderConformance:
             for reason in sorted(peer.features.stop_reasons):
                 content = ADD if reason == "tool_use" else TextBlock("As far as it came")
                 peer.say(response_of(content, stop_reason=reason), streams=streams)
-                assert (await answer_of(provider, request_of(tools=TOOLS), streams=streams)).stop_reason == reason
+                assert (await hear_answer(provider, request_of(tools=TOOLS), streams=streams)).stop_reason == reason
 
     @both_ways
     async def test_usage_tells_of_caches_and_reasoning(self, peer: Peer, streams: bool) -> None:
@@ -115,7 +115,7 @@ class ProviderConformance:
         parts: dict[str, Any] = dict.fromkeys(peer.features.usage, 2)
         peer.say(response_of(TextBlock("Hi."), usage=replace(USAGE, **parts)), streams=streams)
         async with closed(peer.provider) as provider:
-            heard = (await answer_of(provider, request_of(), streams=streams)).usage
+            heard = (await hear_answer(provider, request_of(), streams=streams)).usage
         assert {name: getattr(heard, name) for name in parts} == parts
         assert (heard.input_tokens, heard.output_tokens) == (7, 3)
 
@@ -127,10 +127,10 @@ class ProviderConformance:
         thought = ReasoningBlock(text="One and two make three.", signature="c2VhbA==")
         peer.say(response_of(thought, ADD), TEXT, streams=streams)
         async with closed(peer.provider) as provider:
-            heard = await answer_of(provider, request_of(tools=TOOLS), streams=streams)
+            heard = await hear_answer(provider, request_of(tools=TOOLS), streams=streams)
             assert thoughts(heard.message) == thought.text
             messages: list[Message] = [UserMessage("Hi"), heard.message, ToolResult("call_1", "3", tool_name="add")]
-            await answer_of(provider, ChatRequest(messages=messages, tools=TOOLS), streams=streams)
+            await hear_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=streams)
         if peer.features.reasoning_back:
             assert thoughts(peer.asked[1].messages[1]) == thought.text
 
@@ -139,7 +139,7 @@ class ProviderConformance:
         """Each message arrives, in order, with its ids; nothing is added and nothing is lost."""
         peer.say(TEXT, streams=streams)
         async with closed(peer.provider) as provider:
-            await answer_of(provider, ChatRequest(messages=TRANSCRIPT, tools=TOOLS), streams=streams)
+            await hear_answer(provider, ChatRequest(messages=TRANSCRIPT, tools=TOOLS), streams=streams)
         (asked,) = peer.asked
         assert list(map(gist, asked.messages)) == list(map(gist, TRANSCRIPT))
         assert [tool.name for tool in asked.tools or ()] == ["add", "multiply"]
@@ -154,7 +154,7 @@ class ProviderConformance:
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
             messages = [UserMessage((TextBlock("What is this?"), image))]
-            await answer_of(provider, ChatRequest(messages=messages), streams=False)
+            await hear_answer(provider, ChatRequest(messages=messages), streams=False)
         asked = peer.asked[0].messages[0]
         assert isinstance(asked, UserMessage)
         assert image in tuple(asked.content)
@@ -164,7 +164,7 @@ class ProviderConformance:
         messages = (*TRANSCRIPT[:3], ToolResult("call_1", "no such number", is_error=True), TRANSCRIPT[4])
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
-            await answer_of(provider, ChatRequest(messages=messages, tools=TOOLS), streams=False)
+            await hear_answer(provider, ChatRequest(messages=messages, tools=TOOLS), streams=False)
         failed, fine = peer.asked[0].messages[3:5]
         assert isinstance(failed, ToolResult)
         assert isinstance(fine, ToolResult)
@@ -179,7 +179,7 @@ class ProviderConformance:
         wanted = ["multiply" if choice == "one" else choice for choice in sorted(peer.features.tool_choices)]
         async with closed(peer.provider) as provider:
             for choice in wanted:
-                await answer_of(provider, request_of(tools=TOOLS, tool_choice=choice), streams=False)
+                await hear_answer(provider, request_of(tools=TOOLS, tool_choice=choice), streams=False)
         assert [asked.tool_choice for asked in peer.asked] == wanted
 
     async def test_parallel_calls_can_be_turned_off(self, peer: Peer) -> None:
@@ -189,7 +189,7 @@ class ProviderConformance:
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
             for parallel in (None, True, False):
-                await answer_of(provider, request_of(tools=TOOLS, parallel_tool_calls=parallel), streams=False)
+                await hear_answer(provider, request_of(tools=TOOLS, parallel_tool_calls=parallel), streams=False)
         assert [asked.parallel_tool_calls is False for asked in peer.asked] == [False, False, True]
 
     @both_ways
@@ -200,7 +200,7 @@ class ProviderConformance:
         peer.say(response_of(TextBlock('{"a": 1, "b": 2}')), streams=streams)
         async with closed(peer.provider) as provider:
             request = request_of(response_format=ResponseFormat(PARAMETERS, name="pair"))
-            heard = await answer_of(provider, request, streams=streams)
+            heard = await hear_answer(provider, request, streams=streams)
         assert json.loads(heard.text) == {"a": 1, "b": 2}
         asked = peer.asked[0].response_format
         assert asked is not None
@@ -210,7 +210,7 @@ class ProviderConformance:
         """It arrives under whatever name the format has for it."""
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
-            await answer_of(provider, request_of(max_tokens=77), streams=False)
+            await hear_answer(provider, request_of(max_tokens=77), streams=False)
         assert peer.asked[0].max_tokens == 77
 
     @both_ways
@@ -221,11 +221,11 @@ class ProviderConformance:
         before = dump_messages(messages)
         peer.say(TEXT, streams=streams)
         async with closed(peer.provider) as provider:
-            await answer_of(provider, request, streams=streams)
+            await hear_answer(provider, request, streams=streams)
             assert dump_messages(messages) == before
             messages.append(AssistantMessage("You're welcome."))
             messages.append(UserMessage("One more."))
-            await answer_of(provider, request, streams=streams)
+            await hear_answer(provider, request, streams=streams)
         assert [len(asked.messages) for asked in peer.asked] == [len(TRANSCRIPT), len(TRANSCRIPT) + 2]
 
     @both_ways
@@ -235,7 +235,7 @@ class ProviderConformance:
         texts: list[str] = []
 
         async def ask(provider: Provider) -> None:
-            texts.append((await answer_of(provider, request_of(), streams=streams)).text)
+            texts.append((await hear_answer(provider, request_of(), streams=streams)).text)
 
         async with closed(peer.provider) as provider, anyio.create_task_group() as tasks:
             for _ in range(10):
@@ -251,7 +251,7 @@ class ProviderConformance:
                     async for event in events:
                         assert isinstance(event, TextDelta)
                         break
-            assert (await answer_of(provider, request_of(), streams=True)).text == TEXT.text
+            assert (await hear_answer(provider, request_of(), streams=True)).text == TEXT.text
 
     @both_ways
     async def test_a_loop_goes_to_its_end_and_its_transcript_can_be_asked_again(
@@ -277,7 +277,7 @@ class ProviderConformance:
             ]
             assert [message.text for message in result.messages if message.role == "tool"] == ["3", "7", "3"]
             again = [*load_messages(dump_messages(result.messages)), UserMessage("And?")]
-            await answer_of(provider, ChatRequest(messages=again, tools=TOOLS), streams=streams)
+            await hear_answer(provider, ChatRequest(messages=again, tools=TOOLS), streams=streams)
         assert list(map(gist, peer.asked[-1].messages)) == list(map(gist, again))
 
     @both_ways

@@ -34,10 +34,10 @@ from toolkit.testing.conformance.exchange import (
     PATIENCE,
     TEXT,
     TOOLS,
-    answer_of,
     both_ways,
     closed,
     gist,
+    hear_answer,
     request_of,
     response_of,
     run_loop,
@@ -118,7 +118,7 @@ class ServerConformance(ProviderConformance):
         async with closed(peer.provider) as provider:
             for streams in (False, True):
                 with pytest.raises(refusal.kind) as caught:
-                    await answer_of(provider, request_of(), streams=streams)
+                    await hear_answer(provider, request_of(), streams=streams)
                 error = caught.value
                 assert type(error) is refusal.kind
                 assert (error.status, error.is_retryable) == (refusal.status, refusal.is_retryable)
@@ -135,10 +135,10 @@ class ServerConformance(ProviderConformance):
         server.answers[:] = [whole, in_pieces]
         async with closed(peer.provider) as provider:
             with pytest.raises(BadResponseError) as caught:
-                await answer_of(provider, request_of(), streams=False)
+                await hear_answer(provider, request_of(), streams=False)
             _assert_no_key(caught.value)
             with pytest.raises(ProviderError) as heard:
-                await answer_of(provider, request_of(), streams=True)
+                await hear_answer(provider, request_of(), streams=True)
             _assert_no_key(heard.value)
         # Pieces of JSON that say nothing are a stream that has ended too early, which may be better next time.
         assert type(heard.value) is BadResponseError or (body == b"[1]" and heard.value.is_retryable)
@@ -164,7 +164,7 @@ class ServerConformance(ProviderConformance):
         nowhere = Server(f"http://127.0.0.1:{closed_port()}/v1")
         async with closed(wire.provider(nowhere)) as provider:
             with pytest.raises(ProviderError, match=r"127\.0\.0\.1") as caught:
-                await answer_of(provider, request_of(), streams=streams)
+                await hear_answer(provider, request_of(), streams=streams)
         assert caught.value.is_retryable
         _assert_no_key(caught.value)
 
@@ -192,7 +192,7 @@ class ServerConformance(ProviderConformance):
         server.answers[:] = [hang]
         async with closed(peer.provider) as provider:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(answer_of, provider, request_of(), streams=streams))
+                tasks.start_soon(partial(hear_answer, provider, request_of(), streams=streams))
                 assert await anyio.to_thread.run_sync(hang.has_come.wait, PATIENCE)
                 tasks.cancel_scope.cancel()
             assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
@@ -252,7 +252,7 @@ class ServerConformance(ProviderConformance):
         """It is in a header, and neither in the body nor in what the provider says of itself."""
         peer.say(TEXT, streams=False)
         async with closed(peer.provider) as provider:
-            await answer_of(provider, request_of(), streams=False)
+            await hear_answer(provider, request_of(), streams=False)
         assert KEY in str(server.headers[0])
         assert KEY not in json.dumps(server.requests[0])
         assert KEY not in f"{peer.provider!r} {peer.provider!s}"
@@ -264,7 +264,7 @@ async def _run_out_of_time(server: Server, peer: Peer, pieces: Sequence[bytes], 
             hang = Hang(pieces)
             server.answers[:] = [hang]
             with pytest.raises(ProviderTimeoutError) as caught:
-                await answer_of(provider, request_of(timeout=seconds), streams=streams)
+                await hear_answer(provider, request_of(timeout=seconds), streams=streams)
             assert caught.value.is_retryable
             if hang.has_come.is_set():  # a busy machine may take longer to send the request
                 break
@@ -273,7 +273,7 @@ async def _run_out_of_time(server: Server, peer: Peer, pieces: Sequence[bytes], 
 
 async def _answer_unless_it_breaks_off(provider: Provider) -> ChatResponse | None:
     try:
-        return await answer_of(provider, request_of(tools=TOOLS), streams=True)
+        return await hear_answer(provider, request_of(tools=TOOLS), streams=True)
     except ProviderError as error:
         if not error.is_retryable:
             raise
