@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,17 +19,20 @@ from evals.conversation import conversation
 from evals.tasks import TASKS, Task
 from evals.trial import Trial, run_trial
 from evals.ways import WAYS, Way, opened
+from toolkit.cli.progress import Steps
 
 
 async def trials(way: Way, tasks: Sequence[Task], model: str | None, *, helps: bool) -> list[Trial]:
     """Run the tasks one after the other."""
     before = await conversation() if way.is_text else []
     done: list[Trial] = []
-    async with opened(way, model, helps=helps) as provider:
-        for task in tasks:
-            done.append(await run_trial(task, provider, helps=helps, before=before))
-            print(".", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+    with Steps() as steps:
+        steps.begin("loading the model")
+        async with opened(way, model, helps=helps) as provider:
+            steps.begin(f"{way.title}, {'with' if helps else 'without'} help", total=len(tasks))
+            for task in tasks:
+                done.append(await run_trial(task, provider, helps=helps, before=before))
+                steps.advance(len(done), len(tasks))
     return done
 
 

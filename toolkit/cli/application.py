@@ -59,7 +59,7 @@ def _tell_misuse(error: click.ClickException, program: str, given: Sequence[str]
     message = " ".join(error.format_message().split())
     if isinstance(error, click.UsageError):
         message = f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{path} --help`."
-    _tell(message, path, ExitCode.MISUSED, given)
+    _tell_line(message, path, ExitCode.MISUSED, given)
     return ExitCode.MISUSED
 
 
@@ -74,11 +74,11 @@ def _tell_error(error: Exception, given: Sequence[str]) -> int:
     if "--traceback" in given or not is_expected:
         traceback.print_exception(error)
     message = str(error) or type(error).__name__
-    _tell(message if is_expected else f"{type(error).__name__}: {message}", "toolkit", code, given)
+    _tell_line(message if is_expected else f"{type(error).__name__}: {message}", "toolkit", code, given)
     return code
 
 
-def _tell(message: str, program: str, code: ExitCode, given: Sequence[str]) -> None:
+def _tell_line(message: str, program: str, code: ExitCode, given: Sequence[str]) -> None:
     """Write an error as one line: with JSON output as a document on standard output, else on standard error."""
     from toolkit.secrets import without_keys  # noqa: PLC0415 - nothing else here needs it
     from toolkit.visible_text import escape_in_text  # noqa: PLC0415

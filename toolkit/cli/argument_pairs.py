@@ -39,14 +39,14 @@ def _read_values(texts: Sequence[str], nodes: Nodes, key: str) -> Any:
     node = nodes.at_key(nodes.root, key)
     types = nodes.types(node)
     if len(texts) == 1:
-        value = _read_value(texts[0], types)
+        value = _read_typed_value(texts[0], types)
         is_lone_item = value is not None and not is_array(value) and "array" in types and types <= {"array", "null"}
         if not is_lone_item:
             return value
-    return [_read_value(text, nodes.types(nodes.at_key(node, place))) for place, text in enumerate(texts)]
+    return [_read_typed_value(text, nodes.types(nodes.at_key(node, place))) for place, text in enumerate(texts)]
 
 
-def _read_value(text: str, types: frozenset[str]) -> Any:
+def _read_typed_value(text: str, types: frozenset[str]) -> Any:
     if "string" in types:
         return text
     try:

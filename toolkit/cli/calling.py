@@ -71,15 +71,19 @@ def call_tool_once(word: str, call: CallSettings, settings: dict[str, Any]) -> i
                 _check_context(tools.registry, call.name)
                 parameters = registration.definition.parameters
                 arguments = json.dumps(read_pairs(call.pairs, parameters)) if given is None else given
-                witness = _Witness(screen, terminal, is_approved=call.is_approved)
-                result = await _execute(ToolCall("call_1", call.name, arguments), tools.registry, witness, call.log)
+                witness = _CallWitness(screen, terminal, is_approved=call.is_approved)
+                result = await _execute_call(
+                    ToolCall("call_1", call.name, arguments), tools.registry, witness, call.log
+                )
                 return _write_result(screen, call.name, result, witness)
 
     with redirect_stdout(sys.stderr):  # a tool that prints is not the tool's result
         return terminal.run(main)
 
 
-async def _execute(call: ToolCall, registry: ToolRegistry[Any], witness: _Witness, log: Path | None) -> ToolResult:
+async def _execute_call(
+    call: ToolCall, registry: ToolRegistry[Any], witness: _CallWitness, log: Path | None
+) -> ToolResult:
     """Run a call by itself; where it is to be written down, as the one call of a run."""
     if log is None:
         return await registry.execute(call, None, approve=witness.decide, observer=witness, name_repair=False)
@@ -108,7 +112,7 @@ def _check_context(registry: ToolRegistry[Any], name: str) -> None:
         raise CommandError(f"{need}, which a command line has not: call it from Python", ExitCode.MISUSED)
 
 
-class _Witness:
+class _CallWitness:
     """Shows a call while it runs, and asks about it where it needs approval."""
 
     def __init__(self, screen: Screen, terminal: Terminal, *, is_approved: bool) -> None:
@@ -160,7 +164,7 @@ class _Witness:
                 pass
 
 
-def _write_result(screen: Screen, name: str, result: ToolResult, witness: _Witness) -> int:
+def _write_result(screen: Screen, name: str, result: ToolResult, witness: _CallWitness) -> int:
     code = ExitCode.FAILED if result.is_error else ExitCode.DONE
     if not witness.has_begun:
         code = ExitCode.NOT_APPROVED if witness.was_asked else ExitCode.MISUSED

@@ -11,7 +11,7 @@ from typing import Any
 
 from toolkit.chat import Message, Provider, dump_messages, load_messages
 from toolkit.cli.approving import Approver, Asking
-from toolkit.cli.conversation import Conversation, write_usage
+from toolkit.cli.conversation import ModelConversation, write_usage
 from toolkit.cli.endings import CommandError, ExitCode
 from toolkit.cli.listing import show_tools
 from toolkit.cli.models import open_model, read_model
@@ -72,7 +72,7 @@ def chat_with_model(words: Sequence[str], chat: ChatSettings, settings: dict[str
     sources = [read_source(word, read) for word in words]
     provider = read_model(chat.model, chat.url, read.timeout)
     before = [] if chat.transcript is None else _read_transcript(chat.transcript)
-    asked = provider if chat.cassette is None else _record(provider, chat.cassette)
+    asked = provider if chat.cassette is None else _record_exchanges(provider, chat.cassette)
 
     async def main() -> int:
         async with AsyncExitStack() as opened:
@@ -80,7 +80,7 @@ def chat_with_model(words: Sequence[str], chat: ChatSettings, settings: dict[str
                 tools = await opened.enter_async_context(open_sources(sources, steps))
                 await opened.enter_async_context(open_model(provider, steps))
             approver = Approver(screen, terminal, chat.asking, tools.own, approves_all=chat.is_approved)
-            conversation = Conversation(
+            conversation = ModelConversation(
                 asked,
                 leave_out_unusable(tools.registry, screen.note),
                 screen=screen,
@@ -98,7 +98,7 @@ def chat_with_model(words: Sequence[str], chat: ChatSettings, settings: dict[str
         return terminal.run(main)
 
 
-def _record(provider: Provider, cassette: Path) -> Provider:
+def _record_exchanges(provider: Provider, cassette: Path) -> Provider:
     from toolkit.testing import RecordingProvider  # noqa: PLC0415 - few conversations are recorded
 
     return RecordingProvider(provider, cassette)
@@ -114,7 +114,7 @@ def _read_transcript(path: Path) -> list[Message]:
 class _Session:
     """Reads questions until there are no more."""
 
-    def __init__(self, conversation: Conversation, screen: Screen, terminal: Terminal) -> None:
+    def __init__(self, conversation: ModelConversation, screen: Screen, terminal: Terminal) -> None:
         self._conversation, self._screen, self._terminal = conversation, screen, terminal
         self._saved: Path | None = None
 
@@ -130,10 +130,10 @@ class _Session:
             is_interrupted = self._conversation.is_interrupted
             return ExitCode.DONE if is_answered else ExitCode.INTERRUPTED if is_interrupted else ExitCode.FAILED
         with self._terminal.on_interrupt(int):  # at the prompt it ends nothing but the line
-            await self._converse()
+            await self._hold_conversation()
         return ExitCode.DONE
 
-    async def _converse(self) -> None:
+    async def _hold_conversation(self) -> None:
         count = len(self._conversation.registry)
         self._screen.note(f"{count} tool{'' if count == 1 else 's'}; /help lists what else you may say")
         was_interrupted = False
@@ -152,12 +152,12 @@ class _Session:
             if line == "/quit":
                 break
             if line.startswith("/"):
-                self._obey(line)
+                self._obey_word(line)
             elif line:
                 await self._conversation.ask(line)
         self._screen.note(write_usage(self._conversation.usage, self._conversation.requests))
 
-    def _obey(self, line: str) -> None:
+    def _obey_word(self, line: str) -> None:
         command, _, rest = line.partition(" ")
         conversation, screen = self._conversation, self._screen
         match command:
@@ -166,7 +166,7 @@ class _Session:
             case "/usage":
                 screen.note(write_usage(conversation.usage, conversation.requests))
             case "/save":
-                self._save(rest.strip())
+                self._save_transcript(rest.strip())
             case "/undo":
                 screen.note("forgotten" if conversation.undo() else "there is nothing to undo")
             case "/help":
@@ -178,7 +178,7 @@ class _Session:
                 question = ask_whether_meant(find_similar(command, names, most=1))
                 screen.note(f"there is no {command}; {question or 'there are ' + ', '.join(names)}", "bad")
 
-    def _save(self, name: str) -> None:
+    def _save_transcript(self, name: str) -> None:
         path = Path(name).expanduser() if name else self._saved
         if path is None:
             self._screen.note("name a file: /save conversation.json", "bad")

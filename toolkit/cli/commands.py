@@ -21,7 +21,7 @@ from toolkit.cli.screen import OutputFormat
 
 __all__ = ["command_line"]
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE_PATH = click.Path(dir_okay=False, path_type=Path)
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _EPILOG = """\b
 SOURCE is one word that says where tools come from:
@@ -91,7 +91,7 @@ def doctor_command(models: tuple[str, ...], url: str, output: OutputFormat) -> i
 
 
 @command_line.command("replay")
-@click.argument("cassette", type=_FILE)
+@click.argument("cassette", type=_FILE_PATH)
 @click.option("--tools", "sources", multiple=True, metavar="SOURCE", help="Ask again, with these tools.")
 @click.option("--yes", "-y", is_flag=True, help="Ask about no call, and run all.")
 @source_options
@@ -139,7 +139,7 @@ def lint_command(source: str, output: OutputFormat, **settings: Any) -> int:
     "--model",
     "-m",
     required=True,
-    envvar="TOOLKIT_MODEL",
+    envvar="TOOLKIT_CHAT_MODEL",
     show_envvar=True,
     help="Such as openai:gpt-5-mini, anthropic:..., google:..., local: (offline, without a key), or FILE.py:NAME.",
 )
@@ -155,8 +155,8 @@ def lint_command(source: str, output: OutputFormat, **settings: Any) -> int:
     "read (writes), or all. auto is 'needed' for your own Python, and 'writes' for tools from elsewhere.",
 )
 @click.option("--yes", "-y", "is_approved", is_flag=True, help="Ask about no call, and run all.")
-@click.option("--continue", "transcript", type=_FILE, help="Go on from what /save wrote.")
-@click.option("--record", "cassette", type=_FILE, help="Record the exchanges with the model, for `toolkit replay`.")
+@click.option("--continue", "transcript", type=_FILE_PATH, help="Go on from what /save wrote.")
+@click.option("--record", "cassette", type=_FILE_PATH, help="Record what is said with the model, for `toolkit replay`.")
 @log_option
 @source_options
 @output_option

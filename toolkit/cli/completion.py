@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 __all__ = ["complete_source", "complete_tool"]
 
-_KINDS = ("openapi:", "mcp:", "plugin:", "coding")
+_OFFERED_KINDS = ("openapi:", "mcp:", "plugin:", "coding")
 _CODING_TOOLS = ("bash", "read_file", "write_file", "edit_file", "list_files", "search")
 _DECORATORS = ("tool", "tool_with_ctx")
 _MOST_BYTES = 1_000_000
@@ -18,7 +18,7 @@ _MOST_BYTES = 1_000_000
 
 def complete_source(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - as Click calls it
     """Return the kinds of sources and the files that the word may become."""
-    kinds = [CompletionItem(kind) for kind in _KINDS if kind.startswith(incomplete)]
+    kinds = [CompletionItem(kind) for kind in _OFFERED_KINDS if kind.startswith(incomplete)]
     kind, colon, rest = incomplete.partition(":")
     if colon and kind == "openapi":
         return [CompletionItem(rest, type="file")]
@@ -42,10 +42,10 @@ def _find_decorated(file: str) -> list[str]:
     except (OSError, ValueError, SyntaxError):
         return []
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return [name for function in functions for name in _read_names(function)]
+    return [name for function in functions for name in _read_tool_names(function)]
 
 
-def _read_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def _read_tool_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """Return the name of the tool that a function becomes, or nothing."""
     for decorator in function.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None

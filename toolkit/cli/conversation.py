@@ -25,13 +25,13 @@ from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import Aborted, Cancelled, Complete, MaxIterations, TerminationReason, UsageLimit
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["Conversation", "write_usage"]
+__all__ = ["ModelConversation", "write_usage"]
 
 _MOST_TURNS = 50
-_LONGEST_SHOWN = 400
+_LONGEST_LINE_SHOWN = 400
 
 
-class Conversation:
+class ModelConversation:
     """What was said so far, and the next turn.
 
     Args:
@@ -88,15 +88,15 @@ class Conversation:
             with self._terminal.on_interrupt(handle.cancel):
                 async with handle.stream() as events:
                     async for event in events:
-                        self._show(event)
+                        self._show_event(event)
         except ToolkitError as error:
-            self._count(handle)
+            self._count_usage(handle)
             self._screen.end_line()
             if self._screen.is_json:  # `Failed` has told it
                 return False
             self._screen.note(" ".join(str(error).split()), "bad")
             return False
-        self._count(handle)
+        self._count_usage(handle)
         self._screen.end_line()
         result = handle.result
         self.messages = list(result.messages)
@@ -111,7 +111,7 @@ class Conversation:
             del self.messages[questions[-1] :]
         return bool(questions)
 
-    def _count(self, handle: ToolLoopHandle[Any, None]) -> None:
+    def _count_usage(self, handle: ToolLoopHandle[Any, None]) -> None:
         self.usage = handle.usage if self.usage is None else self.usage + handle.usage
         self.requests += handle.iterations
 
@@ -129,7 +129,7 @@ class Conversation:
                 text = f"the turn ended: {reason.kind.replace('_', ' ')}"
         self._screen.note(text)
 
-    def _show(self, event: LoopEvent) -> None:
+    def _show_event(self, event: LoopEvent) -> None:
         screen = self._screen
         if screen.is_json:
             screen.document(dump_event(event), is_line=True)
@@ -140,18 +140,18 @@ class Conversation:
             case ReasoningDelta(text) if screen.is_terminal:
                 screen.stream(text, "faint")
             case ToolExecutionStart():
-                screen.note(f"  {event.tool_name} {_shorten(event.arguments_json)}", "call")
+                screen.note(f"  {event.tool_name} {_shorten_line(event.arguments_json)}", "call")
             case ToolExecutionEnd(result=result):
-                ending = f"  = {_shorten(result.text)}  ({event.duration:.2f} s)"
+                ending = f"  = {_shorten_line(result.text)}  ({event.duration:.2f} s)"
                 screen.note(ending, "bad" if result.is_error else "good")
             case ToolCallRefused(result=result):
-                screen.note(f"  {event.tool_name} was not run: {_shorten(result.text)}", "bad")
+                screen.note(f"  {event.tool_name} was not run: {_shorten_line(result.text)}", "bad")
             case ToolProgress(text=text):
-                screen.note(f"  {event.tool_name}: {_shorten(text)}")
+                screen.note(f"  {event.tool_name}: {_shorten_line(text)}")
             case ToolExecutionUpdate(output=output) if screen.is_terminal:
-                screen.note(f"  {event.tool_name}: {_shorten(output.text[-_LONGEST_SHOWN:])}")
+                screen.note(f"  {event.tool_name}: {_shorten_line(output.text[-_LONGEST_LINE_SHOWN:])}")
             case ProviderRetried(delay=delay, error=error):
-                screen.note(f"the model could not be asked, and is again in {delay:.0f} s: {_shorten(str(error))}")
+                screen.note(f"the model could not be asked, and is again in {delay:.0f} s: {_shorten_line(str(error))}")
             case LoopDetected():
                 screen.note(f"the model has called {event.tool_name} {event.count} times in the same way")
             case Done() | Failed() | _:
@@ -166,6 +166,6 @@ def write_usage(usage: Usage | None, requests: int) -> str:
     return f"{requests} requests, {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
 
 
-def _shorten(text: str) -> str:
+def _shorten_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_SHOWN else f"{line[:_LONGEST_SHOWN]}..."
+    return line if len(line) <= _LONGEST_LINE_SHOWN else f"{line[:_LONGEST_LINE_SHOWN]}..."

@@ -32,13 +32,13 @@ __all__ = ["examine_installation"]
 
 _State: TypeAlias = Literal["works", "missing", "broken"]
 
-_STYLES: dict[_State, Style] = {"works": "good", "missing": "faint", "broken": "bad"}
+_STYLE_OF_STATE: dict[_State, Style] = {"works": "good", "missing": "faint", "broken": "bad"}
 _PACKAGE = "toolkit-sdk"
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:\[[\w,.-]*\])?(?:>=(?P<least>[\d.]+))?.*extra == ['\"](?P<extra>[\w-]+)['\"]"
 )
 # What an extra is for: imported, it says whether its packages work here.
-_MODULES = {
+_MODULE_OF_EXTRA = {
     "anthropic": "toolkit.providers.anthropic",
     "cli": "rich.console",
     "coding": "toolkit.builtin.bash",
@@ -62,11 +62,11 @@ _PROGRAMS = {
     "bash": "the tool bash",
     "bwrap": "the sandbox of bash",
 }
-_PATIENCE = 120.0
+_ANSWER_TIME = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Check:
+class _Finding:
     """One thing that was looked at."""
 
     kind: str
@@ -77,12 +77,12 @@ class _Check:
 
 def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat) -> int:
     """Write what is there, and return 1 where something that is installed does not work."""
-    screen, checks = Screen(output), list[_Check]()
+    screen, checks = Screen(output), list[_Finding]()
 
-    def note(check: _Check) -> None:
+    def note(check: _Finding) -> None:
         checks.append(check)
         if not screen.is_json:
-            screen.stream(f"{check.state:8}", _STYLES[check.state])
+            screen.stream(f"{check.state:8}", _STYLE_OF_STATE[check.state])
             screen.paragraph(f"{check.kind} {check.name}  {check.detail}")
 
     async def main() -> int:
@@ -96,7 +96,7 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
                 note(check)
             for model in ("local:", *models):
                 steps.begin(f"asking {model}")
-                note(await _check_model(model, url, is_wanted=model in models))
+                note(await _try_model(model, url, is_wanted=model in models))
         return ExitCode.FAILED if any(check.state == "broken" for check in checks) else ExitCode.DONE
 
     code = Terminal().run(main)
@@ -108,15 +108,15 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
     return code
 
 
-def _check_place() -> Iterator[_Check]:
-    yield _Check(kind="package", name="toolkit", state="works", detail=version(_PACKAGE))
-    yield _Check(kind="package", name="python", state="works", detail=f"{platform.python_version()}, {sys.platform}")
+def _check_place() -> Iterator[_Finding]:
+    yield _Finding(kind="package", name="toolkit", state="works", detail=version(_PACKAGE))
+    yield _Finding(kind="package", name="python", state="works", detail=f"{platform.python_version()}, {sys.platform}")
     encoding = (sys.stdout.encoding or locale.getpreferredencoding()).lower()
     is_wide = encoding.replace("-", "") == "utf8"
     hint = "" if is_wide else "; set PYTHONUTF8=1 to see all letters"
     columns = shutil.get_terminal_size().columns
     detail = f"{encoding}, {columns} columns{hint}"
-    yield _Check(kind="terminal", name="output", state="works" if is_wide else "broken", detail=detail)
+    yield _Finding(kind="terminal", name="output", state="works" if is_wide else "broken", detail=detail)
 
 
 def _list_extras() -> dict[str, list[tuple[str, str]]]:
@@ -131,7 +131,7 @@ def _list_extras() -> dict[str, list[tuple[str, str]]]:
     return extras
 
 
-def _check_extra(extra: str, packages: list[tuple[str, str]]) -> _Check:
+def _check_extra(extra: str, packages: list[tuple[str, str]]) -> _Finding:
     there, missing, old = list[str](), list[str](), list[str]()
     for name, least in packages:
         try:
@@ -144,51 +144,55 @@ def _check_extra(extra: str, packages: list[tuple[str, str]]) -> _Check:
             old.append(f"{name} {found}, and {least} or newer is needed")
     install = f"`pip install '{_PACKAGE}[{extra}]'`"
     if missing:
-        return _Check(kind="extra", name=extra, state="missing", detail=f"without {', '.join(missing)}: {install}")
+        return _Finding(kind="extra", name=extra, state="missing", detail=f"without {', '.join(missing)}: {install}")
     if old:
-        return _Check(kind="extra", name=extra, state="broken", detail=f"{'; '.join(old)}: {install}")
+        return _Finding(kind="extra", name=extra, state="broken", detail=f"{'; '.join(old)}: {install}")
     try:
-        import_module(_MODULES.get(extra, "toolkit"))
+        import_module(_MODULE_OF_EXTRA.get(extra, "toolkit"))
     except Exception as error:  # noqa: BLE001 - whatever a broken package does
         detail = f"{type(error).__name__}: {without_keys(str(error))}"
-        return _Check(kind="extra", name=extra, state="broken", detail=detail)
-    return _Check(kind="extra", name=extra, state="works", detail=", ".join(there))
+        return _Finding(kind="extra", name=extra, state="broken", detail=detail)
+    return _Finding(kind="extra", name=extra, state="works", detail=", ".join(there))
 
 
 def _read_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:4])
 
 
-def _check_surroundings() -> Iterator[_Check]:
+def _check_surroundings() -> Iterator[_Finding]:
     for name, use in _KEYS.items():
         is_set = bool(os.environ.get(name))
         detail = f"set, for {use}" if is_set else f"not set; for {use}"
-        yield _Check(kind="key", name=name, state="works" if is_set else "missing", detail=detail)
+        yield _Finding(kind="key", name=name, state="works" if is_set else "missing", detail=detail)
     for name, use in _PROGRAMS.items():
         path = shutil.which(name)
         detail = f"{path}, for {use}" if path else f"not found; for {use}"
-        yield _Check(kind="program", name=name, state="works" if path else "missing", detail=detail)
+        yield _Finding(kind="program", name=name, state="works" if path else "missing", detail=detail)
 
 
-async def _check_model(name: str, url: str, *, is_wanted: bool) -> _Check:
+async def _try_model(name: str, url: str, *, is_wanted: bool) -> _Finding:
     """Ask a model for a word; one that nobody asked for may be missing."""
     began = time.perf_counter()
     try:
-        with anyio.fail_after(_PATIENCE):
+        with anyio.fail_after(_ANSWER_TIME):
             answer = await _ask_for_word(name, url if is_wanted else "")
     except TimeoutError:
-        return _Check(kind="model", name=name, state="broken", detail=f"no answer within {_PATIENCE:g} s")
+        return _Finding(kind="model", name=name, state="broken", detail=f"no answer within {_ANSWER_TIME:g} s")
     except Exception as error:  # noqa: BLE001 - whatever a broken engine does
         is_missing = not is_wanted and "not installed" in str(error)
         detail = without_keys(" ".join(str(error).split()))
-        return _Check(kind="model", name=name, state="missing" if is_missing else "broken", detail=detail)
+        return _Finding(kind="model", name=name, state="missing" if is_missing else "broken", detail=detail)
     seconds = time.perf_counter() - began
-    return _Check(kind="model", name=name, state="works", detail=f"answered {answer!r} in {seconds:.1f} s")
+    return _Finding(kind="model", name=name, state="works", detail=f"answered {answer!r} in {seconds:.1f} s")
 
 
 async def _ask_for_word(name: str, url: str) -> str:
-    async with open_model(read_model(name, url, _PATIENCE), Steps(is_shown=False)) as provider:
+    async with open_model(read_model(name, url, _ANSWER_TIME), Steps(is_shown=False)) as provider:
         result = await tool_loop(
-            provider, ToolRegistry[Any](), "Say the word yes.", ctx=None, config=ToolLoopConfig(timeout=_PATIENCE)
+            provider,
+            ToolRegistry[Any](),
+            "Say the word yes.",
+            ctx=None,
+            config=ToolLoopConfig(timeout=_ANSWER_TIME),
         )
     return " ".join(result.text.split())[:40]

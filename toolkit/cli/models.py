@@ -17,7 +17,7 @@ from toolkit.visible_text import escape_in_text
 
 __all__ = ["open_model", "read_model"]
 
-_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
+_MODEL_IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 _PRICED = ("openai", "openai-responses", "anthropic", "google")
 
 
@@ -32,7 +32,7 @@ def read_model(name: str, url: str, timeout: float) -> Provider:
     Raises:
         ToolkitError: There is no such model, or no key for it.
     """
-    file = _FILE.fullmatch(name)
+    file = _MODEL_IN_FILE.fullmatch(name)
     if file is not None:
         return _read_own_model(Path(file["path"]), file["name"], timeout)
     from toolkit.providers import provider_for  # noqa: PLC0415 - it brings packages that few commands need

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolkit.chat.serialization import response_to_plain
 from toolkit.cli.approving import Approver
-from toolkit.cli.conversation import Conversation
+from toolkit.cli.conversation import ModelConversation
 from toolkit.cli.endings import CommandError, ExitCode
 from toolkit.cli.progress import Steps
 from toolkit.cli.screen import OutputFormat, Screen
@@ -39,7 +39,7 @@ def replay_cassette(
         with Steps() as steps:
             async with open_sources(sources, steps) as tools:
                 approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)
-                conversation = Conversation(
+                conversation = ModelConversation(
                     provider,
                     leave_out_unusable(tools.registry, screen.note),
                     screen=screen,
@@ -68,7 +68,7 @@ def _find_questions(exchanges: Sequence[RecordedExchange]) -> tuple[str, list[st
             if message["role"] == "system":
                 instructions = str(message["content"])
             elif message["role"] == "user":
-                said.append(_read_text(message["content"]))
+                said.append(_read_blocks(message["content"]))
         if len(said) > len(questions):
             questions.append(said[-1])
     return instructions, questions
@@ -97,7 +97,7 @@ def _write_exchanges(screen: Screen, exchanges: Sequence[RecordedExchange]) -> N
 
 def _write_message(screen: Screen, message: dict[str, Any]) -> None:
     marks = {"user": "> ", "system": "# ", "tool": "  = ", "assistant": ""}
-    text = _read_text(message["content"])
+    text = _read_blocks(message["content"])
     if text:
         screen.paragraph(marks[message["role"]] + text, style="strong" if message["role"] == "user" else "plain")
     for call in _find_calls(message["content"]):
@@ -109,7 +109,7 @@ def _find_calls(content: Any) -> Iterator[dict[str, Any]]:
         yield from (block for block in content if block.get("type") == "call")
 
 
-def _read_text(content: Any) -> str:
+def _read_blocks(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join([block["text"] for block in content if block.get("type") == "text"])

@@ -23,7 +23,7 @@ __all__ = ["export_run", "list_runs", "show_run"]
 
 _SHORT_ID = 8
 _MOST_OF_A_SECOND = 50  # a folder of runs knows their seconds, no more
-_STYLES: dict[str, Style] = {
+_STYLE_OF_STATUS: dict[str, Style] = {
     "ended": "good",
     "done": "good",
     "failed": "bad",
@@ -65,7 +65,7 @@ def show_run(place: Path, run_id: str, output: OutputFormat) -> int:
     depths: dict[int | None, int] = {None: 0}
     for step in timeline.steps:
         depths[step.id] = depths.get(step.parent, 0) + 1
-        _write_step(screen, step, depths[step.id], summary.started)
+        _write_run_step(screen, step, depths[step.id], summary.started)
     return ExitCode.DONE
 
 
@@ -108,7 +108,7 @@ def _write_summary(screen: Screen, run: RunSummary) -> None:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
     screen.stream(run.id[:_SHORT_ID], "strong")
     screen.stream(f"  {began}  ")
-    screen.stream(run.state, _STYLES.get(run.state, "plain"))
+    screen.stream(run.state, _STYLE_OF_STATUS.get(run.state, "plain"))
     cost = "" if run.cost is None else f", ${run.cost:.4f}"
     ending = f" ({run.ending})" if run.ending else ""
     tokens = run.input_tokens + run.output_tokens
@@ -120,10 +120,10 @@ def _write_summary(screen: Screen, run: RunSummary) -> None:
         screen.paragraph(run.problem or about, indent=4, style="bad" if run.problem else "faint")
 
 
-def _write_step(screen: Screen, step: Step, depth: int, began: float) -> None:
+def _write_run_step(screen: Screen, step: Step, depth: int, began: float) -> None:
     seconds = "" if step.end is None else f"  {step.end - step.start:.2f} s"
     note = f"  {' '.join(step.note.split())}" if step.note else ""
     screen.stream(f"{max(step.start - began, 0):7.2f} {'  ' * depth}", "faint")
     screen.stream(f"{step.title} ", "call" if step.kind == "tool" else "plain")
-    screen.stream(step.status, _STYLES.get(step.status, "plain"))
+    screen.stream(step.status, _STYLE_OF_STATUS.get(step.status, "plain"))
     screen.say(f"{seconds}{note}", "faint")

@@ -16,7 +16,7 @@ __all__ = ["OutputFormat", "Screen", "Style"]
 OutputFormat: TypeAlias = Literal["text", "json"]
 Style: TypeAlias = Literal["plain", "strong", "faint", "good", "bad", "call"]
 
-_STYLES: dict[str, dict[str, Any]] = {
+_STYLE_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "strong": {"bold": True},
     "faint": {"dim": True},
@@ -56,12 +56,12 @@ class Screen:
     def say(self, text: str = "", style: Style = "plain") -> None:
         """Write a line to standard output; not in JSON mode, where `document` does."""
         if not self.is_json:
-            self._write(f"{text}\n", style)
+            self._write_text(f"{text}\n", style)
 
     def stream(self, text: str, style: Style = "plain") -> None:
         """Write a piece of a line at once."""
         if not self.is_json and text:
-            self._write(text, style)
+            self._write_text(text, style)
 
     def end_line(self) -> None:
         """Begin a new line, where something stands on this one."""
@@ -94,17 +94,17 @@ class Screen:
 
         if not self.is_json:
             self.end_line()
-        click.echo(_paint(strip_hidden(text), style), err=True, color=self._colour)
+        click.echo(_paint_text(strip_hidden(text), style), err=True, color=self._colour)
 
-    def _write(self, text: str, style: Style) -> None:
+    def _write_text(self, text: str, style: Style) -> None:
         from toolkit.visible_text import strip_hidden  # noqa: PLC0415 - as in all of this package
 
         plain = strip_hidden(text)
         if plain:
             self._is_at_start = plain.endswith("\n")
-            click.echo(_paint(plain, style), file=self._out, nl=False, color=self._colour)
+            click.echo(_paint_text(plain, style), file=self._out, nl=False, color=self._colour)
             self._out.flush()
 
 
-def _paint(text: str, style: Style) -> str:
-    return click.style(text, **_STYLES[style]) if _STYLES[style] else text
+def _paint_text(text: str, style: Style) -> str:
+    return click.style(text, **_STYLE_OPTIONS[style]) if _STYLE_OPTIONS[style] else text

@@ -29,11 +29,11 @@ __all__ = [
     "read_variable",
 ]
 
-_FILE = re.compile(r"(?P<path>.+?\.py)(?::(?P<name>[A-Za-z_]\w*))?")
-_MODULE = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?::(?P<name>[A-Za-z_]\w*))?")
+_SOURCE_IN_FILE = re.compile(r"(?P<path>.+?\.py)(?::(?P<name>[A-Za-z_]\w*))?")
+_SOURCE_IN_MODULE = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?::(?P<name>[A-Za-z_]\w*))?")
 _Opened: TypeAlias = AbstractAsyncContextManager[ToolRegistry[Any]]
 
-_KINDS = ("openapi", "mcp", "plugin", "coding")
+_SOURCE_KINDS = ("openapi", "mcp", "plugin", "coding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,18 +98,18 @@ def read_source(word: str, settings: SourceSettings) -> ToolSource:
     kind, colon, rest = word.partition(":")
     if kind == "coding":
         return _read_coding(rest)
-    if kind in _KINDS:
+    if kind in _SOURCE_KINDS:
         if not rest.strip():
             raise CommandError(f"{kind}: names nothing: {_EXAMPLES[kind]}", ExitCode.MISUSED)
         return _READERS[kind](rest.strip(), settings)
     if word.endswith((".yaml", ".yml")):
         return _read_config(Path(word))
-    file = _FILE.fullmatch(word)
+    file = _SOURCE_IN_FILE.fullmatch(word)
     if file is not None:
         module = import_file(Path(file["path"]), settings.timeout)
         return _of_registry(Path(file["path"]).stem, find_tools(module, file["name"] or "", file["path"]))
-    named = _MODULE.fullmatch(word)
-    near = find_similar(kind, _KINDS, most=1, cutoff=0.6) if colon else ()
+    named = _SOURCE_IN_MODULE.fullmatch(word)
+    near = find_similar(kind, _SOURCE_KINDS, most=1, cutoff=0.6) if colon else ()
     if named is None or near:
         shown = escape_in_text(without_keys(word))
         question = ask_whether_meant(f"{kind}:" for kind in near)

@@ -26,7 +26,7 @@ __all__ = ["Terminal", "WasInterruptedError"]
 
 _Job: TypeAlias = Callable[[], None]
 
-_PATIENCE = 5.0
+_SECONDS_TO_END = 5.0
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
@@ -140,19 +140,19 @@ class Terminal:
 
     def _take_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as `signal` calls it
         if number != signal.SIGINT:
-            self._end(ExitCode.TERMINATED)
+            self._end_command(ExitCode.TERMINATED)
         elif self._interrupt is not None and self._signalled is None:
             if not self._is_asking:
                 self._interrupt()
         elif self._signalled is None:
-            self._end(ExitCode.INTERRUPTED)
-        elif time.monotonic() - self._signalled_at > _PATIENCE:
+            self._end_command(ExitCode.INTERRUPTED)
+        elif time.monotonic() - self._signalled_at > _SECONDS_TO_END:
             os.write(2, b"\ntoolkit: ended by force: what it had started may still run\n")
             os._exit(self._signalled)
         if self._is_asking:
             raise KeyboardInterrupt
 
-    def _end(self, code: ExitCode) -> None:
+    def _end_command(self, code: ExitCode) -> None:
         self._signalled, self._signalled_at = code, time.monotonic()
         if self._reach is not None:
             wake, scope = self._reach

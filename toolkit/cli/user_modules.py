@@ -53,7 +53,7 @@ def import_file(path: Path, timeout: float) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with _bounded(str(path), timeout):
+    with _bound_import(str(path), timeout):
         spec.loader.exec_module(module)
     return module
 
@@ -67,7 +67,7 @@ def import_named(name: str, timeout: float) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    with _bounded(name, timeout):
+    with _bound_import(name, timeout):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -166,10 +166,10 @@ def _is_found_as(name: str, path: Path) -> bool:
 
 
 @contextmanager
-def _bounded(what: str, timeout: float) -> Generator[None]:
+def _bound_import(what: str, timeout: float) -> Generator[None]:
     """Import within a time, with what the module prints on standard error, and show a failure of it once."""
     try:
-        with redirect_stdout(sys.stderr), _alarm(timeout):
+        with redirect_stdout(sys.stderr), _set_alarm(timeout):
             yield
     except _TooSlowError:
         raise CommandError(
@@ -192,7 +192,7 @@ def _bounded(what: str, timeout: float) -> Generator[None]:
 
 
 @contextmanager
-def _alarm(timeout: float) -> Generator[None]:
+def _set_alarm(timeout: float) -> Generator[None]:
     """Raise in the block when it takes too long, where the system has alarms and this is the main thread."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
