@@ -9,18 +9,18 @@ __all__ = ["start"]
 
 def start(program: str) -> int:
     """Run the command line of this process; return the exit code. Only the demonstration runs without the extra."""
-    if sys.argv[1:] == ["demo"]:
-        from toolkit.demo import run_demo  # noqa: PLC0415 - it brings the edges with it
-
-        try:
-            return run_demo()
-        except KeyboardInterrupt:
-            return 130
     try:
+        if sys.argv[1:] == ["demo"]:
+            from toolkit.demo import run_demo  # noqa: PLC0415 - it brings the edges with it
+
+            return run_demo()
         from toolkit.cli.application import run_command_line  # noqa: PLC0415 - an extra
+
+        return run_command_line(program)
+    except KeyboardInterrupt:  # before a command has begun to take signals
+        return 130
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
         print("toolkit: the command line needs Click and Rich: `pip install 'toolkit-sdk[cli]'`", file=sys.stderr)  # noqa: T201 - this is a command
         return 2
-    return run_command_line(program)
