@@ -2,11 +2,14 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.cli.conftest import Ran
@@ -82,3 +85,32 @@ def test_a_wrong_call_and_one_that_is_refused_have_their_exit_codes_with_a_log_t
     assert run("call", "some_tools.py", "get_weather", "city=Nowhere", "--log", "runs").code == 1
     assert run("call", "some_tools.py", "delete", "path=a", "--log", "runs").code == 3
     assert run("call", "some_tools.py", "delete", "path=a", "--log", "runs", "--yes").code == 0
+
+
+@pytest.mark.real
+def test_the_page_is_reached_by_its_link_until_ctrl_c(logged: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "toolkit", "runs", "view"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as viewer:
+        assert viewer.stdout is not None
+        assert viewer.stderr is not None
+        link = viewer.stdout.readline().strip()
+        assert httpx2.get(link, follow_redirects=True).status_code == 200
+        assert httpx2.get(link.partition("?")[0]).status_code == 403
+        viewer.send_signal(signal.SIGINT)
+        assert viewer.wait(30) == 130
+        assert "Traceback" not in viewer.stderr.read()
+
+
+@pytest.mark.real
+def test_a_page_whose_port_is_in_use_is_told(run: Run, logged: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = run("runs", "view", "--port", str(port))
+    assert (ran.code, ran.out) == (2, "")
+    assert str(port) in ran.err.splitlines()[-1]
+    assert "in use" in ran.err

@@ -9,6 +9,7 @@ from typing import Literal
 
 from toolkit.cli.endings import CommandError, ExitCode
 from toolkit.cli.screen import OutputFormat, Screen, Style
+from toolkit.cli.terminal import Terminal
 from toolkit.run_log import (
     RunLog,
     RunSummary,
@@ -19,7 +20,7 @@ from toolkit.run_log import (
     export_test,
 )
 
-__all__ = ["export_run", "list_runs", "show_run"]
+__all__ = ["export_run", "list_runs", "show_run", "view_runs"]
 
 _SHORT_ID = 8
 _MOST_OF_A_SECOND = 50  # a folder of runs knows their seconds, no more
@@ -83,6 +84,23 @@ def export_run(place: Path, run_id: str, form: Literal["lines", "markdown", "tes
             screen.stream(export_test(log, found))
     screen.end_line()
     return ExitCode.DONE
+
+
+def view_runs(place: Path, port: int) -> int:
+    """Serve the page until Ctrl-C."""
+    from toolkit.ui import serve_viewer  # noqa: PLC0415 - an extra
+
+    screen, log = Screen(), _open_log(place)
+
+    def tell(url: str) -> None:
+        screen.say(url)
+        screen.note("open it in a browser of this machine; Ctrl-C ends it")
+
+    async def main() -> int:
+        await serve_viewer(log, port=port, on_ready=tell)
+        return ExitCode.DONE
+
+    return Terminal().run(main)
 
 
 def _open_log(place: Path) -> RunLog:

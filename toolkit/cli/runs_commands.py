@@ -25,7 +25,7 @@ _run_argument = click.argument("run", default="", metavar="[RUN]")
 
 @click.group("runs")
 def runs_group() -> None:
-    """List, show and export runs that were written down.
+    """List, show, view and export runs that were written down.
 
     RUN is the beginning of the id of a run; without it, the newest is meant.
     """
@@ -72,3 +72,16 @@ def export_run_command(run: str, log: Path, form: Any) -> int:
     from toolkit.cli.run_reading import export_run  # noqa: PLC0415 - see the docstring of `commands`
 
     return export_run(log, run, form)
+
+
+@runs_group.command("view")
+@_log_option
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Where to listen on loopback; 0 takes a free one."
+)
+@traceback_option
+def view_runs_command(log: Path, port: int) -> int:
+    """Show the runs on a page in the browser, also while they go on; nothing leaves this machine."""
+    from toolkit.cli.run_reading import view_runs  # noqa: PLC0415 - see the docstring of `commands`
+
+    return view_runs(log, port)
