@@ -1,4 +1,4 @@
-"""What may begin a call, a fence or the end of a turn, and what stands there in one of the forms of a format."""
+"""The reading of one place of a reply in the forms of a format, in a fence or without, and the ends of turns."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from toolkit.parsing.conversation import (
 from toolkit.parsing.formats import TextFormat
 from toolkit.parsing.reply import ReplyReader
 from toolkit.parsing.reply_parts import ReplyPart, UnreadCall
-from toolkit.parsing.wording import wording_of
+from toolkit.parsing.wording import Wording, wording_of
 
 __all__ = ["TextToolProvider"]
 
@@ -136,15 +136,11 @@ class TextToolProvider(ProviderWrapper):
         spent, attempts_left = Usage(), self.max_parsing_attempts
         while True:
             attempts_left -= 1
-            reply = _StreamedReply(self._make_reader(request, tools))
+            reply = _StreamedReply(self._make_reader(request, tools), self._wording)
             async with _close_events(self._provider.stream(asked)) as events:
                 async for event in events:
-                    if not isinstance(event, (TextDelta, ResponseDone)):
-                        yield event
-                        continue
-                    for part in reply.take(event):
-                        if isinstance(part, str) or (isinstance(part, UnreadCall) and not attempts_left):
-                            yield TextDelta(write_part(part, self._wording))
+                    for shown in reply.show(event, shows_unread=not attempts_left):
+                        yield shown
             response = reply.response
             if response is None:
                 raise BadResponseError("the provider", "its stream ended without the whole response")
@@ -165,8 +161,9 @@ class TextToolProvider(ProviderWrapper):
 class _StreamedReply:
     """A reply while it comes."""
 
-    def __init__(self, reader: ReplyReader) -> None:
+    def __init__(self, reader: ReplyReader, wording: Wording) -> None:
         self.response: ChatResponse | None = None
+        self._wording = wording
         self.parts: list[ReplyPart] = []
         self._make_reader = reader
         self._texts: list[str] = []
@@ -175,6 +172,16 @@ class _StreamedReply:
     def text(self) -> str:
         """All of it, as it was written."""
         return "".join(self._texts)
+
+    def show(self, event: StreamEvent, *, shows_unread: bool) -> list[StreamEvent]:
+        """Take an event, and return what may be shown for it: text alone of what the model wrote."""
+        if not isinstance(event, (TextDelta, ResponseDone)):
+            return [event]
+        return [
+            TextDelta(write_part(part, self._wording))
+            for part in self.take(event)
+            if isinstance(part, str) or (shows_unread and isinstance(part, UnreadCall))
+        ]
 
     def take(self, event: TextDelta | ResponseDone) -> list[ReplyPart]:
         """Return what is known now and was not before."""

@@ -150,16 +150,15 @@ def read_fields(lines: Sequence[str], names: Collection[str]) -> Entries:
         if found is None:
             entries.rest += [first, *others]
             continue
+        is_type = word in ("type", "kwtype")
+        if not is_type and not re.fullmatch(_TEXT_FIELD, word):
+            continue
         entry = _split_field(first.lstrip()[found.end() :], names)
-        if word in ("type", "kwtype"):
-            if entry is None:
-                entries.rest += [first, *others]
-                continue
+        if entry is None:
+            entries.rest += [first, *others]
+        elif is_type:
             types[entry[0][0]] = " ".join([entry[2], *map(str.strip, others)]).strip()
-        elif re.fullmatch(_TEXT_FIELD, word):
-            if entry is None:
-                entries.rest += [first, *others]
-                continue
+        else:
             entries.begin(*entry)
             for line in others:
                 entries.go_on(line)

@@ -251,8 +251,28 @@ def with_plain_references(resources: Resources, root: Node, *, without_default: 
 
 
 def _modernize_node(node: Node, resources: Resources, pointers: Mapping[int, str]) -> dict[str, Any]:
+    """Return a node as the newest draft writes it, with pointers from the root for references.
+
+    In draft 4, ``{"minimum": 1, "exclusiveMinimum": true}`` becomes ``{"exclusiveMinimum": 1}``.
+    """
     place = resources.place_of(node)
     written = {key: value for key, value in node.items() if key not in ("$id", "$anchor", "$dynamicAnchor")}
+    written = _modernize_references(written, place, resources, pointers)
+    if place.draft == 4:
+        for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+            if written.pop(exclusive, None) is True and limit in written:
+                written[exclusive] = written.pop(limit)
+    if place.draft < 2020 and is_array(written.get("items")):
+        written["prefixItems"] = written.pop("items")
+        if "additionalItems" in written:
+            written["items"] = written.pop("additionalItems")
+    return written
+
+
+def _modernize_references(
+    written: dict[str, Any], place: Place, resources: Resources, pointers: Mapping[int, str]
+) -> dict[str, Any]:
+    """Write the references of a node as pointers; until draft 7, one hides what stands beside it."""
     found: list[str] = []
     for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
         reference = written.pop(keyword, None)
@@ -267,12 +287,4 @@ def _modernize_node(node: Node, resources: Resources, pointers: Mapping[int, str
         written["$ref"] = found[0]
     if found[1:]:
         written["allOf"] = [*written.get("allOf", ()), *({"$ref": pointer} for pointer in found[1:])]
-    if place.draft == 4:
-        for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-            if written.pop(exclusive, None) is True and limit in written:
-                written[exclusive] = written.pop(limit)
-    if place.draft < 2020 and is_array(written.get("items")):
-        written["prefixItems"] = written.pop("items")
-        if "additionalItems" in written:
-            written["items"] = written.pop("additionalItems")
     return written

@@ -95,26 +95,10 @@ def read_signature(
     definition = _find_definition(source)
     globalns: dict[str, Any] = getattr(definition, "__globals__", None) or _find_module_globals(definition)
 
-    def resolve(parameter: inspect.Parameter) -> Any:
-        return _resolve_hint(parameter.annotation, globalns, namespace, subject=subject, parameter=parameter.name)
-
     context_hint: Any = None
     if context_parameter is not None:
         context_hint = _resolve_context(context_parameter, globalns, namespace, subject)
-        if context_hint is NOTHING or context_hint is Any:
-            raise SchemaError(
-                subject,
-                "the context has no type: annotate it with the type of your context object, or with ToolContext[...] "
-                "for the envelope",
-                parameter=context_parameter.name,
-            )
-    annotations = {parameter.name: parameter.annotation for parameter in parameters}
-    try:
-        hints = _evaluate_hints(
-            {name: hint for name, hint in annotations.items() if hint is not NOTHING}, globalns, namespace
-        )
-    except Exception:  # noqa: BLE001 - whatever evaluating raises, the second pass says which parameter it was
-        hints = {parameter.name: resolve(parameter) for parameter in parameters}
+    hints = _resolve_hints(parameters, globalns, namespace, subject)
     return_hint = _resolve_return(source, globalns, namespace)
     receiver_class = class_of(owner)
     if receiver_class is not None:
@@ -333,16 +317,40 @@ def _resolve_hint(
         ) from error
 
 
+def _resolve_hints(
+    parameters: list[inspect.Parameter], globalns: dict[str, Any], localns: Mapping[str, Any], subject: str
+) -> dict[str, Any]:
+    """Return the hints of parameters by name, evaluated together; one by one where an error has to name its own."""
+    annotations = {parameter.name: parameter.annotation for parameter in parameters}
+    try:
+        return _evaluate_hints(
+            {name: hint for name, hint in annotations.items() if hint is not NOTHING}, globalns, localns
+        )
+    except Exception:  # noqa: BLE001 - whatever evaluating raises, the second pass says which parameter it was
+        return {
+            name: _resolve_hint(hint, globalns, localns, subject=subject, parameter=name)
+            for name, hint in annotations.items()
+        }
+
+
 def _resolve_context(
     parameter: inspect.Parameter, globalns: dict[str, Any], localns: Mapping[str, Any], subject: str
 ) -> Any:
     """Return the hint of the context; its text where only type checkers know it: nothing is validated by it."""
     try:
-        return _resolve_hint(parameter.annotation, globalns, localns, subject=subject, parameter=parameter.name)
+        hint = _resolve_hint(parameter.annotation, globalns, localns, subject=subject, parameter=parameter.name)
     except SchemaError as error:
         if not isinstance(error.__cause__, NameError):
             raise
         return _write_hint(parameter.annotation).strip("'\"")
+    if hint is NOTHING or hint is Any:
+        raise SchemaError(
+            subject,
+            "the context has no type: annotate it with the type of your context object, or with ToolContext[...] "
+            "for the envelope",
+            parameter=parameter.name,
+        )
+    return hint
 
 
 def _write_hint(hint: Any) -> str:
