@@ -48,6 +48,22 @@ else:
 
     _NOT_GIVEN = _NotGiven()
 
+    def _write_field(field: dataclasses.Field[Any], known: dict[str, Any]) -> tuple[str, str]:
+        """Return the source of a field's parameter and of its value, either empty where there is none.
+
+        The names in it are added to `known`.
+        """
+        default = f"_default_{field.name}"
+        if field.default_factory is not dataclasses.MISSING:
+            known[default] = field.default_factory
+            if not field.init:
+                return "", f"{default}()"
+            return f"{field.name}=_NOT_GIVEN", f"{default}() if {field.name} is _NOT_GIVEN else {field.name}"
+        if field.default is not dataclasses.MISSING:
+            known[default] = field.default
+            return (f"{field.name}={default}", field.name) if field.init else ("", default)
+        return (field.name, field.name) if field.init else ("", "")
+
     def _compile_init(made: type[Any]) -> Any:
         """Return the `__init__` of a frozen class with slots.
 
@@ -61,21 +77,12 @@ else:
         parameters: dict[bool, list[str]] = {False: [], True: ["*"]}
         lines: list[str] = []
         for field in dataclasses.fields(made):
-            name, default = field.name, f"_default_{field.name}"
-            has_factory = field.default_factory is not dataclasses.MISSING
-            has_default = has_factory or field.default is not dataclasses.MISSING
-            value = name if field.init else default
-            if has_factory:
-                known[default] = field.default_factory
-                value = f"{default}() if {name} is _NOT_GIVEN else {name}" if field.init else f"{default}()"
-            elif has_default:
-                known[default] = field.default
-            if field.init:
-                given = "" if not has_default else "=_NOT_GIVEN" if has_factory else f"={default}"
-                parameters[field.kw_only].append(name + given)
-            if field.init or has_default:
-                known[f"_set_{name}"] = getattr(made, name).__set__
-                lines.append(f"_set_{name}(self, {value})")
+            parameter, value = _write_field(field, known)
+            if parameter:
+                parameters[field.kw_only].append(parameter)
+            if value:
+                known[f"_set_{field.name}"] = getattr(made, field.name).__set__
+                lines.append(f"_set_{field.name}(self, {value})")
         if hasattr(made, "__post_init__"):
             lines.append("self.__post_init__()")
         named = parameters[True] if len(parameters[True]) > 1 else []

@@ -6,7 +6,7 @@ import pytest
 
 from bench.ours import PRODUCTION, calls_a_turn
 
-MOST_CALLS = {"plain": 61, "production": 133}
+MOST_CALLS = {"plain": 62, "production": 133}
 """Python function calls that a turn may take, with nothing configured and with `PRODUCTION`, on Python 3.11.
 
 Lower a number whenever fewer are reached. Where being right must cost more, raise it by what that costs and no more,

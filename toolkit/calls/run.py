@@ -88,21 +88,7 @@ async def run(
         cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
     """
     call, registration, observer = ready.call, ready.registration, policy.observer
-    context = ToolContext(
-        state,
-        call_id=call.id,
-        tool_name=call.name,
-        depth=depth,
-        metadata=policy.config.metadata,
-        sync_workers=policy.config.sync_workers,
-        reporter=_make_call_reporter(ready, observer) if observer is not None and registration.may_report else None,
-        wait_timeout=policy.config.timeouts.wait,
-        memory=memory,
-        policy=policy,
-        scope=ready.scope,
-        mark=cancellation_mark(),
-        clock=clock,
-    )
+    context = _make_context(ready, state, policy, depth, memory, clock)
     began = 0.0
     is_cached = is_over = False
     crash: BaseException | None = None
@@ -136,6 +122,32 @@ async def run(
     if crash is not None and policy.config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
+
+
+def _make_context(
+    ready: Ready[Ctx],
+    state: Ctx,
+    policy: ExecutionPolicy,
+    depth: int,
+    memory: RunMemory | None,
+    clock: CallClock | None,
+) -> ToolContext[Ctx]:
+    call, observer, config, may_report = ready.call, policy.observer, policy.config, ready.registration.may_report
+    return ToolContext(
+        state,
+        call_id=call.id,
+        tool_name=call.name,
+        depth=depth,
+        metadata=config.metadata,
+        sync_workers=config.sync_workers,
+        reporter=_make_call_reporter(ready, observer) if observer is not None and may_report else None,
+        wait_timeout=config.timeouts.wait,
+        memory=memory,
+        policy=policy,
+        scope=ready.scope,
+        mark=cancellation_mark(),
+        clock=clock,
+    )
 
 
 def _is_failure(error: BaseException) -> bool:

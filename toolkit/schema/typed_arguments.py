@@ -48,6 +48,7 @@ class TypedArguments:
     """Arguments of a function, through one compiled Pydantic validator."""
 
     __slots__ = (
+        "_dump_python",
         "_each",
         "_enums",
         "_fields",
@@ -69,6 +70,7 @@ class TypedArguments:
         self._enums: list[type[enum.Enum]] | None = None
         self._each: SchemaValidator | None = None
         self._keeps_out: bool | None = None
+        self._dump_python: Callable[..., Any] | None = None
         validator = fields.validator
         # The configuration makes the parameters strict; the flag reaches into models, which have their own.
         self._validate_json: Callable[[str], dict[str, Any]] = (
@@ -131,9 +133,9 @@ class TypedArguments:
         """See `ArgumentsParser.dump_json`."""
         plain: Any = self._drop_opaque_defaults(arguments) if self._fields.opaque_defaults else arguments
         try:
-            plain = self._fields.serializer.to_python(
-                plain, warnings=False, round_trip=True, by_alias=True, fallback=_keep_value
-            )
+            if self._dump_python is None:
+                self._dump_python = self._fields.serializer.to_python
+            plain = self._dump_python(plain, warnings=False, round_trip=True, by_alias=True, fallback=_keep_value)
         except Exception:
             _logger.warning("the arguments of a call could not be serialized as their types say", exc_info=True)
         if self._keeps_out is not False:
