@@ -1,4 +1,4 @@
-"""The W3C trace context of the current span, for requests that leave this process.
+"""The W3C trace context of the current span, for requests that leave this process, and in the process they reach.
 
 Nothing of OpenTelemetry is imported unless the application has imported it: without it there is no span.
 """
@@ -6,9 +6,10 @@ Nothing of OpenTelemetry is imported unless the application has imported it: wit
 from __future__ import annotations
 
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Generator, Mapping, MutableMapping
+from contextlib import contextmanager
 
-__all__ = ["inject_trace_context"]
+__all__ = ["enter_trace_context", "inject_trace_context"]
 
 
 def inject_trace_context(carrier: MutableMapping[str, str]) -> None:
@@ -19,3 +20,18 @@ def inject_trace_context(carrier: MutableMapping[str, str]) -> None:
     from opentelemetry import propagate  # noqa: PLC0415 - it is there, as the application has a span
 
     propagate.inject(carrier)
+
+
+@contextmanager
+def enter_trace_context(carrier: Mapping[str, str]) -> Generator[None]:
+    """Make the span that was current elsewhere the parent of what begins here; an empty carrier changes nothing."""
+    if not carrier:
+        yield
+        return
+    from opentelemetry import context, propagate  # noqa: PLC0415 - whoever wrote the carrier has it
+
+    token = context.attach(propagate.extract(carrier))
+    try:
+        yield
+    finally:
+        context.detach(token)

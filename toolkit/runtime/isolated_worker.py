@@ -25,6 +25,7 @@ import anyio
 from toolkit.chat.output import dump_output, to_output, words_of
 from toolkit.errors import ToolError, ToolFailedError
 from toolkit.schema import function_schema
+from toolkit.trace_context import enter_trace_context
 
 __all__ = ["LONGEST_REPLY", "MESSAGE_LENGTH", "find_function", "is_loading_main", "serve"]
 
@@ -81,7 +82,8 @@ def _answer_request(request: Mapping[str, Any], begin: Callable[[], object]) -> 
     answer: dict[str, Any] = {"id": request["id"]}
     try:
         sys.path[:] = request["path"]
-        output = to_output(_call_function(request, begin))
+        with enter_trace_context(request["trace"]):
+            output = to_output(_call_function(request, begin))
         answer |= {"output": dump_output(output), "details": _to_plain_details(output.details)}
         if len(answer["output"]) > LONGEST_REPLY // 2:
             raise ToolFailedError(f"The output is longer than {LONGEST_REPLY // 2:,} characters.")  # noqa: TRY301

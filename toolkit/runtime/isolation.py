@@ -43,6 +43,7 @@ from toolkit.errors import (
 from toolkit.runtime.isolated_worker import LONGEST_REPLY, MESSAGE_LENGTH, find_function, is_loading_main, serve
 from toolkit.runtime.processes import NO_PATIENCE, SupervisedProcess, describe_end
 from toolkit.schema.nodes import is_object
+from toolkit.trace_context import inject_trace_context
 
 __all__ = ["IsolatedError", "check_isolated", "run_isolated"]
 
@@ -123,7 +124,10 @@ async def run_isolated(
             f"{function.__module__}.{function.__qualname__} is not the function that became the tool: with "
             "isolation='process' the tool, or the very function, must stand in its module under the function's name"
         )
+    carrier: dict[str, str] = {}
+    inject_trace_context(carrier)
     request = {
+        "trace": carrier,
         "path": list(sys.path),
         "main": _locate_main() if function.__module__ == "__main__" else None,
         "module": function.__module__,
