@@ -203,6 +203,7 @@ async def test_tools_run_on_another_event_loop() -> None:
     assert "+09:00" in result.messages[2].text
 
 
+@pytest.mark.real
 async def test_a_server_that_has_a_hundred_calls_and_is_killed_in_mid_call_is_started_again_with_its_new_tools(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -283,6 +284,7 @@ async def test_a_line_that_does_not_end_is_no_answer_and_the_next_call_has_anoth
     assert "a line has more than 33,554,432 bytes" in caplog.text
 
 
+@pytest.mark.real
 async def test_a_server_over_http_that_is_restarted_is_connected_again(tmp_path: Path) -> None:
     port = free_port()
     command = [sys.executable, MORTAL, str(tmp_path / "starts"), str(port)]
