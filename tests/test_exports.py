@@ -67,10 +67,12 @@ def test_importing_loads_nothing_that_is_optional_or_needed_later() -> None:
         "toolkit.providers.google",
         "toolkit.providers.local",
         "toolkit.providers.openai",
+        "toolkit.run_log",
         "toolkit.sources.openapi",
         "toolkit.testing",
         "toolkit.testing.conformance",
         "toolkit.testing.loopback",
+        "toolkit.ui",
     ],
 )
 def test_edges_export_what_they_promise(module: str) -> None:

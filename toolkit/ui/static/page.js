@@ -387,7 +387,9 @@ async function refreshStep() {
 }
 
 function fillSections(sections) {
-  const target = $("sections"), wasOpen = new Map();
+  const target = $("sections"), wasOpen = new Map(), question = sections.findLast((section) => section.kind === "question");
+  $("question-text").textContent = question ? question.text : "";
+  if (!$("question").hidden) sections = sections.filter((section) => section !== question);
   for (const each of target.children) wasOpen.set(each.dataset.key, [each.open, each.lastChild.scrollTop]);
   const counts = new Map(), scrolled = target.scrollTop;
   target.replaceChildren(...sections.map((section) => {
@@ -400,8 +402,6 @@ function fillSections(sections) {
   }));
   target.scrollTop = scrolled;
   for (const each of target.children) { const before = wasOpen.get(each.dataset.key); if (before) each.lastChild.scrollTop = before[1]; }
-  const question = sections.findLast((section) => section.kind === "question");
-  $("question-text").textContent = question ? question.text : "";
   if (!sections.length) target.append(make("p", "quiet", "Nothing more is known of this step."));
 }
 
