@@ -35,7 +35,7 @@ def describe_messages(messages: Sequence[Message], finish_reason: str | None = N
         messages: The messages.
         finish_reason: Why the model stopped, for those that it said.
     """
-    described = [_describe_message(message) for message in messages if not isinstance(message, SystemMessage)]
+    described = [_describe_said(message) for message in messages if not isinstance(message, SystemMessage)]
     if finish_reason is not None:
         described = [{**message, "finish_reason": finish_reason} for message in described]
     return _dump(described)
@@ -43,7 +43,7 @@ def describe_messages(messages: Sequence[Message], finish_reason: str | None = N
 
 def describe_instructions(messages: Sequence[Message]) -> str | None:
     """Return the system messages as JSON, or None where there are none."""
-    parts = [part for message in messages if isinstance(message, SystemMessage) for part in _describe_parts(message)]
+    parts = [part for message in messages if isinstance(message, SystemMessage) for part in _describe_content(message)]
     return _dump(parts) if parts else None
 
 
@@ -63,33 +63,35 @@ def describe_text(text: str) -> str:
     return cleaned
 
 
-def _describe_message(message: Message) -> dict[str, Any]:
+def _describe_said(message: Message) -> dict[str, Any]:
     match message:
         case ToolResult():
             response = {"type": "tool_call_response", "id": message.call_id, "response": message.text}
-            blocks = [_describe_block(block) for block in _list_blocks(message) if not isinstance(block, TextBlock)]
+            blocks = [
+                _describe_part(block) for block in _list_result_blocks(message) if not isinstance(block, TextBlock)
+            ]
             return {"role": "tool", "parts": [response, *blocks]}
         case AssistantMessage():
-            return {"role": "assistant", "parts": _describe_parts(message)}
+            return {"role": "assistant", "parts": _describe_content(message)}
         case UserMessage():
-            return {"role": "user", "parts": _describe_parts(message)}
+            return {"role": "user", "parts": _describe_content(message)}
         case SystemMessage():
-            return {"role": "system", "parts": _describe_parts(message)}
+            return {"role": "system", "parts": _describe_content(message)}
         case _:
             assert_never(message)
 
 
-def _describe_parts(message: UserMessage | SystemMessage | AssistantMessage) -> list[dict[str, Any]]:
+def _describe_content(message: UserMessage | SystemMessage | AssistantMessage) -> list[dict[str, Any]]:
     if isinstance(message.content, str):
         return [{"type": "text", "content": message.content}]
-    return [_describe_block(block) for block in message.content]
+    return [_describe_part(block) for block in message.content]
 
 
-def _list_blocks(message: ToolResult) -> Sequence[ContentBlock]:
+def _list_result_blocks(message: ToolResult) -> Sequence[ContentBlock]:
     return () if isinstance(message.content, str) else message.content
 
 
-def _describe_block(block: ContentBlock | ReasoningBlock | ToolCall) -> dict[str, Any]:
+def _describe_part(block: ContentBlock | ReasoningBlock | ToolCall) -> dict[str, Any]:
     match block:
         case TextBlock():
             return {"type": "text", "content": block.text}

@@ -28,6 +28,7 @@ from toolkit.loop.middleware import (
 )
 from toolkit.settings import check_setting
 from toolkit.tracing import conventions as names
+from toolkit.tracing.attributes import describe_chat, describe_reply, describe_run
 from toolkit.tracing.messages import (
     describe_arguments,
     describe_instructions,
@@ -171,7 +172,7 @@ class _TracedRun(Middleware[object]):
             attributes[names.ERROR_TYPE] = error
         if result is not None:
             span.set_attribute(names.ENDING, result.reason.kind)
-            span.set_attributes(_describe_usage(result))
+            span.set_attributes(describe_run(result))
             if self._tracing.content != "none" and span.is_recording():
                 span.set_attribute(names.OUTPUT_MESSAGES, describe_messages(result.messages[-1:]))
         seconds = time.perf_counter() - self._began
@@ -197,7 +198,7 @@ class _TracedRun(Middleware[object]):
         usage: Usage | None = None
         with self._open_span(
             f"chat {self._common.get(names.REQUEST_MODEL, '')}".strip(),
-            {**attributes, **_describe_request(request)},
+            {**attributes, **describe_chat(request)},
             SpanKind.CLIENT,
         ) as span:
             if self._tracing.content != "none" and span.is_recording():
@@ -234,7 +235,7 @@ class _TracedRun(Middleware[object]):
         span.set_attribute(names.INPUT_MESSAGES, describe_messages(messages[start:]))
 
     def _write_output(self, span: Span, response: ChatResponse, first: list[float]) -> None:
-        span.set_attributes(_describe_response(response))
+        span.set_attributes(describe_reply(response))
         if first:
             span.set_attribute(names.TIME_TO_FIRST_CHUNK, first[0])
         if self._tracing.content != "none":
@@ -304,9 +305,9 @@ class _TracedRun(Middleware[object]):
             case ToolCallRefused():
                 self._add_refused(event)
             case ApprovalRequested():
-                span.add_event("toolkit.approval_requested", _name_call(event))
+                span.add_event("toolkit.approval_requested", _identify_call(event))
             case ToolCallRepaired():
-                span.add_event("toolkit.call_repaired", {**_name_call(event), "toolkit.repair": event.kind})
+                span.add_event("toolkit.call_repaired", {**_identify_call(event), "toolkit.repair": event.kind})
             case ProviderRetried():
                 attributes = {names.REQUEST_ATTEMPT: event.attempt, names.ERROR_TYPE: _name_error(event.error)}
                 span.add_event("toolkit.request_retried", {**attributes, "toolkit.delay": event.delay})
@@ -325,7 +326,7 @@ class _TracedRun(Middleware[object]):
             names.OPERATION: "execute_tool",
             names.TOOL_TYPE: "function",
             names.ERROR_TYPE: "refused",
-            **_name_call(event),
+            **_identify_call(event),
         }
         if self._tracing.content != "none":
             attributes[names.TOOL_RESULT] = describe_text(event.result.text)
@@ -337,7 +338,7 @@ class _TracedRun(Middleware[object]):
         span.end(now)
 
 
-def _name_call(event: ToolCallRefused | ApprovalRequested | ToolCallRepaired) -> dict[str, str]:
+def _identify_call(event: ToolCallRefused | ApprovalRequested | ToolCallRepaired) -> dict[str, str]:
     return {names.TOOL_NAME: event.tool_name, names.TOOL_CALL_ID: event.call_id}
 
 
@@ -360,45 +361,3 @@ def _record_error(span: Span, error: BaseException) -> None:
     text = describe_text(error.message if isinstance(error, ToolError) else str(error))
     span.add_event("exception", {"exception.type": _qualify_name(type(error)), "exception.message": text})
     span.set_status(Status(StatusCode.ERROR, name))
-
-
-def _describe_request(request: RequestInfo[object]) -> dict[str, AttributeValue]:
-    chat = request.chat
-    given: dict[str, AttributeValue | None] = {
-        names.TURN: request.iteration,
-        names.IS_STREAMED: True if request.is_streamed else None,
-        names.REQUEST_ATTEMPT: request.attempt if request.attempt > 1 else None,
-        names.TEMPERATURE: chat.temperature,
-        names.MAX_TOKENS: chat.max_tokens,
-        names.SEED: chat.seed,
-        names.STOP_SEQUENCES: chat.stop or None,
-        names.REASONING_LEVEL: chat.reasoning_effort,
-        names.OUTPUT_TYPE: None if chat.response_format is None else "json",
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _describe_response(response: ChatResponse) -> dict[str, AttributeValue]:
-    usage = response.usage
-    given: dict[str, AttributeValue | None] = {
-        names.RESPONSE_MODEL: response.model or None,
-        names.RESPONSE_ID: response.request_id,
-        names.FINISH_REASONS: (names.STOP_REASONS.get(response.stop_reason, response.stop_reason),),
-        names.INPUT_TOKENS: usage.input_tokens,
-        names.OUTPUT_TOKENS: usage.output_tokens,
-        names.CACHE_READ_TOKENS: usage.cache_read_tokens,
-        names.CACHE_WRITE_TOKENS: usage.cache_write_tokens,
-        names.REASONING_TOKENS: usage.reasoning_tokens,
-        names.COST: usage.cost,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _describe_usage(result: ToolLoopResult[Any]) -> dict[str, AttributeValue]:
-    usage = result.usage
-    given: dict[str, AttributeValue | None] = {
-        names.INPUT_TOKENS: usage.input_tokens,
-        names.OUTPUT_TOKENS: usage.output_tokens,
-        names.COST: usage.cost,
-    }
-    return {name: value for name, value in given.items() if value is not None}
