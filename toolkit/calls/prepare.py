@@ -308,11 +308,10 @@ def _tell_repairs(
     call: ToolCall, registration: Registration[Any], arguments: dict[str, Any], steps: Sequence[Mended]
 ) -> tuple[ToolCallRepaired, ...]:
     """Return what observers are told; where a parameter is a secret, no text of the model's that may hold it."""
-    from toolkit.schema.nodes import Nodes  # noqa: PLC0415 - as in `_mend_arguments`
     from toolkit.secrets import MASK  # noqa: PLC0415
 
     parser = registration.arguments
-    nodes = Nodes(parser.schema)
+    nodes = parser.nodes
     is_secret = nodes.is_secret(nodes.root)
     told: list[ToolCallRepaired] = []
     before = call.arguments

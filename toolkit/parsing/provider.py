@@ -165,7 +165,7 @@ class _StreamedReply:
         self.response: ChatResponse | None = None
         self._wording = wording
         self.parts: list[ReplyPart] = []
-        self._make_reader = reader
+        self._reader = reader
         self._texts: list[str] = []
 
     @property
@@ -187,14 +187,14 @@ class _StreamedReply:
         """Return what is known now and was not before."""
         if isinstance(event, TextDelta):
             self._texts.append(event.text)
-            new = self._make_reader.feed(event.text)
+            new = self._reader.feed(event.text)
         else:
             self.response = event.response
-            new = [] if self._texts else self._make_reader.feed(_join_text(event.response))
-            new += self._make_reader.finish()
+            new = [] if self._texts else self._reader.feed(_join_text(event.response))
+            new += self._reader.finish()
         self.parts += new
         if self.response is not None:
-            self.parts = self._make_reader.settle(self.parts)
+            self.parts = self._reader.settle(self.parts)
         return new
 
 

@@ -44,6 +44,11 @@ class ArgumentsParser(Protocol):
         ...
 
     @property
+    def nodes(self) -> Nodes:
+        """The same schema with its references followed; what is found in it is kept for all who look again."""
+        ...
+
+    @property
     def is_strict(self) -> bool:
         """True where values are taken as they are: no ``"5"`` for a number."""
         ...

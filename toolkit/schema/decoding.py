@@ -31,11 +31,10 @@ def decode_strings(parser: ArgumentsParser, value: Any, *, assumed: list[str] | 
     return decoded if len(told) > before else None
 
 
-def find_dropped_nulls(schema: Node, value: Any) -> list[JsonPath]:
+def find_dropped_nulls(nodes: Nodes, value: Any) -> list[JsonPath]:
     """Return where null stands in arguments that were accepted although the schema takes none there: left out."""
-    nodes = Nodes(schema)
     found: list[JsonPath] = []
-    waiting: list[tuple[Any, Node, JsonPath]] = [(value, schema, ())]
+    waiting: list[tuple[Any, Node, JsonPath]] = [(value, nodes.root, ())]
     while waiting:
         part, node, path = waiting.pop()
         if part is None and path and isinstance(path[-1], str) and "null" not in nodes.types(node):
@@ -55,7 +54,7 @@ def name_of(path: Sequence[str | int]) -> str:
 
 class _Decoder:
     def __init__(self, parser: ArgumentsParser, assumed: list[str]) -> None:
-        self.nodes = Nodes(parser.schema)
+        self.nodes = parser.nodes
         self.parser = parser
         self.assumed = assumed
 

@@ -54,7 +54,7 @@ def raw_arguments(parameters: Mapping[str, Any], *, subject: str, formats: bool 
 class RawArguments:
     """Arguments as plain JSON values."""
 
-    __slots__ = ("_checker", "_has_defaults", "_nodes", "is_strict", "schema")
+    __slots__ = ("_checker", "_has_defaults", "is_strict", "nodes", "schema")
 
     def __init__(self, parameters: Mapping[str, Any], *, subject: str, formats: bool = False) -> None:
         # Most tools are functions, and need none of this.
@@ -73,7 +73,7 @@ class RawArguments:
         self.schema: Mapping[str, Any] = with_plain_references(
             self._checker.resources, schema, without_default=self._find_wrong_defaults()
         )
-        self._nodes = Nodes(self.schema)
+        self.nodes: Nodes = Nodes(self.schema)
         self._has_defaults = any("default" in part for part in self._checker.resources.parts())
         self.is_strict: bool = False
 
@@ -87,7 +87,7 @@ class RawArguments:
         except json.JSONDecodeError as error:
             is_cut_off = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
             reason = f"{'EOF: ' if is_cut_off else ''}{error.msg} at line {error.lineno} column {error.colno}"
-            raise malformed(text, reason, self._nodes, self._is_accepted) from None
+            raise malformed(text, reason, self.nodes, self._is_accepted) from None
         if may_be_deep(text):
             check_depth(value)
         return self._parse_value(value)
@@ -102,17 +102,17 @@ class RawArguments:
         problems = self._find_problems(value)
         if problems:
             paths = [problem.path for problem in problems]
-            without = drop_nulls(value, paths, self._nodes) if mend else None
+            without = drop_nulls(value, paths, self.nodes) if mend else None
             if without is None or self._find_problems(without):
-                raise InvalidArgumentsError(explain(problems, value, self._nodes, self._is_accepted))
+                raise InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
             value = without
         arguments = cast("dict[str, Any]", value)
         return self._fill_in_defaults(arguments) if self._has_defaults else arguments
 
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
-        if not reveal_secrets and self._nodes.is_secret(self._nodes.root):
-            arguments = digest_secrets(arguments, self._nodes.root, self._nodes)
+        if not reveal_secrets and self.nodes.is_secret(self.nodes.root):
+            arguments = digest_secrets(arguments, self.nodes.root, self.nodes)
         return canonical_json(arguments)
 
     def is_strict_at(self, path: JsonPath) -> bool:
@@ -147,7 +147,7 @@ class RawArguments:
 
     def _fill_in_defaults(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments with the defaults of what was left out, as far as they are right."""
-        filled = _DefaultsFiller(self._nodes).fill(value, self._nodes.root)
+        filled = _DefaultsFiller(self.nodes).fill(value, self.nodes.root)
         return filled if filled is value or not self._find_problems(filled) else value
 
     def _find_wrong_defaults(self) -> set[int]:

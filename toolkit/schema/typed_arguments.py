@@ -53,11 +53,11 @@ class TypedArguments:
         "_enums",
         "_fields",
         "_keeps_out",
-        "_nodes",
         "_takes_anything",
         "_validate_json",
         "_validate_python",
         "is_strict",
+        "nodes",
         "schema",
     )
 
@@ -65,8 +65,8 @@ class TypedArguments:
         self.schema: Mapping[str, Any] = fields.schema
         self.is_strict: bool = strict
         self._fields = fields
-        self._nodes = Nodes(fields.schema)
-        self._takes_anything = self._nodes.have_any()
+        self.nodes: Nodes = Nodes(fields.schema)
+        self._takes_anything = self.nodes.have_any()
         self._enums: list[type[enum.Enum]] | None = None
         self._each: SchemaValidator | None = None
         self._keeps_out: bool | None = None
@@ -146,7 +146,7 @@ class TypedArguments:
         """Leave out what classes of data make themselves (``init=False``): no argument says it."""
         if self._keeps_out is None:
             self._keeps_out = any(found.get("init") is False for found in _walk_core(self._fields.core_schema))
-        return _keep_offered(plain, self.schema, self._nodes) if self._keeps_out else plain
+        return _keep_offered(plain, self.schema, self.nodes) if self._keeps_out else plain
 
     def is_strict_at(self, path: JsonPath) -> bool:
         """See `ArgumentsParser.is_strict_at`."""
@@ -169,7 +169,7 @@ class TypedArguments:
         problems = error.errors(include_url=False, include_input=False)
         if problems[0]["type"] == "json_invalid" and not problems[0]["loc"]:
             reason = problems[0].get("ctx", {}).get("error", "")
-            raise malformed(text, reason, self._nodes, self._is_accepted) from None
+            raise malformed(text, reason, self.nodes, self._is_accepted) from None
         value = _decode_text(text)
         if (mended := self._mend_values(value, problems, text)) is not None:
             try:
@@ -184,8 +184,8 @@ class TypedArguments:
         untold = len(details) - _MOST_ERRORS_READ
         if untold > 0:
             details = sorted(details, key=lambda detail: detail["type"] not in KINDS_OF_ERRORS)[:_MOST_ERRORS_READ]
-        problems = find_problems(details, value, self._nodes)
-        return InvalidArgumentsError(explain(problems, value, self._nodes, self._is_accepted, untold=max(0, untold)))
+        problems = find_problems(details, value, self.nodes)
+        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted, untold=max(0, untold)))
 
     def _explain_crash(self, value: Any, error: Exception | SystemExit) -> InvalidArgumentsError:
         """Return the refusal of arguments on which something of the author's failed, instead of refusing them."""
@@ -202,7 +202,7 @@ class TypedArguments:
         return refusal
 
     def _describe_problems(self, problems: Sequence[Problem], value: Any) -> InvalidArgumentsError:
-        return InvalidArgumentsError(explain(problems, value, self._nodes, self._is_accepted))
+        return InvalidArgumentsError(explain(problems, value, self.nodes, self._is_accepted))
 
     def _find_problems_of_one(self, name: str, item: Any) -> list[Problem]:
         """Return what is wrong with one argument by itself."""
@@ -218,7 +218,7 @@ class TypedArguments:
                 self._each.validate_json(text, strict=self.is_strict or None)
         except ValidationError as error:
             return find_problems(
-                error.errors(include_url=False, include_input=False)[:_MOST_ERRORS_READ], value, self._nodes
+                error.errors(include_url=False, include_input=False)[:_MOST_ERRORS_READ], value, self.nodes
             )
         except _CRASHES as error:
             return [_describe_crash(error, (name,))]
@@ -251,7 +251,7 @@ class TypedArguments:
             if better is not None:
                 mended = value
                 value_at(value, path[:-1])[path[-1]] = better
-        without = drop_nulls(value, paths, self._nodes)
+        without = drop_nulls(value, paths, self.nodes)
         return mended if without is None else without
 
     def _is_strict_like(self, path: JsonPath, known: dict[JsonPath, bool]) -> bool:

@@ -14,7 +14,6 @@ from typing_extensions import TypeVar
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.schema import ArgumentsParser, raw_arguments
-from toolkit.schema.nodes import Nodes
 from toolkit.tools.context import ToolContext
 from toolkit.tools.limits import UsageCounter
 from toolkit.tools.options import ToolOptions
@@ -110,7 +109,7 @@ class Registration(Generic[Ctx_contra]):
     def takes_secrets(self) -> bool:
         """Whether an argument may be a secret, by its schema."""
         if self._takes_secrets is None:
-            nodes = Nodes(self.arguments.schema)
+            nodes = self.arguments.nodes
             self._takes_secrets = nodes.is_secret(nodes.root)
         return self._takes_secrets
 

@@ -12,7 +12,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import ArgumentsParser, MalformedJsonError
 from toolkit.schema.decoding import decode_strings, find_dropped_nulls
-from toolkit.schema.nodes import Nodes, is_array, is_object
+from toolkit.schema.nodes import is_array, is_object
 
 __all__ = ["Mended", "explain_nulls", "mend_arguments"]
 
@@ -54,7 +54,7 @@ def mend_arguments(
     except UnclearError as unclear:
         if unclear.is_cut_off:
             raise error from None
-        return _choose_reading(find_readings(text, Nodes(parser.schema)), parser, error)
+        return _choose_reading(find_readings(text, parser.nodes), parser, error)
     first = Mended("text", surely.text, surely.assumed)
     try:
         return parser.parse_json(surely.text), [first]
@@ -126,7 +126,7 @@ def _unwrap_arguments(value: Any, parser: ArgumentsParser) -> tuple[Any, str] | 
     if not is_object(value) or len(value) != 1:
         return None
     ((name, inner),) = value.items()
-    nodes = Nodes(parser.schema)
+    nodes = parser.nodes
     is_known = any(name in choice.get("properties", {}) for choice in nodes.choices(nodes.root))
     if name not in _ARGUMENT_WRAPPERS or is_known:
         return None
@@ -142,7 +142,7 @@ def explain_nulls(text: str, parser: ArgumentsParser) -> Mended | None:
     """Return the step by which null for what has a default was taken as left out; None where none was."""
     try:
         value = json.loads(text)
-        paths = find_dropped_nulls(parser.schema, value) if is_object(value) else []
+        paths = find_dropped_nulls(parser.nodes, value) if is_object(value) else []
     except (ValueError, RecursionError):
         return None
     if not paths:
