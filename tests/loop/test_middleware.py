@@ -1,5 +1,6 @@
 """Middleware stands around runs, requests and calls, in order, and whatever it does the transcript stays true."""
 
+import json
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,8 +23,10 @@ from toolkit import (
     Deny,
     Done,
     Failed,
+    Message,
     Middleware,
     Modify,
+    OutputLimits,
     ProviderRetryConfig,
     TextDelta,
     ToolCall,
@@ -41,7 +44,7 @@ from toolkit import (
 )
 from toolkit.agents import SubAgentEvent, sub_agent_tool
 from toolkit.calls.caching import MemoryCache
-from toolkit.chat import ChatResponse
+from toolkit.chat import ChatResponse, ToolDefinition
 from toolkit.endings import Aborted, AwaitingApproval, Cancelled, Complete
 from toolkit.errors import LoopUsageError, RateLimitedError
 from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd, ToolExecutionUpdate
@@ -907,6 +910,126 @@ async def test_a_restored_run_says_so() -> None:
     )
     await again.run()
     assert [(each.loop_id, each.is_restored) for each in runs] == [(handle.loop_id, False), (handle.loop_id, True)]
+
+
+# what is offered
+
+
+@dataclass
+class Offer(Middleware[Any]):
+    """Offers the tools that it is given the names of, of those that are there."""
+
+    names: list[str]
+    seen: list[tuple[list[str], int]] = field(default_factory=list[tuple[list[str], int]])
+
+    @override
+    async def offer(self, tools: Sequence[ToolDefinition], messages: Sequence[Message]) -> Sequence[str]:
+        self.seen.append(([tool.name for tool in tools], len(messages)))
+        return self.names
+
+
+async def test_the_tools_of_a_turn_are_chosen_from_those_of_the_registry_and_the_transcript() -> None:
+    scripted, outer, inner = provider(), Offer(["where", "add"]), Offer(["add"])
+    result = await tool_loop(scripted, TOOLS, "Add.", config=config(outer, inner))
+    assert [[tool.name for tool in request.tools or ()] for request in scripted.requests] == [["add"], ["add"]]
+    assert outer.seen == [(["add", "where", "where_in_a_thread"], 1), (["add", "where", "where_in_a_thread"], 3)]
+    assert inner.seen == [(["where", "add"], 1), (["where", "add"], 3)]
+    assert result.messages[2].text == "3"
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+async def test_a_tool_that_is_not_offered_can_not_be_called(cuts: bool) -> None:
+    @tool
+    def recite() -> str:
+        """Recite."""
+        return "word " * 100
+
+    script = ScriptedProvider([ToolCall("0", "recite", "{}"), ToolCall("1", "where", "{}"), "Done."])
+    limits = OutputLimits(max_chars=20 if cuts else None)
+    settings = config(Offer(["recite"]), output=limits)
+    result = await tool_loop(script, ToolRegistry([recite, where]), "Go.", config=settings)
+    assert len(script.requests[1].tools or ()) == (2 if cuts else 1)
+    refused = result.messages[4]
+    assert isinstance(refused, ToolResult)
+    assert refused.is_error
+    assert "nknown tool" in refused.text
+
+
+@pytest.mark.parametrize(("names", "text"), [(["ad"], "did you mean 'add'"), (["add", "add"], "a name twice")])
+async def test_a_name_that_is_offered_wrongly_is_refused(names: list[str], text: str) -> None:
+    handle = ToolLoopHandle(provider(), TOOLS, "Add.", config=config(Offer(names)))
+    with pytest.raises(ConfigurationError, match=text):
+        await handle.run()
+    check_transcript(handle.messages)
+
+
+# state in snapshots
+
+
+class Counting(Middleware[Any]):
+    """Counts the calls of a run."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @override
+    def for_run(self, run: RunInfo[Any]) -> Middleware[Any]:
+        return Counting()
+
+    @override
+    async def around_call(self, call: CallInfo[Any], proceed: CallProceed) -> ToolOutput:
+        self.count += 1
+        return ToolOutput(f"call {self.count}")
+
+    @override
+    def save(self) -> Any:
+        return {"count": self.count}
+
+    @override
+    def load(self, state: Any) -> None:
+        self.count = state["count"]
+
+
+async def test_the_state_of_a_run_goes_with_its_snapshot() -> None:
+    handle = ToolLoopHandle(provider(), TOOLS, "Add.", config=config(Counting()))
+    await handle.next_turn()
+    saved = json.loads(json.dumps(handle.snapshot()))
+    rest = ScriptedProvider([replace(CALL, id="2"), "Done."])
+    again = ToolLoopHandle.restore(saved, rest, TOOLS, ctx=None, config=config(Counting()))
+    unused = json.loads(json.dumps(again.snapshot()))
+    assert unused["loop"]["middleware"] == {"counting": {"count": 1}}
+    await again.run()
+    assert [each.text for each in again.messages if isinstance(each, ToolResult)] == ["call 1", "call 2"]
+
+
+async def test_a_snapshot_is_not_restored_without_the_middleware_that_it_has_the_state_of() -> None:
+    handle = ToolLoopHandle(provider(), TOOLS, "Add.", config=config(Counting()))
+    await handle.next_turn()
+    with pytest.raises(LoopUsageError, match="middleware named counting"):
+        ToolLoopHandle.restore(handle.snapshot(), provider(), TOOLS, ctx=None, config=config(Recorder()))
+
+
+def test_two_middleware_may_not_save_by_one_name() -> None:
+    with pytest.raises(ConfigurationError, match="two middleware are named 'counting'"):
+        config(Counting(), Counting())
+
+
+async def test_state_that_is_no_json_is_refused_where_it_is_saved() -> None:
+    class Odd(Counting):
+        @override
+        def for_run(self, run: RunInfo[Any]) -> Middleware[Any]:
+            return self
+
+        @override
+        def save(self) -> Any:
+            return object()
+
+    handle = ToolLoopHandle(provider(), TOOLS, "Add.", config=config(Odd()))
+    await handle.next_turn()
+    with pytest.raises(LoopUsageError, match="can't be saved"):
+        handle.snapshot()
 
 
 # events and inheritance

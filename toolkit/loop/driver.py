@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -74,6 +74,7 @@ class Driver(Generic[Ctx, Out]):
         "_is_telling",
         "_requests",
         "_resources",
+        "_saved_states",
         "_user_ctx",
         "has_begun",
         "has_middleware",
@@ -109,6 +110,8 @@ class Driver(Generic[Ctx, Out]):
         self.has_middleware: bool = bool(config.middleware)
         self._is_telling = self._is_logged = False
         self._is_restored = saved is not None
+        self._saved_states: dict[str, Any] = {} if saved is None else saved.middleware
+        _check_states(self._saved_states, config)
         self._feed: EventFeed | None = None
         self._resources: LoopResources[Ctx] = LoopResources(
             state=self.state,
@@ -206,7 +209,7 @@ class Driver(Generic[Ctx, Out]):
             ctx=resources.ctx,
             is_restored=self._is_restored,
         )
-        chain = MiddlewareChain(run, members)
+        chain = MiddlewareChain(run, members, self._saved_states)
         resources.middleware = chain
         self.has_middleware = True
         if chain.has_around_call or chain.guards:
@@ -367,6 +370,7 @@ class Driver(Generic[Ctx, Out]):
         """Return the loop as plain JSON; see `ToolLoopHandle.snapshot`."""
         from toolkit.loop.snapshot import save_loop  # noqa: PLC0415 - few loops are saved
 
+        chain = self._resources.middleware
         return save_loop(
             self.state,
             self._requests.request,
@@ -379,6 +383,7 @@ class Driver(Generic[Ctx, Out]):
             signing_key=self._resources.config.signing_key,
             uses=self._resources.count_uses(),
             cut_texts=self._resources.memory.count,
+            middleware=self._saved_states if chain is None else chain.save_states(),
         )
 
     async def _compact(self, step: Compact) -> None:
@@ -417,3 +422,13 @@ def _own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id:
     if seat is not None:
         return replace(config.policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
     return config.policy if config.output.store is None else replace(config.policy, loop_id=loop_id)
+
+
+def _check_states(states: Mapping[str, Any], config: ToolLoopConfig[Any]) -> None:
+    """Refuse to restore a run without a middleware that kept something of it: what it knew may be why it is there."""
+    missing = states.keys() - {each.name for each in config.middleware}
+    if missing:
+        raise LoopUsageError(
+            f"the snapshot has the state of middleware named {', '.join(sorted(missing))}, which the configuration "
+            "doesn't have: add it to ToolLoopConfig(middleware=...)"
+        )

@@ -17,6 +17,7 @@ from toolkit.chat import (
     ArgumentsDelta,
     ChatRequest,
     ChatResponse,
+    Message,
     ReasoningDelta,
     TextDelta,
     ToolCall,
@@ -24,6 +25,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
+from toolkit.errors import ConfigurationError
 from toolkit.loop.events import LoopEvent
 from toolkit.settings import check_setting
 from toolkit.tools.handler import Ctx
@@ -215,9 +217,11 @@ class Middleware(Generic[Ctx]):
         is_inherited: True where it also serves the loops that run inside the tools of a loop: sub-agents, and each
             ``tool_loop`` in a tool. It stands around their own middleware, and serves each loop once, also where their
             configuration names the same object.
+        name: What its state is called in a snapshot; needed by what overrides `save`, and its own in a configuration.
     """
 
     is_inherited: bool = False
+    name: str = ""
 
     def for_run(self, run: RunInfo[Ctx]) -> Middleware[Ctx]:
         """Return what serves this run; called once for each, before anything else. By default this object serves all.
@@ -262,6 +266,19 @@ class Middleware(Generic[Ctx]):
         del call
         return await proceed()
 
+    async def offer(self, tools: Sequence[ToolDefinition], messages: Sequence[Message]) -> Sequence[str]:
+        """Return the names of the tools that the next request offers, in their order.
+
+        A tool that is not offered can't be called in that turn, as if a scope had left it out. Permissions stay as they
+        are. The tools that the loop adds itself (``final_answer``, ``read_result``) are not among these, and stay.
+
+        Args:
+            tools: Those of the registry, or of the caller's request; after an outer middleware, those that it left.
+            messages: The transcript that the model is going to be asked about.
+        """
+        del messages
+        return [tool.name for tool in tools]
+
     async def guard_call(self, call: CallInfo[Ctx]) -> Approval | None:
         """Decide whether a call may go on: None or `Approve` lets it, by the other guards and then `on_tool_call`.
 
@@ -293,6 +310,17 @@ class Middleware(Generic[Ctx]):
         del event
         return None
 
+    def save(self) -> Any:
+        """Return the state of this run, for a snapshot: JSON, of which `load` is given a copy. It needs a `name`."""
+        return None
+
+    def load(self, state: Any) -> None:
+        """Take the state that `save` returned when the run was saved; called after `for_run`, before anything else.
+
+        Not called where the snapshot has none. What it raises ends the run before it began.
+        """
+        del state
+
 
 def check_middleware(given: object) -> tuple[Middleware[Any], ...]:
     """Return the middleware of a configuration.
@@ -304,4 +332,10 @@ def check_middleware(given: object) -> tuple[Middleware[Any], ...]:
     members = tuple(cast("Sequence[Middleware[Any]]", given))
     for member in members:
         check_setting("each of middleware", member, Middleware)
+    names = [member.name for member in members if member.name and type(member).save is not Middleware.save]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(
+                f"two middleware are named '{name}', and each saves its state by its name: rename one"
+            )
     return members

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -12,15 +12,15 @@ from toolkit.calls.approval import Approval
 from toolkit.calls.events import ToolExecutionUpdate, ToolProgress
 from toolkit.calls.policy import CallGuard
 from toolkit.calls.prepare import Ready
-from toolkit.chat import ChatRequest, ChatResponse, ResponseDone
+from toolkit.chat import ChatRequest, ChatResponse, Message, ResponseDone, ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.chat.stream import events_of
-from toolkit.errors import ConfigurationError, LoopUsageError
+from toolkit.errors import ConfigurationError, LoopUsageError, UnknownToolNameError
 from toolkit.loop.events import LoopEvent, SubAgentEvent
 from toolkit.loop.middleware import CallInfo, Delta, DeltaHook, Middleware, RequestInfo, RunInfo
 from toolkit.loop.outcome import ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark, is_being_cancelled
-from toolkit.settings import describe_value
+from toolkit.settings import check_setting, describe_value
 
 __all__ = ["DeltaTaker", "MiddlewareChain", "RequestSender", "has_method", "join_middleware"]
 
@@ -51,8 +51,10 @@ class MiddlewareChain:
     Args:
         run: The run.
         members: The middleware, outermost first.
+        states: What those that are named had saved, by name.
 
     Attributes:
+        has_offer: True where something chooses the tools of a request.
         has_around_run: True where something stands around the run.
         has_around_request: True where something stands around requests.
         has_around_call: True where something stands around calls.
@@ -65,21 +67,35 @@ class MiddlewareChain:
         "_around_call",
         "_around_request",
         "_around_run",
+        "_offers",
+        "_savers",
         "event_hooks",
         "guards",
         "has_around_call",
         "has_around_request",
         "has_around_run",
+        "has_offer",
         "run",
         "update_guards",
     )
 
-    def __init__(self, run: RunInfo[Any], members: Sequence[Middleware[Any]]) -> None:
+    def __init__(
+        self, run: RunInfo[Any], members: Sequence[Middleware[Any]], states: Mapping[str, Any] | None = None
+    ) -> None:
         self.run = run
         serving = [(_find_serving(each, run), each.is_inherited) for each in members]
         self._around_run = [each for each, _ in serving if has_method(each, "around_run")]
         self._around_request = [each for each, _ in serving if has_method(each, "around_request")]
         self._around_call = [each for each, _ in serving if has_method(each, "around_call")]
+        self._offers = [each for each, _ in serving if has_method(each, "offer")]
+        self._savers: dict[str, Middleware[Any]] = {}
+        for owner, (each, _) in zip(members, serving, strict=True):
+            if has_method(each, "save"):
+                _require_name(owner)
+                self._savers[owner.name] = each
+            if owner.name and owner.name in (states or {}):
+                each.load((states or {})[owner.name])
+        self.has_offer = bool(self._offers)
         self.has_around_run = bool(self._around_run)
         self.has_around_request = bool(self._around_request)
         self.has_around_call = bool(self._around_call)
@@ -94,6 +110,31 @@ class MiddlewareChain:
             for owner, (each, _) in zip(members, serving, strict=True)
             if has_method(each, "guard_call")
         ]
+
+    def save_states(self) -> dict[str, Any]:
+        """Return the state of each middleware that keeps one, by its name."""
+        return {name: each.save() for name, each in self._savers.items()}
+
+    async def choose_tools(
+        self, tools: Sequence[ToolDefinition], messages: Sequence[Message]
+    ) -> Sequence[ToolDefinition]:
+        """Return the tools that a request offers.
+
+        Raises:
+            ConfigurationError: A middleware named one that was not there, or one twice.
+        """
+        for middleware in self._offers:
+            known = {tool.name: tool for tool in tools}
+            names = await middleware.offer(tools, messages)
+            check_setting(f"the names that offer of {describe_value(middleware)} returns", names, Sequence)
+            for name in names:
+                if name not in known:
+                    raise UnknownToolNameError(name, known)
+            if len(set(names)) < len(names):
+                raise ConfigurationError(f"offer of {describe_value(middleware)} returned a name twice")
+            if list(known) != list(names):  # else the same object, so that nothing looks changed
+                tools = tuple([known[name] for name in names])
+        return tools
 
     def _guard_call(self, middleware: Middleware[Any], ready: Ready[Any]) -> Awaitable[Approval | None]:
         return middleware.guard_call(CallInfo(self.run, ready))
@@ -262,3 +303,10 @@ def _is_relayed(event: LoopEvent) -> bool:
             return isinstance(event.details, SubAgentEvent)
         case _:
             return False
+
+
+def _require_name(middleware: Middleware[Any]) -> None:
+    if not middleware.name:
+        raise ConfigurationError(
+            f"{describe_value(middleware)} saves its state: give it a name, by which that is restored"
+        )

@@ -98,6 +98,9 @@ class ModelRequests:
         listener, state = self._resources.listener, self._resources.state
         if listener is not None:
             await listener.emit(IterationStart(iteration=step.iteration, message_count=len(state.messages)))
+        chain = self._resources.middleware
+        if chain is not None and chain.has_offer and step.has_tools:
+            await self._choose_tools(chain)
         request = self._request_for(step)
         response: ChatResponse | None = None
         failure: ProviderError | None = None
@@ -234,11 +237,21 @@ class ModelRequests:
             )
         return response
 
+    async def _choose_tools(self, chain: MiddlewareChain) -> None:
+        """Have middleware choose what is offered; the same object as before where nothing changes."""
+        resources = self._resources
+        tools = resources.registry.definitions() if resources.fixed_tools is None else resources.fixed_tools
+        chosen = await chain.choose_tools(tools, tuple(resources.state.messages))
+        if resources.chosen_tools is None or list(chosen) != list(resources.chosen_tools):
+            resources.chosen_tools = chosen
+
     def _request_for(self, step: CallModel) -> ChatRequest:
         if not step.has_tools:
             return replace(self.request, tools=(), tool_choice="auto")
         resources = self._resources
         tools = resources.registry.definitions() if resources.fixed_tools is None else resources.fixed_tools
+        if resources.chosen_tools is not None:
+            tools = resources.chosen_tools
         if resources.memory.count:
             tools = resources.list_tools()
         if resources.shown_tools is not tools:
@@ -253,11 +266,7 @@ class ModelRequests:
             self.request = replace(self.request, response_format=answer.format)
         else:
             answer.check_name(self._resources.registry)
-            own = (
-                self._resources.registry.definitions()
-                if self._resources.fixed_tools is None
-                else self._resources.fixed_tools
-            )
+            own = self._resources.list_own_tools()
             added = tools[len(own) :]  # which stays the last: what was shown before is the same up to there
             self.request = replace(self.request, tools=(*own, answer.registration.definition, *added))
 

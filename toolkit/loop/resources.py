@@ -60,6 +60,7 @@ class LoopResources(Generic[Ctx]):
         answer: The typed answer, where one is asked for.
         policy: What holds for every call.
         fixed_tools: What the caller has the model offered; None offers what the registry holds.
+        chosen_tools: What middleware chose of those for the next request; None where none chooses.
         shown_tools: What the last request offered; None before the first.
         listener: Takes the events; None where nobody does.
         middleware: What serves the run; None where nothing does.
@@ -74,6 +75,7 @@ class LoopResources(Generic[Ctx]):
     answer: ExpectedAnswer[Any] | None
     policy: ExecutionPolicy
     fixed_tools: Sequence[ToolDefinition] | None
+    chosen_tools: Sequence[ToolDefinition] | None = None
     shown_tools: Sequence[ToolDefinition] | None = None
     listener: Listener | None = None
     middleware: MiddlewareChain | None = None
@@ -97,6 +99,12 @@ class LoopResources(Generic[Ctx]):
             if name in self.registry:
                 self.registry.registrations[name].counter.restore(self.memory, used)
 
+    def list_own_tools(self) -> Sequence[ToolDefinition]:
+        """Return what the next request offers, without what the loop adds to it."""
+        if self.chosen_tools is not None:
+            return self.chosen_tools
+        return self.registry.definitions() if self.fixed_tools is None else self.fixed_tools
+
     def list_tools(self) -> Sequence[ToolDefinition]:
         """Return what the next request offers once a text was cut, the answer's tool apart.
 
@@ -104,7 +112,7 @@ class LoopResources(Generic[Ctx]):
         """
         from toolkit.calls.read_back import read_result_tool  # noqa: PLC0415 - it loads what few runs need
 
-        tools = self.registry.definitions() if self.fixed_tools is None else self.fixed_tools
+        tools = self.list_own_tools()
         if not tools:
             return tools
         name = self._find_reader()
@@ -144,7 +152,7 @@ class LoopResources(Generic[Ctx]):
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
         if self.memory.count:
             current = self.list_tools()
-        if self.fixed_tools is not None or shown is not current:
+        if self.chosen_tools is not None or self.fixed_tools is not None or shown is not current:
             names = {definition.name for definition in (current if shown is None else shown)}
             hidden = frozenset({*hidden, *registrations} - names)
             registrations = {name: registrations[name] for name in registrations if name in names}

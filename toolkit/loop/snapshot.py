@@ -72,6 +72,7 @@ class SavedLoop:
         answer_retries: How often the model may be asked again for an answer of a type.
         uses: How often each tool that has a limit was used, by name.
         cut_texts: The number in the id of the newest text that was cut and kept.
+        middleware: What each middleware that is named has saved.
     """
 
     loop_id: str
@@ -86,6 +87,7 @@ class SavedLoop:
     answer_retries: int
     uses: dict[str, int]
     cut_texts: int
+    middleware: dict[str, Any]
 
 
 @cache
@@ -108,6 +110,7 @@ def save_loop(
     signing_key: str | bytes | None,
     uses: dict[str, int],
     cut_texts: int,
+    middleware: dict[str, Any],
 ) -> Snapshot:
     """Return a loop as a snapshot.
 
@@ -123,6 +126,7 @@ def save_loop(
         signing_key: What it is sealed with; None gives it a checksum, which keeps from mistakes alone.
         uses: As in `SavedLoop`.
         cut_texts: As in `SavedLoop`.
+        middleware: As in `SavedLoop`.
 
     Raises:
         LoopUsageError: A turn is under way, or something in it is no JSON.
@@ -152,6 +156,7 @@ def save_loop(
         answer_retries=answer_retries,
         uses=uses,
         cut_texts=cut_texts,
+        middleware=middleware,
     )
     return dump_snapshot(saved, [asdict(approval) for approval in approvals.list_pending()], signing_key)
 
