@@ -14,7 +14,7 @@ _SEALED = frozenset({"data", "signature", "encrypted"})
 
 
 # Fields whose own fields are named by an application or a vendor, so that the names tell of secrets.
-_NAMED = frozenset({"options", "metadata", "arguments"})
+_NAMED_FIELDS = frozenset({"options", "metadata", "arguments"})
 
 
 class Scrubber:
@@ -70,10 +70,10 @@ class Scrubber:
 
     def mask_names(self, fields: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the fields of an object, with secrets that are known by their names struck out of options and such."""
-        if _NAMED.isdisjoint(fields):
+        if _NAMED_FIELDS.isdisjoint(fields):
             return fields
         return {
-            name: replace_fields(value, lambda _: MASK, words=self._words) if name in _NAMED else value
+            name: replace_fields(value, lambda _: MASK, words=self._words) if name in _NAMED_FIELDS else value
             for name, value in fields.items()
         }
 

@@ -78,7 +78,7 @@ def load_event(plain: Mapping[str, Any]) -> LoopEvent:
     read = _load_fields(kind, fields)
     if "arguments" in read:
         read["arguments_json"] = canonical_json(read["arguments"])
-    event: LoopEvent = _build(kind, read)
+    event: LoopEvent = _build_object(kind, read)
     return event
 
 
@@ -98,7 +98,7 @@ def load_result(plain: Mapping[str, Any]) -> ToolLoopResult[Any]:
     Raises:
         ValueError: It is no result, or one of another version; the message says what is wrong.
     """
-    result: ToolLoopResult[Any] = _build(ToolLoopResult, _load_fields(ToolLoopResult, _strip_version(plain)))
+    result: ToolLoopResult[Any] = _build_object(ToolLoopResult, _load_fields(ToolLoopResult, _strip_version(plain)))
     return result
 
 
@@ -139,7 +139,7 @@ def _load_fields(kind: type, fields: _Plain) -> _Plain:
     return read
 
 
-def _build(kind: Any, fields: _Plain) -> Any:
+def _build_object(kind: Any, fields: _Plain) -> Any:
     try:
         return kind(**fields)
     except TypeError as error:

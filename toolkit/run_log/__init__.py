@@ -7,7 +7,7 @@ from toolkit.run_log.exports import export_lines, export_markdown, export_test
 from toolkit.run_log.log import RunLog
 from toolkit.run_log.questions import answer_question, ask_on_page
 from toolkit.run_log.summary import RunState, RunSummary
-from toolkit.run_log.timeline import Step, Timeline
+from toolkit.run_log.timeline import RunStep, Timeline
 
 __all__ = [
     "ContentPolicy",
@@ -16,7 +16,7 @@ __all__ = [
     "RunState",
     "RunSummary",
     "Section",
-    "Step",
+    "RunStep",
     "Timeline",
     "answer_question",
     "ask_on_page",

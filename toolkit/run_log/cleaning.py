@@ -68,12 +68,12 @@ class EntryCleaner:
     def clean(self, plain: Mapping[str, Any]) -> dict[str, Any]:
         """Return an entry as it may be kept; what is given stays as it is."""
         self._short_texts.clear()
-        shortened: dict[str, Any] = self._shorten(plain)
+        shortened: dict[str, Any] = self._shorten_value(plain)
         # Searched in one piece, most entries are found to hold no secret in a quarter of the time.
         joined = "\n".join(self._short_texts)
         if self._scrubber.clean_text(joined) == joined:
             return shortened
-        return {name: value if name in _OWN_FIELDS else self._scrub(value) for name, value in shortened.items()}
+        return {name: value if name in _OWN_FIELDS else self._scrub_value(value) for name, value in shortened.items()}
 
     def clean_text(self, text: str) -> str:
         """Return a text without secrets, and cut where it has no end."""
@@ -91,7 +91,7 @@ class EntryCleaner:
         """How long the longest of the secrets is that are known as such."""
         return max(map(len, self._secrets), default=0)
 
-    def _shorten(self, value: Any) -> Any:
+    def _shorten_value(self, value: Any) -> Any:
         """Return JSON values without media, seals and secret fields; without contents, where those are not kept.
 
         Long texts are cleaned here, as they come again and again; short ones are noted, to be searched together.
@@ -110,7 +110,7 @@ class EntryCleaner:
                     fields = {**fields, "arguments": self._mask_arguments(str(fields["name"]), fields["arguments"])}
             return {name: self._shorten_field(name, each) for name, each in fields.items()}
         if isinstance(value, (list, tuple)):
-            return [self._shorten(each) for each in cast("Sequence[Any]", value)]
+            return [self._shorten_value(each) for each in cast("Sequence[Any]", value)]
         return value
 
     def _shorten_field(self, name: str, value: Any) -> Any:
@@ -125,15 +125,15 @@ class EntryCleaner:
                 value = {**value, "message": ""}
         if name in _FREE_FIELDS and isinstance(value, dict):
             self._short_texts += _list_field_names(value)
-        return self._shorten(value)
+        return self._shorten_value(value)
 
-    def _scrub(self, value: Any) -> Any:
+    def _scrub_value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._scrubber.clean_text(value)
         if is_object(value):
-            return {self._scrubber.clean_text(name): self._scrub(each) for name, each in value.items()}
+            return {self._scrubber.clean_text(name): self._scrub_value(each) for name, each in value.items()}
         if is_array(value):
-            return [self._scrub(each) for each in value]
+            return [self._scrub_value(each) for each in value]
         return value
 
     def _mask_arguments(self, tool: str, text: str) -> str:

@@ -59,7 +59,7 @@ class DatabaseStore:
         try:
             with self._lock:
                 if self._writer is None:
-                    self._writer = self._connect()
+                    self._writer = self._open_connection()
                 with self._writer as connection:
                     connection.execute(
                         "INSERT INTO runs VALUES (?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET seen = excluded.seen",
@@ -96,7 +96,7 @@ class DatabaseStore:
         """Yield the lines from a row on."""
         if not self.path.exists():
             return
-        with closing(self._connect()) as connection:
+        with closing(self._open_connection()) as connection:
             query = "SELECT position, line FROM lines WHERE run_id = ? AND position >= ? ORDER BY position"
             for position, line in connection.execute(query, (run_id, start)):
                 yield StoredLine(position, position + 1, line)
@@ -107,7 +107,7 @@ class DatabaseStore:
 
     def add_answer(self, run_id: str, line: bytes) -> None:
         """Keep an answer."""
-        with closing(self._connect()) as connection, connection:
+        with closing(self._open_connection()) as connection, connection:
             connection.execute("INSERT INTO answers (run_id, line) VALUES (?, ?)", (run_id, line))
 
     def read_answers(self, run_id: str) -> list[bytes]:
@@ -117,7 +117,7 @@ class DatabaseStore:
     def _find_runs(self, which: str, values: tuple[str, ...]) -> list[StoredRun]:
         if not self.path.exists():
             return []
-        with closing(self._connect()) as connection:
+        with closing(self._open_connection()) as connection:
             rows = connection.execute(_LIST + which, values).fetchall()
         return [
             StoredRun(id=run_id, where=f"{self.path}, run {run_id}", seen=seen, size=last)
@@ -128,10 +128,10 @@ class DatabaseStore:
         if not self.path.exists():
             return []
         query = f"SELECT line FROM {table} WHERE run_id = ? ORDER BY position {order}"  # noqa: S608 - constants
-        with closing(self._connect()) as connection:
+        with closing(self._open_connection()) as connection:
             return [bytes(line) for (line,) in connection.execute(query, (run_id,))]
 
-    def _connect(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not _check_file(self.path)
         make_private(self.path, "-wal", "-shm", "-journal")

@@ -33,7 +33,7 @@ class Section:
 
 
 def describe_step(entries: Iterable[LogEntry]) -> list[Section]:
-    """Return the sections of a step, given the entries that belong to it, in order; see `Step.positions`."""
+    """Return the sections of a step, given the entries that belong to it, in order; see `RunStep.positions`."""
     sections: list[Section] = []
     reply: dict[str, list[str]] = {"text_delta": [], "reasoning_delta": []}
     for entry in entries:
@@ -69,7 +69,7 @@ def _describe_opening(plain: Mapping[str, Any]) -> list[Section]:
     return [_list_facts("Loop", plain, ("agent", "provider", "model", "loop_id", "parent_loop_id", "parent_call_id"))]
 
 
-def _describe_request(plain: Mapping[str, Any]) -> list[Section]:
+def _describe_asked(plain: Mapping[str, Any]) -> list[Section]:
     known = int(plain.get("known_messages") or 0)
     sections: list[Section] = []
     if known:
@@ -89,10 +89,10 @@ def describe_message(message: Mapping[str, Any]) -> list[Section]:
     if isinstance(content, str):
         kind: SectionKind = "error" if message.get("is_error") else "message"
         return [Section(title=title, kind=kind, text=content)] if content else []
-    return [_describe_block(title, block) for block in content or ()]
+    return [_describe_content(title, block) for block in content or ()]
 
 
-def _describe_block(title: str, block: Mapping[str, Any]) -> Section:
+def _describe_content(title: str, block: Mapping[str, Any]) -> Section:
     match block.get("type"):
         case "call":
             return Section(
@@ -104,7 +104,7 @@ def _describe_block(title: str, block: Mapping[str, Any]) -> Section:
             return Section(title=title, kind="message", text=str(block.get("text", "")))
 
 
-def _describe_response(plain: Mapping[str, Any]) -> list[Section]:
+def _describe_reply(plain: Mapping[str, Any]) -> list[Section]:
     response = read_object(plain, "response")
     usage = read_object(response, "usage")
     sections = [
@@ -212,8 +212,8 @@ def lay_out_json(value: object) -> str:
 
 _DESCRIBERS = {
     "loop_opened": _describe_opening,
-    "request_made": _describe_request,
-    "response_received": _describe_response,
+    "request_made": _describe_asked,
+    "response_received": _describe_reply,
     "provider_retried": _describe_retry,
     "tool_call_repaired": _describe_repair,
     "approval_requested": _describe_asking,

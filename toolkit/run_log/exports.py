@@ -14,7 +14,7 @@ from toolkit.run_log.details import Section, describe_step
 from toolkit.run_log.entries import LogEntry, write_line
 from toolkit.run_log.log import RunLog
 from toolkit.run_log.summary import RunSummary, join_texts
-from toolkit.run_log.timeline import Step, Timeline
+from toolkit.run_log.timeline import RunStep, Timeline
 
 __all__ = ["export_lines", "export_markdown", "export_test"]
 
@@ -72,7 +72,7 @@ def _head_of(summary: RunSummary) -> str:
     return "\n".join(lines)
 
 
-def _step_as_markdown(step: Step, sections: Iterable[Section], depth: int) -> str:
+def _step_as_markdown(step: RunStep, sections: Iterable[Section], depth: int) -> str:
     took = "" if step.end is None else f", {step.end - step.start:.3f} s"
     heading = "#" * min(6, depth + 2)
     lines = [f"{heading} {step.kind} {step.title} ({step.status}{took})".replace("\n", " "), ""]
@@ -80,12 +80,12 @@ def _step_as_markdown(step: Step, sections: Iterable[Section], depth: int) -> st
         if section.kind == "facts":
             lines += [f"- {name}: {value}" for name, value in section.facts.items()]
         else:
-            lines += [f"**{section.title}**".replace("\n", " "), "", _fence(section.text)]
+            lines += [f"**{section.title}**".replace("\n", " "), "", _fence_text(section.text)]
         lines.append("")
     return "\n".join(lines)
 
 
-def _fence(text: str) -> str:
+def _fence_text(text: str) -> str:
     """Return a text as a block of code with more backticks round it than stand in it."""
     ticks = "```"
     while ticks in text:
@@ -144,9 +144,9 @@ class _Played:
         self.most_rounds = 10
         for entry in entries:
             if entry.loop_id == run_id:
-                self._take(entry.kind, entry.plain)
+                self._take_entry(entry.kind, entry.plain)
 
-    def _take(self, kind: str, plain: Mapping[str, Any]) -> None:
+    def _take_entry(self, kind: str, plain: Mapping[str, Any]) -> None:
         match kind:
             case "request_made":
                 if not self.replies:

@@ -17,7 +17,7 @@ __all__ = ["FolderStore"]
 
 _RUN_FILE = re.compile(r"\d{8}T\d{6}Z-(?P<run_id>[0-9a-zA-Z]{8,64})\.jsonl")
 _TAIL_BYTES = 64 * 1024
-_CHUNK_BYTES = 1024 * 1024
+_BUFFER_BYTES = 1024 * 1024
 
 
 class FolderStore:
@@ -80,7 +80,7 @@ class FolderStore:
         file = self._find_file(run_id)
         if file is None:
             return
-        with file.open("rb", buffering=_CHUNK_BYTES) as opened:
+        with file.open("rb", buffering=_BUFFER_BYTES) as opened:
             opened.seek(start)
             position = start
             for line in opened:

@@ -33,7 +33,7 @@ _DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
 _GONE_SECONDS = 15.0
 """A run whose writer was not there for so long was cut off: it says that it is there every 5 s."""
 
-_POLL_SECONDS = 0.2
+_FOLLOW_SECONDS = 0.2
 
 
 class RunLog(Middleware[object]):
@@ -101,7 +101,7 @@ class RunLog(Middleware[object]):
     def runs(self, limit: int | None = None) -> list[RunSummary]:
         """Return the runs in short, newest first; one that can't be read says so in its `problem`."""
         self.flush()
-        return [self._summarize(stored) for stored in self._store.list_runs()[:limit]]
+        return [self._summarize_run(stored) for stored in self._store.list_runs()[:limit]]
 
     def find(self, run_id: str) -> str:
         """Return the id of the one run whose id begins so.
@@ -130,7 +130,7 @@ class RunLog(Middleware[object]):
         stored = self._store.find_run(run_id)
         if stored is None:
             raise ConfigurationError(f"there is no run {run_id!r} in {self.path}")
-        return self._summarize(stored)
+        return self._summarize_run(stored)
 
     def read(self, run_id: str, start: int = 0) -> Iterator[LogEntry]:
         """Yield the entries of a run as they are read: memory does not grow with the run.
@@ -191,7 +191,7 @@ class RunLog(Middleware[object]):
             if entry is not None:
                 yield entry
 
-    def _summarize(self, stored: StoredRun) -> RunSummary:
+    def _summarize_run(self, stored: StoredRun) -> RunSummary:
         first = next(iter(self._store.read_lines(stored.id)), None)
         try:
             read_header(b"" if first is None else first.line, stored.where)
@@ -201,12 +201,12 @@ class RunLog(Middleware[object]):
         last = read_line(self._store.read_last(stored.id))
         if last is not None and last["event"] == "run_ended":
             return _load_summary(read_object(last, "summary"), stored)
-        counted = replace(self._count(stored), where=stored.where)
+        counted = replace(self._count_entries(stored), where=stored.where)
         if counted.state == "running" and time.time() - stored.seen > _GONE_SECONDS:
             return replace(counted, state="cut off", problem="its process ended before it did")
         return counted
 
-    def _count(self, stored: StoredRun) -> RunSummary:
+    def _count_entries(self, stored: StoredRun) -> RunSummary:
         """Count what has come since this was asked last."""
         with self._lock:
             tally = self._tallies.setdefault(stored.id, RunTally(stored.id))
@@ -235,7 +235,7 @@ class _Follower(AsyncIterator[LogEntry]):
             if not self._entries:
                 if state != "running":
                     raise StopAsyncIteration
-                await anyio.sleep(_POLL_SECONDS)
+                await anyio.sleep(_FOLLOW_SECONDS)
         entry = self._entries.popleft()
         self._position = entry.next_position
         return entry

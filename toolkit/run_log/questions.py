@@ -23,11 +23,11 @@ from toolkit.run_log.log import RunLog
 from toolkit.run_log.recorder import recorded_run
 from toolkit.run_log.writer import LogRecord
 
-__all__ = ["Answer", "answer_question", "ask_on_page"]
+__all__ = ["QuestionAnswer", "answer_question", "ask_on_page"]
 
-Answer: TypeAlias = Literal["approve", "deny"]
+QuestionAnswer: TypeAlias = Literal["approve", "deny"]
 
-_POLL_SECONDS = 0.25
+_ANSWER_POLL_SECONDS = 0.25
 
 
 def ask_on_page(log: RunLog) -> Callable[[ApprovalRequest], Awaitable[Approval]]:
@@ -57,20 +57,20 @@ def ask_on_page(log: RunLog) -> Callable[[ApprovalRequest], Awaitable[Approval]]
         question = os.urandom(8).hex()
         facts: dict[str, Any] = {"question": question, "call_id": request.call_id, "tool_name": request.tool_name}
         said = {"preview": request.preview, "reason": request.reason, "agent": request.agent}
-        _record(log, run, "question_asked", **facts, **said)
+        _record_entry(log, run, "question_asked", **facts, **said)
         answer: dict[str, Any] = {"answer": "withdrawn"}
         try:
             answer = await _wait_for_answer(log, run.run_id, question)
         finally:
             told = {"answer": answer["answer"], "reason": answer.get("reason", "")}
-            _record(log, run, "question_answered", **facts, **told)
+            _record_entry(log, run, "question_answered", **facts, **told)
         return Approve() if answer["answer"] == "approve" else Deny(answer["reason"] or "Tool call denied.")
 
     return ask
 
 
-def answer_question(log: RunLog, run_id: str, question: str, answer: Answer, reason: str = "") -> None:
-    """Answer a question of a run.
+def answer_question(log: RunLog, run_id: str, question: str, answer: QuestionAnswer, reason: str = "") -> None:
+    """QuestionAnswer a question of a run.
 
     Args:
         log: Where the run is.
@@ -99,7 +99,7 @@ async def _wait_for_answer(log: RunLog, run_id: str, question: str) -> dict[str,
         answer = await to_thread.run_sync(_find_answer, log, run_id, question)
         if answer is not None:
             return answer
-        await anyio.sleep(_POLL_SECONDS)
+        await anyio.sleep(_ANSWER_POLL_SECONDS)
 
 
 def _find_answer(log: RunLog, run_id: str, question: str) -> dict[str, Any] | None:
@@ -111,5 +111,5 @@ def _find_answer(log: RunLog, run_id: str, question: str) -> dict[str, Any] | No
     return None
 
 
-def _record(log: RunLog, run: RunInfo[Any], kind: str, **fields: Any) -> None:
+def _record_entry(log: RunLog, run: RunInfo[Any], kind: str, **fields: Any) -> None:
     log.writer.put(LogRecord(kind=kind, run_id=run.run_id, loop_id=run.loop_id, time=time.time(), fields=fields))

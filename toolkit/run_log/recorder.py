@@ -38,7 +38,7 @@ class RunRecorder(Middleware[object]):
         """Say whose loop it is, once, and let what runs inside know it."""
         if not self._is_told:
             self._is_told = True
-            self._record(
+            self._record_entry(
                 "loop_opened",
                 agent=run.agent,
                 provider=run.provider,
@@ -68,7 +68,7 @@ class RunRecorder(Middleware[object]):
         if request.chat.tools is not self._definitions:
             self._definitions = request.chat.tools
             fields["definitions"] = tuple(request.chat.tools or ())
-        self._record("request_made", **fields)
+        self._record_entry("request_made", **fields)
         self._count, self._last = len(messages), messages[-1] if messages else None
         return await proceed()
 
@@ -76,6 +76,6 @@ class RunRecorder(Middleware[object]):
         """Write an event."""
         self._writer.put(event)
 
-    def _record(self, kind: str, **fields: Any) -> None:
+    def _record_entry(self, kind: str, **fields: Any) -> None:
         run = self._run
         self._writer.put(LogRecord(kind=kind, run_id=run.run_id, loop_id=run.loop_id, time=time.time(), fields=fields))

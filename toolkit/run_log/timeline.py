@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from toolkit.dataclass import dataclass
 from toolkit.run_log.entries import LogEntry, read_object
 
-__all__ = ["Step", "StepKind", "StepStatus", "Timeline"]
+__all__ = ["RunStep", "StepKind", "StepStatus", "Timeline"]
 
 StepKind: TypeAlias = Literal["loop", "model", "tool", "retry", "note"]
 
@@ -20,7 +20,7 @@ _MOST_ENTRIES = 2_000  # that a step keeps the places of; a call that reports wi
 
 
 @dataclass(slots=True, kw_only=True)
-class Step:
+class RunStep:
     """One thing that a run did.
 
     Attributes:
@@ -66,15 +66,15 @@ class Timeline:
     """
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[RunStep] = []
         self.changes: list[int] = []
         self.next_position = 0
         self.step_at: dict[int, int] = {}
         """The step that an entry belongs to, by the entry's position."""
-        self._loops: dict[str, Step] = {}
-        self._requests: dict[str, Step] = {}
-        self._calls: dict[tuple[str, str], Step] = {}
-        self._takers: dict[str, Callable[[LogEntry, Mapping[str, Any]], Step | None]] = {
+        self._loops: dict[str, RunStep] = {}
+        self._requests: dict[str, RunStep] = {}
+        self._calls: dict[tuple[str, str], RunStep] = {}
+        self._takers: dict[str, Callable[[LogEntry, Mapping[str, Any]], RunStep | None]] = {
             "loop_opened": self._open_loop,
             "run_start": self._start_loop,
             "iteration_start": self._start_request,
@@ -113,8 +113,8 @@ class Timeline:
             self.step_at[entry.position] = step.id
             self.changes.append(step.id)
 
-    def _begin(self, kind: StepKind, title: str, entry: LogEntry, parent: Step | None, **facts: Any) -> Step:
-        step = Step(
+    def _begin_step(self, kind: StepKind, title: str, entry: LogEntry, parent: RunStep | None, **facts: Any) -> RunStep:
+        step = RunStep(
             id=len(self.steps),
             parent=None if parent is None else parent.id,
             kind=kind,
@@ -126,7 +126,7 @@ class Timeline:
         self.steps.append(step)
         return step
 
-    def _find_loop(self, entry: LogEntry) -> Step:
+    def _find_loop(self, entry: LogEntry) -> RunStep:
         """Return the step of the entry's loop; made here where the log has lost its begin."""
         step = self._loops.get(entry.loop_id)
         if step is None:
@@ -137,54 +137,56 @@ class Timeline:
             )
             outermost = self.steps[0] if self.steps else None
             parent = parent or self._loops.get(parent_loop) or outermost
-            step = self._loops[entry.loop_id] = self._begin("loop", "run" if parent is None else "loop", entry, parent)
+            step = self._loops[entry.loop_id] = self._begin_step(
+                "loop", "run" if parent is None else "loop", entry, parent
+            )
         return step
 
-    def _find_open_call(self, loop_id: str) -> Step | None:
+    def _find_open_call(self, loop_id: str) -> RunStep | None:
         """Return the one call of a loop that is running, where it is only one."""
         open_calls = [
             step for (loop, _), step in self._calls.items() if loop == loop_id and loop and step.status == "running"
         ]
         return open_calls[0] if len(open_calls) == 1 else None
 
-    def _find_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _find_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         call_id = str(plain.get("call_id") or "")
         key = (entry.loop_id, call_id)
         step = self._calls.get(key)
         if step is None or (step.end is not None and entry.kind != "question_answered"):
             loop = self._find_loop(entry)
             title = str(plain.get("label") or plain.get("tool_name") or "")
-            step = self._calls[key] = self._begin("tool", title, entry, loop, call_id=call_id)
+            step = self._calls[key] = self._begin_step("tool", title, entry, loop, call_id=call_id)
         return step
 
     # one for each kind of entry
 
-    def _open_loop(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _open_loop(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_loop(entry)
         step.title = str(plain.get("agent") or step.title)
         return step
 
-    def _start_loop(self, entry: LogEntry, _: Mapping[str, Any]) -> Step:
+    def _start_loop(self, entry: LogEntry, _: Mapping[str, Any]) -> RunStep:
         step = self._find_loop(entry)
         step.status, step.end = "running", None
         return step
 
-    def _start_request(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
-        step = self._begin("model", f"request {plain.get('iteration', '')}".strip(), entry, self._find_loop(entry))
+    def _start_request(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
+        step = self._begin_step("model", f"request {plain.get('iteration', '')}".strip(), entry, self._find_loop(entry))
         self._requests[entry.loop_id] = step
         return step
 
-    def _make_request(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _make_request(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._requests.get(entry.loop_id)
         if step is None or step.end is not None:
             step = self._start_request(entry, plain)
         step.title = str(plain.get("model") or step.title)
         return step
 
-    def _take_delta(self, entry: LogEntry, _: Mapping[str, Any]) -> Step | None:
+    def _take_delta(self, entry: LogEntry, _: Mapping[str, Any]) -> RunStep | None:
         return self._requests.get(entry.loop_id)
 
-    def _take_response(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _take_response(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._requests.get(entry.loop_id) or self._start_request(entry, plain)
         response = read_object(plain, "response")
         usage = read_object(response, "usage")
@@ -195,30 +197,30 @@ class Timeline:
         step.note = str(response.get("stop_reason") or "")
         return step
 
-    def _retry_request(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _retry_request(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         error = read_object(plain, "error")
-        step = self._begin("retry", f"retry after {error.get('type', 'an error')}", entry, self._find_loop(entry))
+        step = self._begin_step("retry", f"retry after {error.get('type', 'an error')}", entry, self._find_loop(entry))
         step.status, step.end = "error", entry.time + float(plain.get("delay") or 0.0)
         step.note = f"attempt {plain.get('attempt')}"
         return step
 
-    def _take_repair(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _take_repair(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_call(entry, plain)
         step.note = f"{plain.get('kind')} repaired"
         return step
 
-    def _ask_approval(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _ask_approval(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_call(entry, plain)
         step.status = "waiting"
         step.note = "approval"
         return step
 
-    def _ask_question(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _ask_question(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._ask_approval(entry, plain)
         step.question = str(plain.get("question") or "")
         return step
 
-    def _answer_question(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _answer_question(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_call(entry, plain)
         step.question = ""
         step.note = str(plain.get("answer") or "")
@@ -226,22 +228,22 @@ class Timeline:
             step.status = "running"
         return step
 
-    def _refuse_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _refuse_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_call(entry, plain)
         step.status, step.end, step.question = "refused", entry.time, ""
         return step
 
-    def _start_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _start_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_call(entry, plain)
         step.status, step.question = "running", ""
         return step
 
-    def _take_report(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _take_report(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_call(entry, plain)
         step.note = str(plain.get("text") or step.note)[:100]
         return step
 
-    def _end_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _end_call(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_call(entry, plain)
         result = read_object(plain, "result")
         step.status = "error" if result.get("is_error") else "done"
@@ -249,22 +251,22 @@ class Timeline:
         step.note = "cached" if plain.get("is_cached") else ""
         return step
 
-    def _note_detection(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _note_detection(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         return self._add_note(entry, f"{plain.get('tool_name')} repeated {plain.get('count')} times", "error")
 
-    def _note_compaction(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _note_compaction(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         return self._add_note(
             entry, f"transcript shortened from {plain.get('before')} to {plain.get('after')} messages"
         )
 
-    def _note_gap(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step | None:
+    def _note_gap(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep | None:
         return self._add_note(entry, f"{plain.get('count')} entries are missing here", "error") if self.steps else None
 
-    def _add_note(self, entry: LogEntry, title: str, status: StepStatus = "done") -> Step:
+    def _add_note(self, entry: LogEntry, title: str, status: StepStatus = "done") -> RunStep:
         parent = self._find_loop(entry) if entry.loop_id else self.steps[0]
-        return self._begin("note", title, entry, parent, status=status, end=entry.time)
+        return self._begin_step("note", title, entry, parent, status=status, end=entry.time)
 
-    def _end_loop(self, entry: LogEntry, plain: Mapping[str, Any]) -> Step:
+    def _end_loop(self, entry: LogEntry, plain: Mapping[str, Any]) -> RunStep:
         step = self._find_loop(entry)
         failure: Mapping[str, Any] | None = plain.get("error")
         result = read_object(plain, "result")

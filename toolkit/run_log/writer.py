@@ -146,7 +146,7 @@ class RunWriter:
             self._news.clear()  # before looking, so that what comes meanwhile is news again
             batch = [self._waiting[index] for index in range(min(_BATCH, len(self._waiting)))]
             for told in batch:
-                self._run_safely(lambda told=told: self._read(told))
+                self._run_safely(lambda told=told: self._read_told(told))
             self._show_replies()
             self._append_lines()
             for _ in batch:
@@ -156,7 +156,7 @@ class RunWriter:
                     self._idle.notify_all()
                 return
 
-    def _read(self, told: _Told) -> None:
+    def _read_told(self, told: _Told) -> None:
         """Make a line of what was told."""
         run_id = told.run_id
         run = self._runs.get(run_id)

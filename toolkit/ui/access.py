@@ -34,13 +34,13 @@ class TokenGate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = self._judge(scope)
+        answer = self._find_refusal(scope)
         if answer is None:
             await self._app(scope, receive, send)
         else:
             await answer(scope, receive, send)
 
-    def _judge(self, scope: Scope) -> Response | None:
+    def _find_refusal(self, scope: Scope) -> Response | None:
         """Return what is answered in the place of what was asked for; None where it may be had."""
         headers = Headers(scope=scope)
         port = scope["server"][1]

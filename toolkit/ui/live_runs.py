@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from toolkit.dataclass import dataclass
-from toolkit.run_log import LogEntry, RunLog, Section, Step, Timeline, describe_step
+from toolkit.run_log import LogEntry, RunLog, RunStep, Section, Timeline, describe_step
 
 __all__ = ["Changes", "LiveRun", "LiveRuns", "StepRow", "dump_section"]
 
@@ -16,7 +16,7 @@ StepRow: TypeAlias = list[Any]
 """A step as the page has it: id, parent, kind, title, status, start, end, note, tokens, cost, question."""
 
 _CHUNK = 5_000
-_MOST_RUNS = 20
+_MOST_KEPT = 20
 _LONGEST_TITLE = 200
 
 
@@ -100,7 +100,7 @@ class LiveRuns:
         with self._lock:
             run = self._runs.pop(run_id, None) or LiveRun(self._log, run_id)
             self._runs[run_id] = run
-            if len(self._runs) > _MOST_RUNS:
+            if len(self._runs) > _MOST_KEPT:
                 del self._runs[next(iter(self._runs))]
             return run
 
@@ -110,7 +110,7 @@ def dump_section(section: Section) -> Mapping[str, Any]:
     return {"title": section.title, "kind": section.kind, "text": section.text, "facts": dict(section.facts)}
 
 
-def _to_row(step: Step) -> StepRow:
+def _to_row(step: RunStep) -> StepRow:
     title = step.title if len(step.title) <= _LONGEST_TITLE else f"{step.title[:_LONGEST_TITLE]}..."
     facts = [step.id, step.parent, step.kind, title, step.status, round(step.start, 4)]
     end = None if step.end is None else round(step.end, 4)

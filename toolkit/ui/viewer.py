@@ -28,9 +28,9 @@ __all__ = ["serve_viewer", "viewer_app"]
 
 _LOOPBACK = "127.0.0.1"
 _LAST_PORT = 65_535
-_POLL_SECONDS = 0.25
+_PAGE_SECONDS = 0.25
 _KEEP_ALIVE_SECONDS = 15.0
-_MOST_RUNS = 500
+_MOST_LISTED = 500
 _LARGEST_BODY = 64 * 1024
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
@@ -127,8 +127,8 @@ class _Viewer:
     async def list_runs(self, request: Request) -> Response:
         """Return the runs in short."""
         del request
-        runs = await to_thread.run_sync(self._log.runs, _MOST_RUNS)
-        return _as_json({"runs": [asdict(run) for run in runs], "path": str(self._log.path), "most": _MOST_RUNS})
+        runs = await to_thread.run_sync(self._log.runs, _MOST_LISTED)
+        return _as_json({"runs": [asdict(run) for run in runs], "path": str(self._log.path), "most": _MOST_LISTED})
 
     async def follow_run(self, request: Request) -> Response:
         """Return the steps of a run as they come."""
@@ -155,7 +155,7 @@ class _Viewer:
         export = _EXPORTS.get(form)
         if export is None:
             raise ConfigurationError(f"a run can be exported as {', '.join(_EXPORTS)}, not as {form!r}")
-        name = f'attachment; filename="run-{run_id[:12]}.{_ENDINGS[form]}"'
+        name = f'attachment; filename="run-{run_id[:12]}.{_FILE_ENDINGS[form]}"'
         text = await to_thread.run_sync(export, self._log, run_id)
         return PlainTextResponse(text, headers={**_SAFE, "Content-Disposition": name})
 
@@ -194,8 +194,8 @@ class _Viewer:
             if summary["state"] != "running":
                 yield _as_event("end", {})
                 return
-            await anyio.sleep(_POLL_SECONDS)
-            quiet += _POLL_SECONDS
+            await anyio.sleep(_PAGE_SECONDS)
+            quiet += _PAGE_SECONDS
             if quiet >= _KEEP_ALIVE_SECONDS:
                 yield ": nothing new\n\n"
                 quiet = 0.0
@@ -211,7 +211,7 @@ _EXPORTS: dict[str, Callable[[RunLog, str], str]] = {
     "markdown": export_markdown,
     "test": export_test,
 }
-_ENDINGS = {"lines": "jsonl", "markdown": "md", "test": "py"}
+_FILE_ENDINGS = {"lines": "jsonl", "markdown": "md", "test": "py"}
 
 
 @cache
