@@ -88,7 +88,7 @@ def sign_json(value: object, key: bytes) -> str:
 def _make_plain(value: Any, reveal: bool) -> Any:
     """Return a value made of JSON's own types, the names in its objects as text."""
     while not isinstance(value, (str, int, float, dict, list, tuple)) and value is not None:
-        value = _simplify(value, reveal)
+        value = _simplify_value(value, reveal)
     if isinstance(value, dict):
         members = cast("dict[Any, Any]", value)
         return {_write_key(key, reveal): _make_plain(item, reveal) for key, item in members.items()}
@@ -102,7 +102,7 @@ def _write_key(key: Any, reveal: bool) -> str:
     return plain if isinstance(plain, str) else canonical_json(plain)
 
 
-def _simplify(value: Any, reveal: bool) -> Any:
+def _simplify_value(value: Any, reveal: bool) -> Any:
     """Return a value that is of no type of JSON as one that is, or is nearer to it; what is inside it stays."""
     # Slow to import, and most values are JSON already.
     from pydantic import BaseModel, Secret, SecretBytes, SecretStr  # noqa: PLC0415
@@ -135,7 +135,7 @@ def _simplify(value: Any, reveal: bool) -> Any:
 
 def _make_encoder(*, reveal: bool) -> Callable[[object], str]:
     # What is JSON already, as most values are, is written in one go, and `default` is asked about the rest.
-    simplify: Callable[[Any], Any] = partial(_simplify, reveal=reveal)
+    simplify: Callable[[Any], Any] = partial(_simplify_value, reveal=reveal)
     return json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=simplify).encode
 
 

@@ -70,7 +70,7 @@ RESULTS = (
 _REST_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
 _LONGEST_REST_KEY = 60
 _TICK = re.compile("[`~]")
-_LETTER = re.compile(r"\w")
+_LANGUAGE_LETTER = re.compile(r"\w")
 _LINE_BREAK = re.compile("\n")
 _BEGINNINGS = "\n{[<`~*"
 _AFTER = "\r\n,;.{[<`~"
@@ -128,7 +128,7 @@ def pass_broken(source: Source, start: int) -> Waiting[None]:
 def pass_fence(source: Source) -> Waiting[None]:
     """Go past the marks that begin a fence, and the word behind them for what it holds."""
     yield from source.word(_TICK, 10)
-    yield from source.word(_LETTER, 20)
+    yield from source.word(_LANGUAGE_LETTER, 20)
 
 
 def pass_ticks(source: Source) -> Waiting[None]:

@@ -99,13 +99,13 @@ def check_depth(value: object) -> None:
     """
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        level = [item for part in level for item in _list_items(part)]
+        level = [item for part in level for item in _list_inner_values(part)]
         if not level:
             return
     raise InvalidArgumentsError(f"The arguments are nested too deeply: at most {MAX_DEPTH} levels are accepted.")
 
 
-def _list_items(value: object) -> Iterable[object]:
+def _list_inner_values(value: object) -> Iterable[object]:
     if is_object(value):
         return value.values()
     return value if is_array(value) else ()

@@ -61,7 +61,7 @@ def names_form(nodes: Nodes, node: Node) -> bool:
 
 def _describe_one(nodes: Nodes, node: Node, depth: int) -> str:
     if "const" in node:
-        return _write_value(node["const"])
+        return _write_constant(node["const"])
     if "enum" in node:
         return _list_values(node["enum"])
     kind = node.get("type", "object" if "properties" in node else None)
@@ -116,13 +116,13 @@ def _describe_object(nodes: Nodes, node: Node, depth: int) -> str:
     return f"{words} with {named}" + (f" and {more} more" if more > 0 else "")
 
 
-def _write_value(value: Any) -> str:
+def _write_constant(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 def _list_values(values: list[Any]) -> str:
-    shown = ", ".join(_write_value(value) for value in values[:_MOST_SHOWN])
+    shown = ", ".join(_write_constant(value) for value in values[:_MOST_SHOWN])
     more = f" and {len(values) - _MOST_SHOWN} more" if len(values) > _MOST_SHOWN else ""
     return shown if len(values) == 1 else f"one of {shown}{more}"
 

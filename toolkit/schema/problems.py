@@ -27,7 +27,7 @@ _LONGEST_SHOWN = 80
 WRONG_NAME = "The name itself is not accepted here"
 _EXAMPLE_LEAD = "Call it again, for example with: "
 _SHORTEST_STRUCK_ARGUMENT = 3
-_LONGEST_REASON = 300
+_LONGEST_REASON_TOLD = 300
 _LONGEST_EXPLANATION = 10_000
 _MOST_ACCEPTED = 60
 _MOST_NAMES_COMPARED = 300
@@ -242,8 +242,8 @@ def _describe_value(value: Any, *, is_secret: bool) -> str:
 
 def _make_sentence(text: str) -> str:
     text = text.strip()
-    if len(text) > _LONGEST_REASON:
-        text = f"{text[: _LONGEST_REASON - 100]} ... {text[-90:]}"
+    if len(text) > _LONGEST_REASON_TOLD:
+        text = f"{text[: _LONGEST_REASON_TOLD - 100]} ... {text[-90:]}"
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
 

@@ -61,7 +61,7 @@ class RawArguments:
         from toolkit.schema.checker import Checker  # noqa: PLC0415
         from toolkit.schema.resources import with_plain_references  # noqa: PLC0415
 
-        _check_bounds(parameters, subject)
+        _check_schema_bounds(parameters, subject)
         # Its own copy: a schema that is changed later must not slip past what is checked here.
         try:
             schema: dict[str, Any] = json.loads(json.dumps(parameters, allow_nan=False))
@@ -208,7 +208,7 @@ def digest_secrets(value: Any, node: Node, nodes: Nodes) -> Any:
     return [digest_secrets(item, nodes.at_key(node, index), nodes) for index, item in enumerate(value)]
 
 
-def _check_bounds(schema: object, subject: str) -> None:
+def _check_schema_bounds(schema: object, subject: str) -> None:
     waiting: list[tuple[object, int]] = [(schema, 0)]
     count = 0
     while waiting:
