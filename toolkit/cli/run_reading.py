@@ -12,8 +12,8 @@ from toolkit.cli.screen import OutputFormat, Screen, Style
 from toolkit.cli.terminal import Terminal
 from toolkit.run_log import (
     RunLog,
+    RunStep,
     RunSummary,
-    Step,
     Timeline,
     export_lines,
     export_markdown,
@@ -138,7 +138,7 @@ def _write_summary(screen: Screen, run: RunSummary) -> None:
         screen.paragraph(run.problem or about, indent=4, style="bad" if run.problem else "faint")
 
 
-def _write_run_step(screen: Screen, step: Step, depth: int, began: float) -> None:
+def _write_run_step(screen: Screen, step: RunStep, depth: int, began: float) -> None:
     seconds = "" if step.end is None else f"  {step.end - step.start:.2f} s"
     note = f"  {' '.join(step.note.split())}" if step.note else ""
     screen.stream(f"{max(step.start - began, 0):7.2f} {'  ' * depth}", "faint")
