@@ -213,3 +213,17 @@ def test_lint_looks_at_all_modules_of_a_package_and_tells_of_those_that_fail(run
     assert "pack.inner.broken does not import: ZeroDivisionError" in ran.err
     assert ran.err.count("Traceback") == 1
     assert ran.err.endswith("12 tools, 10 to look at\n")
+
+
+@pytest.mark.real
+def test_a_variable_that_a_program_is_given_is_not_shown(run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAIN", "supersecretvalue123")
+    program = "import os, sys; sys.exit(os.environ['PLAIN'])"
+    for option in (["--env", "PLAIN"], ["--env=PLAIN"]):
+        ran = run("tools", f'plugin:{sys.executable} -c "{program}"', *option)
+        assert ran.code == 1
+        assert "Its last words: ***" in ran.err
+        assert "supersecret" not in ran.err
+    unknown = run("tools", "plugin:x", "--env", "NOT_SET")
+    assert unknown.code == 2
+    assert "--env names NOT_SET, and there is no such variable in the environment: set it" in unknown.err

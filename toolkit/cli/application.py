@@ -18,6 +18,9 @@ from toolkit.cli.logs import shown_logs
 
 __all__ = ["run_command_line"]
 
+_VARIABLE_OPTIONS = ("--env", "--token-env", "--bearer-env")
+_SHORTEST_SECRET = 8  # shorter values of variables are settings
+
 
 def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments ask for, and return its exit code.
@@ -80,15 +83,23 @@ def _tell_error(error: Exception, given: Sequence[str]) -> int:
 
 def _tell_line(message: str, program: str, code: ExitCode, given: Sequence[str]) -> None:
     """Write an error as one line: with JSON output as a document on standard output, else on standard error."""
-    from toolkit.secrets import without_keys  # noqa: PLC0415 - nothing else here needs it
+    from toolkit.secrets import without_keys, without_secrets  # noqa: PLC0415 - nothing else here needs it
     from toolkit.visible_text import escape_in_text  # noqa: PLC0415
 
-    lines = [line.strip() for line in without_keys(message).splitlines() if line.strip()]
+    shown = without_secrets(without_keys(message), _find_given_values(given), shortest=_SHORTEST_SECRET)
+    lines = [line.strip() for line in shown.splitlines() if line.strip()]
     line = escape_in_text(" ".join(lines))
     if _wants_json(given):
         click.echo(json.dumps({"error": {"message": line, "exit_code": int(code)}}, ensure_ascii=False))
     else:
         click.echo(f"{program}: {line}", err=True)
+
+
+def _find_given_values(given: Sequence[str]) -> list[str]:
+    """Return the values of the variables that the command line names: a program that was given one may repeat it."""
+    names = [other for one, other in zip(given, [*given[1:], ""], strict=True) if one in _VARIABLE_OPTIONS]
+    names += [one.partition("=")[2] for one in given if one.partition("=")[0] in _VARIABLE_OPTIONS]
+    return [os.environ[name] for name in names if name in os.environ]
 
 
 def _wants_json(given: Sequence[str]) -> bool:

@@ -39,7 +39,7 @@ _STYLE_OF_STATUS: dict[str, Style] = {
 def list_runs(place: Path, limit: int, output: OutputFormat) -> int:
     """Write the newest runs, one a line."""
     screen, log = Screen(output), _open_log(place)
-    runs = sorted(log.runs(limit), key=lambda run: run.started, reverse=True)
+    runs = sorted(log.runs(limit + _MOST_OF_A_SECOND), key=lambda run: run.started, reverse=True)[:limit]
     if screen.is_json:
         screen.document({"runs": [asdict(run) for run in runs]})
         return ExitCode.DONE
