@@ -247,6 +247,12 @@ async def test_a_live_run_is_followed_to_its_end(path: Path) -> None:
     assert [run.state for run in reader.runs()] == ["ended"]
 
 
+def test_runs_are_listed_newest_first_within_a_second_too(path: Path) -> None:
+    log = RunLog(path)
+    ids = [run_once(log) for _ in range(5)]
+    assert [run.id for run in log.runs()] == ids[::-1]
+
+
 def test_two_objects_and_several_runs_share_a_place(path: Path) -> None:
     one, other = RunLog(path), RunLog(path)
     ids = [run_once(one), run_once(other), run_once(one)]

@@ -384,7 +384,7 @@ def write_long_run(folder: Path, calls: int) -> None:
     """Write a run of many calls, as `RunLog` writes them."""
     run_id, start = "f" * 32, 1_790_000_000.0
     folder.mkdir()
-    with (folder / f"20260921T133320Z-{run_id}.jsonl").open("wb") as file:
+    with (folder / f"20260921T133320000000Z-{run_id}.jsonl").open("wb") as file:
         file.write(write_line(make_header(run_id, start, "all")))
         stamps: dict[str, Any] = {"run_id": run_id, "loop_id": run_id}
         file.write(write_line(dump_event(RunStart(message_count=1, time=start, **stamps))))

@@ -15,7 +15,7 @@ from toolkit.run_log.stores import StoredLine, StoredRun
 
 __all__ = ["FolderStore"]
 
-_RUN_FILE = re.compile(r"\d{8}T\d{6}Z-(?P<run_id>[0-9a-zA-Z]{8,64})\.jsonl")
+_RUN_FILE = re.compile(r"\d{8}T\d{12}Z-(?P<run_id>[0-9a-zA-Z]{8,64})\.jsonl")
 _TAIL_BYTES = 64 * 1024
 _BUFFER_BYTES = 1024 * 1024
 
@@ -124,7 +124,7 @@ class FolderStore:
         file = self._find_file(run_id)
         if file is None:
             _make_private_folder(self.path)
-            file = self.path / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run_id}.jsonl"
+            file = self.path / f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{run_id}.jsonl"
         make_private(file)
         descriptor = os.open(file, os.O_RDWR | os.O_APPEND)
         self._files[run_id] = file
