@@ -42,7 +42,7 @@ class Measure:
 
 
 MEASURES = (
-    Measure("importing", "`import toolkit`", "ms", 1.5, 1.2, "importing"),
+    Measure("importing", "`import toolkit`", "ms", 1.3, 1.2, "importing"),
     Measure("importing_with_a_tool", "`import toolkit` and the first tool", "ms", None, None, "importing"),
     Measure("making_simple", "make a tool: 3 simple parameters, Google docstring", "us", 0.8, 0.2, "making_simple"),
     Measure("making_rich", "make a tool: 10 rich parameters", "us", 0.8, 0.2, "making_rich"),
