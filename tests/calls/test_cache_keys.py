@@ -33,7 +33,7 @@ from toolkit import (
 )
 from toolkit.builtin import CacheTools, coding_tools
 from toolkit.chat import ToolDefinition
-from toolkit.parsing import ToolUser
+from toolkit.parsing import ToolUsage
 from toolkit.policies import Cache, SqliteCache, ToolExecutionHooks
 from toolkit.testing import ScriptedProvider
 
@@ -398,13 +398,13 @@ async def test_the_cache_gives_nobody_what_was_anothers(cache: Cache) -> None:
 
 
 async def test_tool_usage_keeps_outputs_by_default_with_the_same_keys(cache: Cache) -> None:
-    usage = ToolUser([tool_from_function(counting())], cache=cache)
-    other = ToolUser([tool_from_function(counting())], cache=cache)
+    usage = ToolUsage([tool_from_function(counting())], cache=cache)
+    other = ToolUsage([tool_from_function(counting())], cache=cache)
     reply = '{"tool_name": "count", "arguments": {"start": %d}}'
     texts = [(await usage.ause_tool(reply % number)).text.splitlines()[0] for number in (0, 1, 0)]
     assert texts == ["1", "2", "1"]
     assert (await other.ause_tool(reply % 0)).text == "3"
     for app in (ADA, BOB):
-        one = ToolUser[App]([my_balance, balance_by_user], ctx=app, cache=cache)
+        one = ToolUsage[App]([my_balance, balance_by_user], ctx=app, cache=cache)
         for name in ("my_balance", "balance_by_user"):
             assert (await one.ause_tool(f'{{"tool_name": "{name}", "arguments": {{}}}}')).text == f"{app.money}"

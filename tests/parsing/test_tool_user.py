@@ -1,6 +1,5 @@
 """One call from the model's text to its result, with all that happens on the way."""
 
-import json
 from datetime import date
 from typing import Any
 
@@ -14,7 +13,7 @@ from toolkit.calls.events import ToolCallRefused, ToolCallRepaired, ToolExecutio
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, ToolUsageError, ToolUsageLimitExceededError
-from toolkit.parsing import ToolUser, ToolUserEvent, to_structured_tools
+from toolkit.parsing import ToolCalling, ToolUsage, ToolUsageEvent, to_structured_tools
 
 runs: list[str] = []
 
@@ -39,11 +38,7 @@ async def now() -> str:
     return "12:00"
 
 
-def call_of(name: str, arguments: dict[str, Any] | None = None) -> ToolCall:
-    return ToolCall("", name, json.dumps(arguments or {}))
-
-
-def used(usage: ToolUser[Any], calling: ToolCall | str, *, is_async: bool) -> ToolResult:
+def used(usage: ToolUsage[Any], calling: ToolCalling | ToolCall | str, *, is_async: bool) -> ToolResult:
     return anyio.run(usage.ause_tool, calling) if is_async else usage.use_tool(calling)
 
 
@@ -52,41 +47,41 @@ SEARCH = '{"tool_name": "web_search", "arguments": {"query": "rust"}}'
 
 
 def test_a_reply_is_parsed_into_a_calling() -> None:
-    usage = ToolUser([web_search])
-    assert usage.parse_call(SEARCH) == call_of("web_search", {"query": "rust"})
-    assert usage.parse_call("Action: now\nAction Input: {}") == call_of("now", {})
-    assert usage.parse_call(f"<tool_call>{SEARCH}</tool_call>") == call_of("web_search", {"query": "rust"})
+    usage = ToolUsage([web_search])
+    assert usage.parse_tool_calling(SEARCH) == ToolCalling("web_search", {"query": "rust"})
+    assert usage.parse_tool_calling("Action: now\nAction Input: {}") == ToolCalling("now", {})
+    assert usage.parse_tool_calling(f"<tool_call>{SEARCH}</tool_call>") == ToolCalling("web_search", {"query": "rust"})
 
 
 def test_a_reply_that_can_not_be_parsed_says_why_and_gives_up_in_the_end() -> None:
-    usage = ToolUser([web_search], max_parsing_attempts=3)
+    usage = ToolUsage([web_search], max_parsing_attempts=3)
     reminder = (
         "To call a tool, reply with a JSON object on lines of its own, and nothing after it. For example:\n"
         '{"tool_name": "web_search", "arguments": {"query": "..."}}'
     )
     with pytest.raises(ToolUsageError) as broken:
-        usage.parse_call('{"tool_name": "web_search", "arguments": {"query": "ru')
+        usage.parse_tool_calling('{"tool_name": "web_search", "arguments": {"query": "ru')
     assert broken.value.message == (
         f"The tool call could not be read. The call is cut off, or its brackets don't match. {reminder}"
     )
     with pytest.raises(ToolUsageError) as none:
-        usage.parse_call("I don't know.")
+        usage.parse_tool_calling("I don't know.")
     assert none.value.message == f"There is no tool call in it. {reminder}"
     with pytest.raises(ToolUsageError) as several:
-        usage.parse_call(f"{SEARCH}\n{SEARCH}")
+        usage.parse_tool_calling(f"{SEARCH}\n{SEARCH}")
     assert several.value.message == (
         "There are 2 tool calls; write one at a time. That was attempt 3: go on without a tool."
     )
     assert usage.parsing_failures == 3
-    usage.parse_call(SEARCH)
+    usage.parse_tool_calling(SEARCH)
     assert usage.parsing_failures == 0
 
 
 @both_ways
 def test_a_call_is_carried_out_from_a_calling_a_call_or_the_text(is_async: bool) -> None:
-    usage = ToolUser([web_search, now])
+    usage = ToolUsage([web_search, now])
     for calling in (
-        call_of("web_search", {"query": "rust"}),
+        ToolCalling("web_search", {"query": "rust"}),
         ToolCall("mine", "web_search", '{"query": "go"}'),
         '{"tool_name": "web_search", "arguments": {"query": "zig"}}',
     ):
@@ -94,30 +89,32 @@ def test_a_call_is_carried_out_from_a_calling_a_call_or_the_text(is_async: bool)
         assert not result.is_error
         assert result.call_id in {"call_1", "mine", "call_3"}
     assert runs == ["rust", "go", "zig"]
-    assert used(usage, call_of("now"), is_async=is_async).text.startswith("12:00")
+    assert used(usage, ToolCalling("now"), is_async=is_async).text.startswith("12:00")
 
 
-def test_arguments_become_what_the_hints_promise_and_what_is_no_call_is_an_error_of_the_caller() -> None:
+def test_values_of_python_are_told_as_json_and_what_is_none_is_an_error_of_the_caller() -> None:
     @tool
     def book(day: date, seats: list[int]) -> str:
         """Book seats."""
         return f"{seats} on {day}"
 
-    usage = ToolUser([book])
-    assert usage.use_tool(call_of("book", {"day": "2026-01-31", "seats": [4]})).text == "[4] on 2026-01-31"
+    usage = ToolUsage([book])
+    assert usage.use_tool(ToolCalling("book", {"day": date(2026, 1, 31), "seats": {4}})).text == "[4] on 2026-01-31"
+    with pytest.raises(ConfigurationError, match="the arguments for 'book' are no JSON: Unable to serialize"):
+        usage.use_tool(ToolCalling("book", {"day": object()}))
     with pytest.raises(ConfigurationError, match="the text of a reply is used, not: int"):
         usage.use_tool(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 @both_ways
 def test_a_text_without_a_call_is_an_error_for_the_model(is_async: bool) -> None:
-    result = used(ToolUser([web_search]), "Hello.", is_async=is_async)
+    result = used(ToolUsage([web_search]), "Hello.", is_async=is_async)
     assert result.is_error
     assert result.text.startswith("There is no tool call in it.")
 
 
 def test_a_tool_is_selected_by_what_its_name_must_mean() -> None:
-    usage = ToolUser([web_search, now])
+    usage = ToolUsage([web_search, now])
     for name in ("web_search", "WebSearch", "web-search", "web_serch"):
         assert usage.select_tool(name) is web_search
     for name in ("search", "", "web"):
@@ -127,29 +124,29 @@ def test_a_tool_is_selected_by_what_its_name_must_mean() -> None:
 
 @both_ways
 def test_a_near_miss_is_carried_out_and_told(is_async: bool) -> None:
-    events: list[ToolUserEvent] = []
-    usage = ToolUser([web_search], on_event=events.append)
-    assert used(usage, call_of("WebSearch", {"query": "rust"}), is_async=is_async).text == "5 pages on rust"
+    events: list[ToolUsageEvent] = []
+    usage = ToolUsage([web_search], on_event=events.append)
+    assert used(usage, ToolCalling("WebSearch", {"query": "rust"}), is_async=is_async).text == "5 pages on rust"
     repaired = events[0].event
     assert isinstance(repaired, ToolCallRepaired)
     assert (repaired.before, repaired.after) == ("WebSearch", "web_search")
-    result = used(usage, call_of("browse", {}), is_async=is_async)
+    result = used(usage, ToolCalling("browse", {}), is_async=is_async)
     assert result.is_error
     assert isinstance(events[-1].event, ToolCallRefused)
 
 
 @both_ways
 def test_the_same_call_is_not_run_twice_in_a_row(is_async: bool) -> None:
-    events: list[ToolUserEvent] = []
-    usage = ToolUser([web_search, now], on_event=events.append, remember_format_after_usages=100)
+    events: list[ToolUsageEvent] = []
+    usage = ToolUsage([web_search, now], on_event=events.append, remember_format_after_usages=100)
     calls = [
-        call_of("web_search", {"query": "rust"}),
-        call_of("web_search", {"limit": 5, "query": "rust"}),  # the same, with the default
-        call_of("web_search", {"query": "fail"}),
-        call_of("web_search", {"query": "fail"}),  # what failed may be tried again
-        call_of("web_search", {"query": "rust"}),  # still the last that succeeded
-        call_of("now"),
-        call_of("web_search", {"query": "rust"}),
+        ToolCalling("web_search", {"query": "rust"}),
+        ToolCalling("web_search", {"limit": 5, "query": "rust"}),  # the same, with the default
+        ToolCalling("web_search", {"query": "fail"}),
+        ToolCalling("web_search", {"query": "fail"}),  # what failed may be tried again
+        ToolCalling("web_search", {"query": "rust"}),  # still the last that succeeded
+        ToolCalling("now"),
+        ToolCalling("web_search", {"query": "rust"}),
     ]
     results = [used(usage, calling, is_async=is_async) for calling in calls]
     assert [result.is_error for result in results] == [False, True, True, True, True, False, False]
@@ -162,11 +159,11 @@ def test_the_same_call_is_not_run_twice_in_a_row(is_async: bool) -> None:
 
 @both_ways
 def test_outputs_are_cached_and_a_hit_costs_no_use(is_async: bool) -> None:
-    events: list[ToolUserEvent] = []
+    events: list[ToolUsageEvent] = []
     limited = ToolRegistry([web_search, now]).configured("web_search", max_usage_count=1)
-    usage = ToolUser(limited, cache=MemoryCache(), on_event=events.append)
-    rust, go = (call_of("web_search", {"query": query}) for query in ("rust", "go"))
-    for calling in (rust, call_of("now"), rust):
+    usage = ToolUsage(limited, cache=MemoryCache(), on_event=events.append)
+    rust, go = (ToolCalling("web_search", {"query": query}) for query in ("rust", "go"))
+    for calling in (rust, ToolCalling("now"), rust):
         assert not used(usage, calling, is_async=is_async).is_error
     assert runs == ["rust"]
     ends = [told.event for told in events if isinstance(told.event, ToolExecutionEnd)]
@@ -178,9 +175,11 @@ def test_outputs_are_cached_and_a_hit_costs_no_use(is_async: bool) -> None:
 
 @both_ways
 def test_arguments_are_validated_and_repaired(is_async: bool) -> None:
-    usage = ToolUser([web_search])
-    assert used(usage, call_of("web_search", {"query": "a", "limit": "3"}), is_async=is_async).text == "3 pages on a"
-    result = used(usage, call_of("web_search", {"limit": 1}), is_async=is_async)
+    usage = ToolUsage([web_search])
+    assert (
+        used(usage, ToolCalling("web_search", {"query": "a", "limit": "3"}), is_async=is_async).text == "3 pages on a"
+    )
+    result = used(usage, ToolCalling("web_search", {"limit": 1}), is_async=is_async)
     assert result.is_error
     assert "query" in result.text
 
@@ -196,15 +195,15 @@ async def test_the_fingerprint_is_in_events_and_metadata_and_never_in_arguments(
         seen.append((dict(context.metadata), dict(values)))
         return context.state
 
-    events: list[ToolUserEvent] = []
-    usage = ToolUser(
+    events: list[ToolUsageEvent] = []
+    usage = ToolUsage(
         ToolRegistry[str]([inspect]),
         ctx="state",
         agent_role="Researcher",
         fingerprint_context={"user": "ada"},
         on_event=events.append,
     )
-    assert (await usage.ause_tool(call_of("inspect", {"a": 1}))).text == "state"
+    assert (await usage.ause_tool(ToolCalling("inspect", {"a": 1}))).text == "state"
     assert seen == [({"agent_role": "Researcher", "fingerprint_context": {"user": "ada"}}, {"a": 1})]
     assert [type(told.event) for told in events] == [ToolExecutionStart, ToolProgress, ToolExecutionEnd]
     assert {told.agent_role for told in events} == {"Researcher"}
@@ -220,9 +219,9 @@ def test_verbose_prints_what_happens_and_no_secret(capsys: pytest.CaptureFixture
         """Log in."""
         return f"{user} is in"
 
-    usage = ToolUser([log_in], agent_role="Clerk", verbose=True)
-    usage.use_tool(call_of("log_in", {"user": "ada", "password": "hunter2"}))
-    usage.use_tool(call_of("log_in", {"user": "ada", "password": "hunter2"}))
+    usage = ToolUsage([log_in], agent_role="Clerk", verbose=True)
+    usage.use_tool(ToolCalling("log_in", {"user": "ada", "password": "hunter2"}))
+    usage.use_tool(ToolCalling("log_in", {"user": "ada", "password": "hunter2"}))
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith('[Clerk] log_in {"password":')
     assert printed[1].startswith("[Clerk] log_in gave in 0.")
@@ -233,8 +232,8 @@ def test_verbose_prints_what_happens_and_no_secret(capsys: pytest.CaptureFixture
 
 @both_ways
 def test_the_format_is_told_again_after_so_many_calls(is_async: bool) -> None:
-    usage = ToolUser([web_search], remember_format_after_usages=2)
-    calls = [call_of("web_search", {"query": query}) for query in ("a", "fail", "c", "d")]
+    usage = ToolUsage([web_search], remember_format_after_usages=2)
+    calls = [ToolCalling("web_search", {"query": query}) for query in ("a", "fail", "c", "d")]
     texts = [used(usage, calling, is_async=is_async).text for calling in calls]
     assert ["To call a tool" in text for text in texts] == [False, True, False, True]
     assert usage.usages == 4
@@ -244,17 +243,17 @@ def test_the_format_is_told_again_after_so_many_calls(is_async: bool) -> None:
     ("model", "attempts", "usages"), [("", 3, 3), ("gpt-4", 2, 4), ("o1", 2, 4), ("mistral", 3, 3)]
 )
 def test_defaults_suit_the_model(model: str, attempts: int, usages: int) -> None:
-    usage = ToolUser([now], model=model)
+    usage = ToolUsage([now], model=model)
     assert (usage.max_parsing_attempts, usage.remember_format_after_usages) == (attempts, usages)
 
 
 @pytest.mark.anyio
 async def test_approval_is_asked_and_an_observer_that_raises_changes_nothing() -> None:
-    def broken(event: ToolUserEvent) -> None:
+    def broken(event: ToolUsageEvent) -> None:
         raise RuntimeError("broken")
 
-    usage = ToolUser([web_search], approve=lambda request: Deny("Not here."), on_event=broken)
-    result = await usage.ause_tool(call_of("web_search", {"query": "rust"}))
+    usage = ToolUsage([web_search], approve=lambda request: Deny("Not here."), on_event=broken)
+    result = await usage.ause_tool(ToolCalling("web_search", {"query": "rust"}))
     assert (result.is_error, result.text) == (True, "Not here.")
     assert runs == []
 
@@ -262,7 +261,7 @@ async def test_approval_is_asked_and_an_observer_that_raises_changes_nothing() -
 @pytest.mark.anyio
 async def test_the_sync_way_is_refused_in_async_code() -> None:
     with pytest.raises(ConfigurationError, match=r"use 'await ause_tool\(...\)'"):
-        ToolUser([now]).use_tool(call_of("now"))
+        ToolUsage([now]).use_tool(ToolCalling("now"))
 
 
 def test_structured_tools_are_used_directly() -> None:
@@ -296,7 +295,7 @@ def test_structured_tools_are_used_directly() -> None:
 
 def test_a_role_and_a_fingerprint_that_are_set_later_reach_the_tool_and_the_events() -> None:
     seen: list[Any] = []
-    events: list[ToolUserEvent] = []
+    events: list[ToolUsageEvent] = []
 
     @tool_with_ctx
     def look(context: ToolContext[None], number: int) -> str:
@@ -304,11 +303,11 @@ def test_a_role_and_a_fingerprint_that_are_set_later_reach_the_tool_and_the_even
         seen.append(dict(context.metadata))
         return "seen"
 
-    usage = ToolUser([look], agent_role="Clerk", on_event=events.append)
-    usage.use_tool(call_of("look", {"number": 1}))
+    usage = ToolUsage([look], agent_role="Clerk", on_event=events.append)
+    usage.use_tool(ToolCalling("look", {"number": 1}))
     usage.agent_role = "Chief"
     usage.fingerprint_context = {"user": "ada"}
-    usage.use_tool(call_of("look", {"number": 2}))
+    usage.use_tool(ToolCalling("look", {"number": 2}))
     assert seen == [
         {"agent_role": "Clerk", "fingerprint_context": {}},
         {"agent_role": "Chief", "fingerprint_context": {"user": "ada"}},
@@ -318,10 +317,10 @@ def test_a_role_and_a_fingerprint_that_are_set_later_reach_the_tool_and_the_even
 
 @pytest.mark.parametrize("wrong", ["ada", ["ada"], 5, [("user", "ada")]])
 def test_a_fingerprint_of_a_wrong_type_is_named(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match="the fingerprint_context of a ToolUser must be a mapping, not "):
-        ToolUser([web_search], fingerprint_context=wrong)
-    with pytest.raises(ConfigurationError, match="the agent_role of a ToolUser must be text"):
-        ToolUser([web_search], agent_role=[wrong])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigurationError, match="the fingerprint_context of a ToolUsage must be a mapping, not "):
+        ToolUsage([web_search], fingerprint_context=wrong)
+    with pytest.raises(ConfigurationError, match="the agent_role of a ToolUsage must be text"):
+        ToolUsage([web_search], agent_role=[wrong])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_poller_may_repeat_its_call() -> None:
@@ -332,8 +331,8 @@ def test_a_poller_may_repeat_its_call() -> None:
         """Ask how far it is."""
         return next(answers)
 
-    usage = ToolUser([status], refuse_repeated_calls=False, remember_format_after_usages=9)
-    assert [usage.use_tool(call_of("status")).text for _ in range(3)] == ["pending", "pending", "done"]
+    usage = ToolUsage([status], refuse_repeated_calls=False, remember_format_after_usages=9)
+    assert [usage.use_tool(ToolCalling("status")).text for _ in range(3)] == ["pending", "pending", "done"]
 
 
 def test_the_cache_is_read_under_a_key_without_the_defaults_of_the_call() -> None:
@@ -344,16 +343,16 @@ def test_the_cache_is_read_under_a_key_without_the_defaults_of_the_call() -> Non
         """Find."""
         return f"{limit} of {query}"
 
-    usage = ToolUser([find, CacheTools(cache).tool()], cache=cache, remember_format_after_usages=9)
-    assert usage.use_tool(call_of("find", {"query": "llamas"})).text == "10 of llamas"
+    usage = ToolUsage([find, CacheTools(cache).tool()], cache=cache, remember_format_after_usages=9)
+    assert usage.use_tool(ToolCalling("find", {"query": "llamas"})).text == "10 of llamas"
     for arguments in ('{"query":"llamas"}', '{"limit": 10, "query": "llamas"}'):
-        result = usage.use_tool(call_of("hit_cache", {"key": f"tool:find|input:{arguments}"}))
+        result = usage.use_tool(ToolCalling("hit_cache", {"key": f"tool:find|input:{arguments}"}))
         assert (result.text, result.is_error) == ("10 of llamas", False)
-    assert usage.use_tool(call_of("hit_cache", {"key": 'tool:find|input:{"query":"alpacas"}'})).is_error
+    assert usage.use_tool(ToolCalling("hit_cache", {"key": 'tool:find|input:{"query":"alpacas"}'})).is_error
 
 
 def test_similar_names_are_selected_above_the_ratio_of_the_document_alone() -> None:
-    usage = ToolUser([web_search])
+    usage = ToolUsage([web_search])
     assert usage.select_tool("web_serch") is usage.registry.get("web_search")
     with pytest.raises(ToolUsageError, match="web_search"):
         usage.select_tool("search_the_net")

@@ -24,7 +24,7 @@ from toolkit import (
 )
 from toolkit.agents import sub_agent_tool
 from toolkit.events import LoopEvent
-from toolkit.parsing import ToolUser
+from toolkit.parsing import ToolUsage
 from toolkit.testing import ScriptedProvider
 
 simple = ToolRegistry([plain])
@@ -103,5 +103,5 @@ ToolRegistry[App]([agent])
 ToolRegistry[Admin]([agent])
 ToolRegistry[object]([agent])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
-assert_type(ToolUser(registry, ctx=App()), ToolUser[App])
-assert_type(ToolUser([plain]), ToolUser[object])
+assert_type(ToolUsage(registry, ctx=App()), ToolUsage[App])
+assert_type(ToolUsage([plain]), ToolUsage[object])

@@ -4,7 +4,7 @@ from toolkit.parsing.formats import TextFormat
 from toolkit.parsing.provider import TextToolProvider
 from toolkit.parsing.reply import ReplyReader, read_reply
 from toolkit.parsing.reply_parts import Reply, ReplyPart, UnreadCall
-from toolkit.parsing.tool_user import ToolUser, ToolUserEvent, to_structured_tools
+from toolkit.parsing.tool_user import ToolCalling, ToolUsage, ToolUsageEvent, to_structured_tools
 
 __all__ = [
     "read_reply",
@@ -14,7 +14,8 @@ __all__ = [
     "TextFormat",
     "TextToolProvider",
     "to_structured_tools",
-    "ToolUser",
-    "ToolUserEvent",
+    "ToolCalling",
+    "ToolUsage",
+    "ToolUsageEvent",
     "UnreadCall",
 ]

@@ -5,12 +5,14 @@ It is thin: reading is `read_reply`, and the rest is what a loop does with a cal
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, cast
 
 import anyio
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from toolkit.calls.approval import ApprovalHook, Approve
 from toolkit.calls.authorize import authorize, write_refusal
@@ -45,14 +47,39 @@ from toolkit.tools.options import ToolOptions
 from toolkit.tools.registrable import Registrable, as_tool
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["ToolUser", "ToolUserEvent", "to_structured_tools"]
+__all__ = ["ToolCalling", "ToolUsage", "ToolUsageEvent", "to_structured_tools"]
 
 _logger = logging.getLogger("toolkit.parsing")
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCalling:
+    """What a model wants to call.
+
+    Args:
+        tool_name: The tool, as the model wrote it.
+        arguments: Its arguments; None for none.
+    """
+
+    tool_name: str
+    arguments: Mapping[str, Any] | None = None
+
+    def to_call(self, id: str) -> ToolCall:  # noqa: A002
+        """Return the call of that id.
+
+        Raises:
+            ConfigurationError: The arguments hold what JSON can't say.
+        """
+        try:
+            plain = to_jsonable_python(self.arguments or {})
+        except PydanticSerializationError as error:
+            raise ConfigurationError(f"the arguments for '{self.tool_name}' are no JSON: {error}") from None
+        return ToolCall(id, self.tool_name, json.dumps(plain))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUserEvent:
-    """Something that a `ToolUser` did, and for whom.
+class ToolUsageEvent:
+    """Something that a `ToolUsage` did, and for whom.
 
     Args:
         event: What happened, as a loop tells it, too.
@@ -65,12 +92,12 @@ class ToolUserEvent:
     fingerprint_context: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-class ToolUser(Generic[Ctx]):
+class ToolUsage(Generic[Ctx]):
     """Uses tools on behalf of one agent, one call at a time.
 
     ::
 
-        user = ToolUser([search], model="gpt-4o", agent_role="Researcher")
+        user = ToolUsage([search], model="gpt-4o", agent_role="Researcher")
         result = user.use_tool('{"tool_name": "search", "arguments": {"query": "rust"}}')
 
     The name may be a near miss; arguments are repaired and validated; the same call as the last one that succeeded is
@@ -117,7 +144,7 @@ class ToolUser(Generic[Ctx]):
         approve: ApprovalHook | None = None,
         agent_role: str = "",
         fingerprint_context: Mapping[str, Any] | None = None,
-        on_event: Callable[[ToolUserEvent], None] | None = None,
+        on_event: Callable[[ToolUsageEvent], None] | None = None,
         verbose: bool = False,
         refuse_repeated_calls: bool = True,
     ) -> None:
@@ -149,7 +176,7 @@ class ToolUser(Generic[Ctx]):
 
     @agent_role.setter
     def agent_role(self, role: str) -> None:
-        check_setting("the agent_role of a ToolUser", role, str)
+        check_setting("the agent_role of a ToolUsage", role, str)
         self._agent_role = role
         self._set_metadata()
 
@@ -160,7 +187,7 @@ class ToolUser(Generic[Ctx]):
 
     @fingerprint_context.setter
     def fingerprint_context(self, context: Mapping[str, Any]) -> None:
-        check_setting("the fingerprint_context of a ToolUser", context, Mapping)
+        check_setting("the fingerprint_context of a ToolUsage", context, Mapping)
         self._fingerprint_context = dict(context)
         self._set_metadata()
 
@@ -179,17 +206,21 @@ class ToolUser(Generic[Ctx]):
         """After how many calls each a result tells the model again how to write calls."""
         return self._limits.remember_format_after_usages
 
-    def parse_call(self, text: str) -> ToolCall:
-        """Return the one call that a reply says; its id is empty, and `use_tool` gives it one.
+    def parse_tool_calling(self, text: str) -> ToolCalling:
+        """Return the one call that a reply says.
 
         Raises:
             ToolUsageError: It says none, several, or one that can't be read; the message is for the model.
         """
+        call = self._parse_reply(text)
+        return ToolCalling(call.name, json.loads(call.arguments))
+
+    def _parse_reply(self, text: str) -> ToolCall:
         definitions = self.registry.definitions()
         reply = read_reply(text, definitions)
         if len(reply.calls) == 1 and not reply.unread:
             self.parsing_failures = 0
-            return replace(reply.calls[0], id="")
+            return reply.calls[0]
         self.parsing_failures += 1
         if reply.unread:
             reason = f"The tool call could not be read. {reply.unread[0].reason}"
@@ -213,7 +244,7 @@ class ToolUser(Generic[Ctx]):
             raise ToolUsageError(ToolNotFoundError(name, names, nearest_names(name, names)).message)
         return tool
 
-    def use_tool(self, call: ToolCall | str) -> ToolResult:
+    def use_tool(self, calling: ToolCalling | ToolCall | str) -> ToolResult:
         """Do what `ause_tool` does, for code that is not async; runs an event loop of its own.
 
         Raises:
@@ -225,31 +256,37 @@ class ToolUser(Generic[Ctx]):
         async def use() -> ToolResult:
             wake = loop_waker()
             with anyio.CancelScope() as scope, when_abandoned(lambda: wake(scope.cancel)):
-                return await self.ause_tool(call)
+                return await self.ause_tool(calling)
             raise ToolCancelledError
 
         return anyio.run(use)
 
-    async def ause_tool(self, call: ToolCall | str) -> ToolResult:
+    async def ause_tool(self, calling: ToolCalling | ToolCall | str) -> ToolResult:
         """Carry out a call, or the one that a reply says, and return its result.
 
         Args:
-            call: The call, or the model's whole reply. A call without an id is given one.
+            calling: The call, or the model's whole reply.
 
         Raises:
-            ConfigurationError: It is neither, or its arguments are no text.
+            ConfigurationError: It is neither, or holds what JSON can't say.
         """
-        # Callers without a type checker give anything.
-        if not isinstance(cast("object", call), (str, ToolCall)):
-            raise ConfigurationError(f"a ToolCall or the text of a reply is used, not: {type(call).__name__}")
         self._calls += 1
         id_ = f"call_{self._calls}"
-        if isinstance(call, str):
-            try:
-                call = self.parse_call(call)
-            except ToolUsageError as error:
-                return ToolResult(id_, error.message, is_error=True)
-        return self._add_reminder(await self._use_call(call if call.id else replace(call, id=id_)))
+        given: object = calling  # callers without a type checker give anything
+        match given:
+            case ToolCalling():
+                call = given.to_call(id_)
+            case ToolCall():
+                call = given
+            case str():
+                try:
+                    call = replace(self._parse_reply(given), id=id_)
+                except ToolUsageError as error:
+                    return ToolResult(id_, error.message, is_error=True)
+            case _:
+                what = type(given).__name__
+                raise ConfigurationError(f"a ToolCalling, a ToolCall or the text of a reply is used, not: {what}")
+        return self._add_reminder(await self._use_call(call))
 
     async def _use_call(self, call: ToolCall) -> ToolResult:
         scope = scope_of(self.registry)
@@ -296,7 +333,7 @@ class ToolUser(Generic[Ctx]):
             return
         try:
             self._on_event(
-                ToolUserEvent(event=event, agent_role=self.agent_role, fingerprint_context=self.fingerprint_context)
+                ToolUsageEvent(event=event, agent_role=self.agent_role, fingerprint_context=self.fingerprint_context)
             )
         except Exception:
             _logger.exception("on_event raised; the call goes on")

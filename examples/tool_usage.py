@@ -11,7 +11,7 @@ Prints:
 
 from toolkit import tool
 from toolkit.events import ToolCallRefused, ToolExecutionEnd, ToolExecutionStart
-from toolkit.parsing import ToolUser, ToolUserEvent
+from toolkit.parsing import ToolUsage, ToolUsageEvent
 
 
 @tool
@@ -20,7 +20,7 @@ def web_search(query: str, limit: int = 5) -> str:
     return f"{limit} pages on {query}"
 
 
-def show(told: ToolUserEvent) -> None:
+def show(told: ToolUsageEvent) -> None:
     """Print what happens."""
     match told.event:
         case ToolExecutionStart(tool_name=name, arguments=arguments):
@@ -33,7 +33,7 @@ def show(told: ToolUserEvent) -> None:
             pass
 
 
-user = ToolUser([web_search], agent_role="Researcher", fingerprint_context={"user": "ada"}, on_event=show)
+user = ToolUsage([web_search], agent_role="Researcher", fingerprint_context={"user": "ada"}, on_event=show)
 user.use_tool('{"tool_name": "web_search", "arguments": {"query": "rust"}}')
 user.use_tool("Let me search again: {'tool_name': 'WebSearch', 'arguments': {'query': 'rust', 'limit': '5'}}")
 user.use_tool('Thought: Python, then.\nAction: web_search\nAction Input: {"query": "python", "limit": 1}')
