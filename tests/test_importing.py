@@ -17,6 +17,7 @@ HEAVY = (
     "json_repair",
     "jsonschema",
     "openai",
+    "toolkit.secrets",
 )
 
 

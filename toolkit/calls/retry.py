@@ -24,7 +24,6 @@ from toolkit.runtime.backend import has_busy_threads
 from toolkit.runtime.call_clock import CallClock
 from toolkit.runtime.work import Work
 from toolkit.runtime.workers import abandoned_count
-from toolkit.secrets import without_keys
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx, Registration
 
@@ -154,6 +153,8 @@ async def _run_again(
         return error is failure or (not work.is_left_running and _is_worth_it(retry, registration.name, error))
 
     async def log_retry(attempt: int, error: BaseException, delay: float) -> None:
+        from toolkit.secrets import without_keys  # noqa: PLC0415 - its patterns take milliseconds
+
         words, name = without_keys(f"{type(error).__name__}: {error}"), registration.name
         said = "attempt %d of call %s of %s is repeated in %.1f s: %s"
         _logger.warning(said, attempt, context.call_id, name, delay, words)
