@@ -68,7 +68,7 @@ class ExpectedAnswer(Generic[Out]):
 
     @property
     def format(self) -> ResponseFormat:
-        """What the provider is to hold the answer to."""
+        """The schema that the provider is to hold the answer to."""
         return ResponseFormat(self.registration.definition.parameters)
 
     def read(self, text: str) -> str | None:

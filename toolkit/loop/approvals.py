@@ -169,12 +169,14 @@ class Approvals(Generic[Ctx]):
             is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
             refusal: ToolCallRefused | None
             if isinstance(prepared, Refused):
-                refusal = self._refuse(prepared.call, prepared.result.text, prepared.crash)
+                refusal = self._deny_call(prepared.call, prepared.result.text, prepared.crash)
             else:
                 verdict: Verdict = _APPROVE
                 if is_guarded or prepared.asks is not None:
                     verdict = await authorize(prepared, policy)
-                refusal = self._admit(prepared) if type(verdict) is Approve else self._apply(prepared, verdict)
+                refusal = (
+                    self._admit_call(prepared) if type(verdict) is Approve else self._apply_verdict(prepared, verdict)
+                )
             if refusal is not None and resources.listener is not None:
                 await resources.listener.emit(refusal)
             if resources.state.reason is not None:
@@ -182,13 +184,13 @@ class Approvals(Generic[Ctx]):
 
     def list_pending(self) -> list[PendingApproval]:
         """Return what awaits a decision, in call order."""
-        return [self._pending(self.ready[call_id]) for call_id in self._resources.state.deferred_ids]
+        return [self._write_pending(self.ready[call_id]) for call_id in self._resources.state.deferred_ids]
 
     def list_bindings(self) -> dict[str, str]:
         """Return what each call that has not run yet is tied to, by id."""
         return {call.id: self.binder.bind(self.ready[call.id]) for call in self._resources.state.open_calls}
 
-    def _pending(self, ready: Ready[Ctx]) -> PendingApproval:
+    def _write_pending(self, ready: Ready[Ctx]) -> PendingApproval:
         return PendingApproval(
             call_id=ready.call.id,
             tool_name=ready.registration.definition.name,
@@ -211,7 +213,7 @@ class Approvals(Generic[Ctx]):
                 f"the decision on call '{call_id}' was made on another tool, other arguments or another schema: "
                 "ask again with what is pending now"
             )
-        refusal = self._apply(ready, apply_answer(ready, answer, self._resources.policy))
+        refusal = self._apply_verdict(ready, apply_answer(ready, answer, self._resources.policy))
         if refusal is not None:
             self.untold.append(refusal)
 
@@ -226,19 +228,19 @@ class Approvals(Generic[Ctx]):
             self.prepare([call])
             prepared = self._prepared[call.id]
             if isinstance(prepared, Ready) and call.id in saved.arguments:
-                prepared = self._modify(prepared, saved.arguments[call.id])
+                prepared = self._restore_modified(prepared, saved.arguments[call.id])
             if isinstance(prepared, Refused):
                 if prepared.call.name not in registry:
                     raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
                 state.call_reopened(call.id)
-                self.untold.append(self._refuse(prepared.call, prepared.result.text))
+                self.untold.append(self._deny_call(prepared.call, prepared.result.text))
                 continue
             self.ready[call.id] = prepared
             if saved.bindings.get(call.id) != self.binder.bind(prepared):
                 prepared.asks = "The tool or its arguments are not what they were when this call was saved."
                 state.call_reopened(call.id)
 
-    def _modify(self, ready: Ready[Ctx], arguments: str) -> Ready[Ctx] | Refused:
+    def _restore_modified(self, ready: Ready[Ctx], arguments: str) -> Ready[Ctx] | Refused:
         """Give a call the arguments that an approver gave it before it was saved; the rules hold for them, too."""
         try:
             ready.modify(ready.registration.parse_json(arguments))
@@ -256,14 +258,14 @@ class Approvals(Generic[Ctx]):
             if ready.is_modified
         }
 
-    def _apply(self, ready: Ready[Ctx], verdict: Verdict) -> ToolCallRefused | None:
+    def _apply_verdict(self, ready: Ready[Ctx], verdict: Verdict) -> ToolCallRefused | None:
         """Feed the machine what was decided on a call; return what is to be told of a refusal."""
         call_id, state = ready.call.id, self._resources.state
         match verdict:
             case Approve():
-                return self._admit(ready)
+                return self._admit_call(ready)
             case Deny(reason):
-                return self._refuse(ready.call, reason)
+                return self._deny_call(ready.call, reason)
             case Defer():
                 self.ready[call_id] = ready
                 state.approval_decided(call_id, verdict)
@@ -271,7 +273,7 @@ class Approvals(Generic[Ctx]):
                 state.approval_decided(call_id, verdict)
         return None
 
-    def _admit(self, ready: Ready[Ctx]) -> ToolCallRefused | None:
+    def _admit_call(self, ready: Ready[Ctx]) -> ToolCallRefused | None:
         call, budget = ready.call, self._resources.budget
         limit = None if budget is None else budget.reserve_tool_call()
         if limit is None:
@@ -280,9 +282,11 @@ class Approvals(Generic[Ctx]):
             self._resources.state.approval_decided(call.id, _APPROVE, is_alone=is_alone)
             return None
         self._resources.state.wind_up(limit)
-        return self._refuse(call, f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up.")
+        return self._deny_call(
+            call, f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."
+        )
 
-    def _refuse(self, call: ToolCall, reason: str, crash: BaseException | None = None) -> ToolCallRefused:
+    def _deny_call(self, call: ToolCall, reason: str, crash: BaseException | None = None) -> ToolCallRefused:
         result = self._resources.state.approval_decided(call.id, Deny(reason), tool_name=call.name)
         assert result is not None
         registration = self._resources.registry.registrations.get(call.name)

@@ -14,7 +14,7 @@ class LoopClock:
 
     Args:
         seconds: How much there is; None without a limit.
-        counts_pauses: Whether it goes on between two turns.
+        counts_pauses: True where it goes on between two turns.
     """
 
     __slots__ = ("_counts_pauses", "_deadline", "_seconds_left")

@@ -45,22 +45,22 @@ class LoopClosing(LoopRecord):
     def timed_out(self, limit: float) -> None:
         """End the loop: its time is up."""
         if not self.is_finished:
-            self._end(Timeout(limit))
+            self._end_loop(Timeout(limit))
 
     def cancelled(self, reason: str | None = None) -> None:
         """End the loop: its caller has gone, or has said so."""
         if not self.is_finished:
-            self._end(Cancelled(reason))
+            self._end_loop(Cancelled(reason))
 
     def failed(self) -> None:
         """End the loop: what it needs has failed, and its driver is about to raise why."""
         if not self.is_finished:
-            self._end(None)
+            self._end_loop(None)
 
     def close(self, reason: str | None = None) -> None:
         """End the loop, whatever state it is in, and answer every open call."""
         if isinstance(self.reason, AwaitingApproval):
-            self._end(Cancelled(reason))
+            self._end_loop(Cancelled(reason))
         else:
             self.cancelled(reason)
 
@@ -72,7 +72,7 @@ class LoopClosing(LoopRecord):
         if self._open.by_id:
             self._wound_up = reason
         elif self.phase == "ready" and self.tool_rounds:
-            self._end(reason)
+            self._end_loop(reason)
         else:
             raise LoopUsageError("wind_up does not fit here: no call is open")
 
@@ -90,16 +90,16 @@ class LoopClosing(LoopRecord):
         for result in results:
             if result.result_as_answer and not result.is_error:
                 is_typed = self._config.asks_by_tool and result.tool_name == ANSWER_TOOL
-                self._end(TypedAnswer() if is_typed else ResultAsAnswer(result.call_id, result.tool_name))
+                self._end_loop(TypedAnswer() if is_typed else ResultAsAnswer(result.call_id, result.tool_name))
                 return
         if self.response is not None and self.response.unanswered:
-            self._end(UnansweredItems(self.response.unanswered))
+            self._end_loop(UnansweredItems(self.response.unanswered))
         elif self._wound_up is not None:
-            self._end(self._wound_up)
+            self._end_loop(self._wound_up)
         elif self.tool_rounds >= self._config.max_iterations and self._config.on_max_iterations == "stop":
-            self._end(MaxIterations(self._config.max_iterations))
+            self._end_loop(MaxIterations(self._config.max_iterations))
 
-    def _end(self, reason: TerminationReason | None) -> None:
+    def _end_loop(self, reason: TerminationReason | None) -> None:
         if self._open.by_id:
             self._open.answer_all(_WHY[type(reason)])
             self._results = self._open.move_results(self.messages)
@@ -107,6 +107,6 @@ class LoopClosing(LoopRecord):
         self.reason = reason
         self.phase = "failed" if reason is None else "finished"
 
-    def _require(self, phase: Phase, feed: str) -> None:
+    def _require_phase(self, phase: Phase, feed: str) -> None:
         if self.phase != phase:
             raise LoopUsageError(f"{feed} does not fit here: the loop is {self.phase}, not {phase}")

@@ -34,8 +34,8 @@ def keep_last(messages: int) -> Callable[[Sequence[Message]], Sequence[Message]]
     check_setting("keep_last", messages, int, least=1)
 
     def compact(transcript: Sequence[Message]) -> Sequence[Message]:
-        head = _head(transcript)
-        start = _cut(transcript, head, messages)
+        head = _count_instructions(transcript)
+        start = _find_kept_start(transcript, head, messages)
         return transcript if start == head else [*transcript[:head], *transcript[start:]]
 
     return compact
@@ -63,7 +63,7 @@ def mask_old_results(*, keep_turns: int = 2, min_chars: int = 2000) -> Callable[
         return known
 
     def compact(transcript: Sequence[Message]) -> Sequence[Message]:
-        turns = [index for index, message in enumerate(transcript) if _calls(message)]
+        turns = [index for index, message in enumerate(transcript) if _has_calls(message)]
         if len(turns) <= keep_turns:
             return transcript
         limit = turns[-keep_turns]
@@ -103,7 +103,7 @@ def summarize(
         instructions = next(
             (index for index, message in enumerate(transcript) if not isinstance(message, SystemMessage)), 0
         )
-        start = _cut(transcript, instructions, keep)
+        start = _find_kept_start(transcript, instructions, keep)
         if start == instructions or len(dump_messages(transcript)) <= max_chars:
             return transcript
         text = f"{_SUMMARY_PROMPT}\n\n{dump_messages(transcript[instructions:start])}"
@@ -114,11 +114,11 @@ def summarize(
     return compact
 
 
-def _calls(message: Message) -> bool:
+def _has_calls(message: Message) -> bool:
     return isinstance(message, AssistantMessage) and bool(message.tool_calls)
 
 
-def _head(transcript: Sequence[Message]) -> int:
+def _count_instructions(transcript: Sequence[Message]) -> int:
     """Return how many messages at the start are instructions, with the first question after them."""
     for index, message in enumerate(transcript):
         if not isinstance(message, SystemMessage):
@@ -126,7 +126,7 @@ def _head(transcript: Sequence[Message]) -> int:
     return len(transcript)
 
 
-def _cut(transcript: Sequence[Message], head: int, keep: int) -> int:
+def _find_kept_start(transcript: Sequence[Message], head: int, keep: int) -> int:
     """Return where the kept end begins: at most `keep` messages, from the start of a turn or of another message."""
     start = max(head, len(transcript) - keep)
     while start < len(transcript) and isinstance(transcript[start], ToolResult):

@@ -185,9 +185,9 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         provider_retry: How failed requests are repeated.
         middleware: What stands around runs, requests and calls, and watches them; the first is the outermost.
         on_event: Takes each event; raising changes nothing.
-        stream: Whether the model is asked for its answer in pieces; None asks for them when somebody takes events.
-        keep_partial: Whether the text of an answer that is cut off while it comes stays in the transcript, as a message
-            without calls: the reader of a stream that is left, cancelled, timed out or broken has seen it.
+        stream: True where the model is asked for its answer in pieces; None asks for them when somebody takes events.
+        keep_partial: True where the text of an answer that is cut off while it comes stays in the transcript, as a
+            message without calls: the reader of a stream that is left, cancelled, timed out or broken has seen it.
         steering: A queue into which others write messages for the model while the loop runs.
         compaction: Asked before each request for a shorter transcript.
         signing_key: A secret of the application that seals its snapshots, 32 random bytes say: those that are not

@@ -84,7 +84,7 @@ def enter_depth(ctx: object, max_depth: int | None, loop_id: str = "") -> LoopFr
     outer = current_frame.get()
     depth, limit, run_id = 0, max_depth, loop_id
     if outer is not None:
-        depth, limit, run_id = outer.depth, _smaller(max_depth, outer.limit), outer.run_id
+        depth, limit, run_id = outer.depth, _find_smaller(max_depth, outer.limit), outer.run_id
     if _carries_depth(ctx):
         depth = max(depth, _read_depth(ctx))
     if limit is not None and depth >= limit:
@@ -125,5 +125,5 @@ def _carries_depth(ctx: object) -> TypeGuard[LoopDepth]:
     return ctx is not None and hasattr(ctx, "loop_depth") and isinstance(ctx, LoopDepth)
 
 
-def _smaller(one: int | None, other: int | None) -> int | None:
+def _find_smaller(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)

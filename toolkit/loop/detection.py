@@ -1,4 +1,4 @@
-"""Whether a model repeats itself. Pure: it sees calls and results, and counts."""
+"""Finds models that repeat themselves. Pure: it sees calls and results, and counts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class LoopDetectionConfig:
             them; ``stop`` ends the loop.
         mode: ``batch`` compares all calls of a turn with all of the turn before; ``call`` follows each call by itself,
             and sees also calls that are repeated side by side and two that alternate.
-        ignore_order: Whether the same calls in another order count as the same batch.
+        ignore_order: True where the same calls in another order count as the same batch.
         exempt: Tools that may repeat themselves, such as one that polls.
-        include_results: Whether a repeat counts only while the results are the same too, also in a `window`.
+        include_results: True where a repeat counts only while the results are the same too, also in a `window`.
         window: Count repeats among the last so many turns (or calls), not only in a row, so that a, b, a, b is seen;
             None counts those in a row.
     """
@@ -94,7 +94,7 @@ class Run:
         count: The times so far.
         turn: When it was seen last.
         names: Its tools.
-        is_in_row: Whether nothing else was called in between.
+        is_in_row: True where nothing else was called in between.
         between: What it alternates with, by signature; empty where it came in each turn.
         result: What it gave last, where results count.
     """
@@ -157,14 +157,14 @@ class LoopDetector:
         for item, run in found:
             if run.count >= config.threshold and self._is_loop(run):
                 repeated.append((item, run))
-        return self._judge(repeated) if repeated else None
+        return self._write_repetition(repeated) if repeated else None
 
     def _is_loop(self, run: Run) -> bool:
-        """Whether what lies between is repeated, too: else it may be progress."""
-        return not run.between or any(self._runs[other].count >= self._fewest for other in run.between)
+        """Return whether what lies between is repeated, too: else it may be progress."""
+        return not run.between or any(self._runs[other].count >= self._fewest_of_other for other in run.between)
 
     @property
-    def _fewest(self) -> int:
+    def _fewest_of_other(self) -> int:
         """How often the other of two that alternate was called when the first reaches the threshold."""
         return max(2, self._config.threshold - 1)
 
@@ -232,12 +232,12 @@ class LoopDetector:
             return Run(known.count + 1, turn, names, False, both, result)
         return Run(2, turn, names, False, list(last), result)
 
-    def _judge(self, found: Sequence[tuple[_Item, Run]]) -> Repetition:
+    def _write_repetition(self, found: Sequence[tuple[_Item, Run]]) -> Repetition:
         """Return what is to be told of the items that were repeated too often: one fact that names them all."""
         config = self._config
         counts = [run.count for _, run in found]
         names = [name for item, _ in found for name in item.names]
-        names += [name for other in self._beside(found) for name in other]
+        names += [name for other in self._find_tools_beside(found) for name in other]
         is_all = len(found) == len(self._items) and len(set(counts)) == 1
         fact = LoopDetected(
             tool_name="+".join(dict.fromkeys(names)),
@@ -248,16 +248,18 @@ class LoopDetector:
         is_due = config.action != "inject_warning" or any(count % config.threshold == 0 for count in counts)
         return Repetition(fact, frozenset(call.id for item, _ in found for call in item.calls), is_due)
 
-    def _beside(self, found: Sequence[tuple[_Item, Run]]) -> list[list[str]]:
+    def _find_tools_beside(self, found: Sequence[tuple[_Item, Run]]) -> list[list[str]]:
         """Return the tools of what is repeated as often, or will be with its next call, but not in this turn."""
         if self._config.mode == "batch":
             return []
         if self._config.window is not None:
             counts = Counter([seen.signature for seen in self._recent])
-            return [seen.names for seen in self._recent if counts[seen.signature] >= self._fewest]
+            return [seen.names for seen in self._recent if counts[seen.signature] >= self._fewest_of_other]
         between = {signature for _, run in found for signature in run.between}
         return [
-            run.names for signature, run in self._runs.items() if signature in between and run.count >= self._fewest
+            run.names
+            for signature, run in self._runs.items()
+            if signature in between and run.count >= self._fewest_of_other
         ]
 
     def state(self) -> dict[str, Any]:

@@ -147,9 +147,9 @@ class Driver(Generic[Ctx, Out]):
         resources = self._resources
         resources.memory.run_scope = scope
         if not self.has_begun:
-            self._enter()
+            self._take_place()
         if resources.listener is None or feed is not self._feed:
-            self._listen(feed)
+            self._set_listener(feed)
         listener, frame = resources.listener, resources.frame
         if not self._is_logged:
             self._is_logged = True
@@ -172,13 +172,13 @@ class Driver(Generic[Ctx, Out]):
             MaxDepthExceededError: The loop is nested too deep.
         """
         if not self.has_begun:
-            self._enter()
+            self._take_place()
         return self._resources.middleware
 
-    def _enter(self) -> None:
+    def _take_place(self) -> None:
         resources = self._resources
         frame = enter_depth(self._user_ctx, resources.config.max_depth, self.loop_id)
-        frame.spend, frame.stop = self.state.spent, self._stop
+        frame.spend, frame.stop = self.state.spent, self._stop_run
         if self._budget is None:
             resources.budget = frame.budget
         else:
@@ -216,11 +216,11 @@ class Driver(Generic[Ctx, Out]):
             around = chain.call_around if chain.has_around_call else None
             resources.policy = replace(policy, around=around, guards=chain.guards)
 
-    def _stop(self, reason: str) -> None:
+    def _stop_run(self, reason: str) -> None:
         if not self.state.is_finished:
             self.state.wind_up(Aborted(reason))
 
-    def _listen(self, feed: EventFeed | None) -> None:
+    def _set_listener(self, feed: EventFeed | None) -> None:
         resources, self._feed = self._resources, feed
         chain, config, run_id = resources.middleware, resources.config, resources.frame.run_id
         if chain is not None and (chain.event_hooks or chain.update_guards):
@@ -252,7 +252,7 @@ class Driver(Generic[Ctx, Out]):
                 elif isinstance(step, Finished):
                     return
                 else:
-                    await self._compact(step)
+                    await self._compact_transcript(step)
                 if state.closed:
                     await self._tell_refusals()
                 is_between_turns = state.phase == "ready" and state.is_at_boundary
@@ -386,7 +386,7 @@ class Driver(Generic[Ctx, Out]):
             middleware=self._saved_states if chain is None else chain.save_states(),
         )
 
-    async def _compact(self, step: Compact) -> None:
+    async def _compact_transcript(self, step: Compact) -> None:
         compaction, listener = self._resources.config.compaction, self._resources.listener
         assert compaction is not None
         before = len(step.messages)

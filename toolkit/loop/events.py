@@ -84,7 +84,7 @@ class LoopDetected(Stamped):
         tool_name: The tool; several that are repeated together are joined with ``+``.
         count: How often, this time included; of several, the one that was called most.
         action: What is done about it.
-        is_in_row: Whether nothing else was called in between.
+        is_in_row: True where nothing else was called in between.
     """
 
     tool_name: str

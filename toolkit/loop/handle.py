@@ -129,7 +129,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
                 asked = prompt["pending_approvals"]
             bindings = {pending["call_id"]: pending["binding"] for pending in asked}
             for call_id, approval in decisions.items():
-                self._decide(call_id, approval, bindings.get(call_id, ""))
+                self._take_decision(call_id, approval, bindings.get(call_id, ""))
 
     @classmethod
     def restore(
@@ -215,7 +215,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last outcome was the end."""
+        """True where the last outcome was the end."""
         return self._outcome is not None and not self._owes_outcome
 
     @property
@@ -259,7 +259,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
             MaxDepthExceededError: The loop is nested too deep, in a tool of another loop.
         """
         if self._outcome is None:
-            await self._advance(to_end=True)
+            await self._advance_loop(to_end=True)
         return self.result
 
     def run_sync(self) -> ToolLoopResult[Out]:
@@ -315,7 +315,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         if self._outcome is not None:
             return self._outcome
         rounds = self._state.tool_rounds
-        await self._advance(to_end=False)
+        await self._advance_loop(to_end=False)
         outcome = self._outcome_now()
         self._owes_outcome = isinstance(outcome, Completed) and self._state.tool_rounds > rounds
         if outcome is not None and not self._owes_outcome:
@@ -339,7 +339,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
 
     @property
     def pending_approvals(self) -> list[PendingApproval]:
-        """What awaits a decision, in call order; empty unless the loop ended as `AwaitingApproval`."""
+        """The calls that await a decision, in call order; empty unless the loop ended as `AwaitingApproval`."""
         return self._driver.approvals.list_pending()
 
     async def decide(self, call_id: str, approval: Approval | bool | str, *, binding: str) -> None:
@@ -353,9 +353,9 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         Raises:
             LoopUsageError: No decision is awaited on the call, or it was made on something else.
         """
-        self._decide(call_id, approval, binding)
+        self._take_decision(call_id, approval, binding)
 
-    def _decide(self, call_id: str, approval: Approval | bool | str, binding: str) -> None:
+    def _take_decision(self, call_id: str, approval: Approval | bool | str, binding: str) -> None:
         self._driver.approvals.decide(call_id, approval, binding)
         is_ended = self._state.reason is not None
         self._outcome = Completed(self._driver.result(self._clock.seconds_left)) if is_ended else None

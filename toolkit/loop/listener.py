@@ -164,7 +164,7 @@ class Listener:
         feed: Where a reader takes them; None without one.
 
     Attributes:
-        needs_pump: Whether what was offered waits for `pump`; else `offer` delivers it.
+        needs_pump: True where what was offered waits for `pump`; else `offer` delivers it.
         takes_deltas: True where somebody wants the answer in pieces; middleware only watches.
     """
 
@@ -218,7 +218,7 @@ class Listener:
             event: The event.
             waits: Whether to wait until the reader has room.
         """
-        _set_run_id(event, self._run_id)  # as `_mark` does
+        _set_run_id(event, self._run_id)  # as `_mark_event` does
         _set_loop_id(event, self._loop_id)
         _set_time(event, time.time())
         hook, feed = self._hook, self._feed
@@ -246,7 +246,7 @@ class Listener:
 
     def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
         """Keep the report for `pump`; where hooks are plain functions, call them now."""
-        self._mark(event)
+        self._mark_event(event)
         if not self._has_hooks and self._feed is not None:
             self._feed.put(event, is_offered=True)
         elif not self.needs_pump and not self._waiting and not self._tellers:
@@ -263,7 +263,7 @@ class Listener:
             await self._deliver_in_turn()
             await self._offered.wait()
 
-    def _mark(self, event: LoopEvent) -> None:
+    def _mark_event(self, event: LoopEvent) -> None:
         # The event is new, and nobody has it yet: filled in here, it need not be made twice.
         _set_run_id(event, self._run_id)
         _set_loop_id(event, self._loop_id)
@@ -300,10 +300,10 @@ class Listener:
     async def _deliver_waiting(self) -> None:
         while self._waiting:
             event, is_offered = self._waiting.take()
-            await self._deliver(event, is_offered=is_offered)
+            await self._deliver_event(event, is_offered=is_offered)
 
     def _deliver_now(self, event: ToolExecutionUpdate | ToolProgress) -> None:
-        delivery = self._deliver(event, is_offered=True)
+        delivery = self._deliver_event(event, is_offered=True)
         try:
             delivery.send(None)
         except StopIteration:
@@ -312,25 +312,25 @@ class Listener:
         self.needs_pump = True
         _logger.warning("a hook that is a plain function gave an awaitable, and one report was lost: make it async")
 
-    async def _deliver(self, event: LoopEvent, *, is_offered: bool) -> None:
+    async def _deliver_event(self, event: LoopEvent, *, is_offered: bool) -> None:
         """Call the hooks, and pass the event on to the reader unless one of them suppresses it."""
         is_shown = True
         try:
             if isinstance(event, ToolExecutionUpdate):
-                is_shown = await self._allows(event)
+                is_shown = await self._is_allowed(event)
             if is_shown and self._hook is not None:
-                await self._call(self._hook, event)
+                await self._call_and_await(self._hook, event)
         finally:
             if is_shown and self._feed is not None:
                 self._feed.put(event, is_offered=is_offered)
 
-    async def _allows(self, event: ToolExecutionUpdate) -> bool:
+    async def _is_allowed(self, event: ToolExecutionUpdate) -> bool:
         for guard in self._update_guards:
-            if await self._call(guard, event) is False:
+            if await self._call_and_await(guard, event) is False:
                 return False
         return True
 
-    async def _call(self, hook: Any, *arguments: Any) -> Any:
+    async def _call_and_await(self, hook: Any, *arguments: Any) -> Any:
         value = _call_hook(hook, *arguments)
         return await self._wait_for(value) if inspect.isawaitable(value) else value
 
@@ -378,7 +378,7 @@ async def _await_hook_value(value: Awaitable[Any], timeout: float) -> Any:
 
 
 def _may_wait(hook: object) -> bool:
-    """Whether a hook may give something to await: all but plain functions and methods that are not async."""
+    """Return whether a hook may give something to await: all but plain functions and methods that are not async."""
     if hook is None or inspect.isbuiltin(hook):
         return False
     is_plain = inspect.isfunction(hook) or inspect.ismethod(hook)

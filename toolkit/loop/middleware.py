@@ -128,7 +128,7 @@ class CallInfo(Generic[Ctx]):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the tool is given, as Python objects; each time a copy, which changes nothing."""
+        """The arguments that the tool is given, as Python objects; each time a copy, which changes nothing."""
         return self._ready.copy_arguments()
 
     @property

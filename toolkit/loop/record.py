@@ -56,7 +56,7 @@ class LoopRecord:
     Args:
         messages: The transcript to start from: valid, and owned by the machine from here on.
         config: The settings; only what decides is read here.
-        compacts: Whether a `Compact` step comes before each request.
+        compacts: True where a `Compact` step comes before each request.
         now: Gives the time of a result that the machine writes itself; None leaves it without.
 
     Attributes:
@@ -134,12 +134,12 @@ class LoopRecord:
 
     @property
     def is_finished(self) -> bool:
-        """Whether no step is left, or only somebody's decision can bring one."""
+        """True where no step is left, or only somebody's decision can bring one."""
         return self.phase in ("finished", "failed")
 
     @property
     def is_at_boundary(self) -> bool:
-        """Whether no turn is under way: the transcript is whole and may be changed."""
+        """True where no turn is under way: the transcript is whole and may be changed."""
         return self.phase == "ready" and not self._is_compacted
 
     @property

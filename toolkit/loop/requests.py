@@ -230,7 +230,7 @@ class ModelRequests:
                     await listener.emit(_copy_delta(event))
         finally:
             if response is None:  # else it has come to its end, and to look again takes 8 us
-                await _close(events)
+                await _close_stream(events)
         if response is None:
             raise BadResponseError(
                 type(self.provider).__name__, "the stream ended without its last event", is_retryable=True
@@ -328,7 +328,7 @@ def _copy_delta(
             assert_never(event)
 
 
-async def _close(events: AsyncIterator[StreamEvent]) -> None:
+async def _close_stream(events: AsyncIterator[StreamEvent]) -> None:
     """Close a provider's stream, also when cancelled, but don't wait for ever."""
     close = getattr(events, "aclose", None)
     if close is not None:

@@ -87,9 +87,9 @@ class RunningLoop(Generic[Ctx, Out]):
             elif driver.has_begun:
                 await self._run_part(_do_nothing)
             else:
-                await self._end(None)
+                await self._end_run(None)
 
-    async def _advance(self, *, to_end: bool, feed: EventFeed | None = None) -> None:
+    async def _advance_loop(self, *, to_end: bool, feed: EventFeed | None = None) -> None:
         """Run one turn, or all; close the transcript and tell the end whatever happens."""
         if self._is_running:
             raise LoopUsageError("the loop is running already: a handle runs in one way, and one turn at a time")
@@ -97,12 +97,12 @@ class RunningLoop(Generic[Ctx, Out]):
             self._state.edited()
         self._is_running = True
         self.turn += 1
-        work, frame = partial(self._drive, to_end=to_end, feed=feed), current_frame.get()
+        work, frame = partial(self._drive_loop, to_end=to_end, feed=feed), current_frame.get()
         try:
             if self._driver.has_middleware or (frame is not None and frame.inherited):
                 await self._run_part(work)
             else:
-                await self._settle(work)
+                await self._settle_work(work)
         finally:
             self._is_running = False
             if self._idle is not None:
@@ -115,14 +115,14 @@ class RunningLoop(Generic[Ctx, Out]):
             chain = self._driver.find_middleware()
         except Exception as error:  # noqa: BLE001 - it is handed to the caller as an outcome
             self._driver.fail(error)
-            await self._end(error)
+            await self._end_run(error)
             return
         if chain is not None and chain.has_around_run:
             await self._run_around(chain, work)
         else:
-            await self._settle(work)
+            await self._settle_work(work)
 
-    async def _settle(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _settle_work(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do a part of the run; where it ends, close the transcript and tell the end, whatever happens."""
         driver, state = self._driver, self._state
         error: Exception | None = None
@@ -138,7 +138,7 @@ class RunningLoop(Generic[Ctx, Out]):
             if not is_through and error is None:
                 state.cancelled(*(self._wish or ()))
             if state.is_finished:
-                await self._end(error)
+                await self._end_run(error)
 
     async def _run_around(self, chain: MiddlewareChain, work: Callable[[], Awaitable[None]]) -> None:
         """Let middleware stand around a part of the run; the run's end is its own, whatever the middleware does."""
@@ -151,7 +151,7 @@ class RunningLoop(Generic[Ctx, Out]):
             try:
                 # A run that was cancelled before this has only its end to tell.
                 with anyio.CancelScope(shield=self._wish is not None):
-                    await self._settle(work)
+                    await self._settle_work(work)
             finally:
                 is_ended = state.is_finished
                 self._expect_cancel(scope)
@@ -165,17 +165,17 @@ class RunningLoop(Generic[Ctx, Out]):
                 _require_reached(is_reached=is_reached)
             if self._wish is not None and not is_ended:
                 state.cancelled(*self._wish)
-                await self._end(None)
+                await self._end_run(None)
         except Exception as error:
             if not is_ended:
                 self._driver.fail(error)
-                await self._end(error)
+                await self._end_run(error)
             elif not isinstance(self._outcome, Failed) or error is not self._outcome.error:
                 raise
         except BaseException:
             if not is_ended:
                 state.cancelled()
-                await self._end(None)
+                await self._end_run(None)
             raise
         finally:
             with self._lock:
@@ -188,7 +188,7 @@ class RunningLoop(Generic[Ctx, Out]):
             raise outcome.error
         return None if outcome is None else outcome.result
 
-    async def _end(self, error: Exception | None) -> None:
+    async def _end_run(self, error: Exception | None) -> None:
         """Keep the outcome, and tell it to observers; a cancellation does not stop that."""
         driver = self._driver
         driver.return_undelivered()
@@ -200,7 +200,7 @@ class RunningLoop(Generic[Ctx, Out]):
             self._outcome = driver.failure(error)
             await driver.tell_end(self._outcome)
 
-    async def _drive(self, *, to_end: bool, feed: EventFeed | None) -> None:
+    async def _drive_loop(self, *, to_end: bool, feed: EventFeed | None) -> None:
         """Run within the loop's time, and within the reach of `cancel`."""
         driver, state = self._driver, self._state
         deadline = self._clock.start()

@@ -91,7 +91,7 @@ class SavedLoop:
 
 
 @cache
-def _adapter() -> TypeAdapter[SavedLoop]:
+def _make_loop_adapter() -> TypeAdapter[SavedLoop]:
     from pydantic import TypeAdapter  # noqa: PLC0415 - costs milliseconds that an import should not
 
     return TypeAdapter(SavedLoop)
@@ -199,7 +199,7 @@ def dump_snapshot(saved: SavedLoop, pending: list[dict[str, Any]], signing_key: 
         LoopUsageError: Something in it is no JSON, such as an option of the request.
     """
     try:
-        plain = _adapter().dump_python(saved, mode="json", exclude={"state": _without_details()})
+        plain = _make_loop_adapter().dump_python(saved, mode="json", exclude={"state": _without_details()})
         content: Snapshot = json.loads(json.dumps({"version": _VERSION, "loop": plain, "pending_approvals": pending}))
         return {**content, "seal": make_seal(content, signing_key)}
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
@@ -222,7 +222,7 @@ def load_snapshot(snapshot: Snapshot, signing_key: str | bytes | None) -> SavedL
         )
     _check_seal(snapshot, signing_key)
     try:
-        saved = _adapter().validate_python(snapshot["loop"])
+        saved = _make_loop_adapter().validate_python(snapshot["loop"])
         _check_state(saved.state)
     except (KeyError, ValueError, RecursionError) as error:
         raise LoopUsageError(f"the snapshot can't be read: {error}") from error

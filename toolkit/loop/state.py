@@ -118,7 +118,7 @@ class LoopState(LoopClosing):
         if self._command is not None:
             command, self._command = self._command, None
             if isinstance(command, Stop):
-                self._end(StopCondition(command.reason))
+                self._end_loop(StopCondition(command.reason))
                 return self.next_step()
             if isinstance(command, InjectMessages):
                 self.messages.extend(command.messages)
@@ -128,7 +128,7 @@ class LoopState(LoopClosing):
             self._incoming = []
         most = self._config.max_iterations
         if self._is_last or (most == 0 and self._config.on_max_iterations == "stop"):
-            self._end(MaxIterations(most))
+            self._end_loop(MaxIterations(most))
             return self.next_step()
         if self._compacts:
             if not self._is_compacted:
@@ -142,21 +142,21 @@ class LoopState(LoopClosing):
 
     def compacted(self, messages: Sequence[Message]) -> None:
         """Take the transcript as it is after `Compact`."""
-        self._require("compacting", "compacted")
+        self._require_phase("compacting", "compacted")
         self.messages[:] = messages
         self._is_compacted = True
         self.phase = "ready"
 
     def keep_partial(self, text: str) -> None:
         """Keep what an answer had said when it was cut off for good; it is no answer, and the loop is about to end."""
-        self._require("asking", "keep_partial")
+        self._require_phase("asking", "keep_partial")
         self.messages.append(AssistantMessage(text))
 
     def limit_reached(self, limit: UsageLimit) -> None:
         """End the loop because the budget has nothing left for the request that `CallModel` asked for."""
-        self._require("asking", "limit_reached")
+        self._require_phase("asking", "limit_reached")
         self.iterations -= 1
-        self._end(limit)
+        self._end_loop(limit)
 
     # the model's answer
 
@@ -167,7 +167,7 @@ class LoopState(LoopClosing):
         the most of one reply are answered here.
         """
         if self.phase != "asking":
-            self._require("asking", "model_replied")
+            self._require_phase("asking", "model_replied")
         message = response.message
         calls: list[ToolCall] = []
         opened: dict[str, OpenCall] = {}
@@ -188,7 +188,7 @@ class LoopState(LoopClosing):
         self._open.by_id = opened
         self._open.unanswered = self._open.undecided = len(opened)
         if not calls:
-            self._judge(())
+            self._judge_reply(())
             return ()
         most = self._config.limits.calls_per_turn
         if most is not None and len(calls) > most:
@@ -206,35 +206,35 @@ class LoopState(LoopClosing):
                 what looks at calls (`stop_when`, loop detection) reads them.
         """
         if self.phase != "preparing":
-            self._require("preparing", "calls_prepared")
+            self._require_phase("preparing", "calls_prepared")
         if len(calls) != self._open.undecided:
             raise LoopUsageError("calls_prepared was given other calls than model_replied returned")
-        return self._judge(calls)
+        return self._judge_reply(calls)
 
-    def _judge(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
+    def _judge_reply(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
         response = self.response
         assert response is not None
         stop_when = self._config.stop_when
         if stop_when is not None:
             decision = ask_stop_when(stop_when, self._stop_context(response, calls))
             if isinstance(decision, Stop):
-                self._end(StopCondition(decision.reason))
+                self._end_loop(StopCondition(decision.reason))
                 return None
         if not self._open.by_id:
             if response.unanswered:
-                self._end(UnansweredItems(response.unanswered))
+                self._end_loop(UnansweredItems(response.unanswered))
             else:
-                self._end(MaxIterations(self._config.max_iterations) if self._is_last else _COMPLETE)
+                self._end_loop(MaxIterations(self._config.max_iterations) if self._is_last else _COMPLETE)
             return None
         if self._is_last:
-            self._end(MaxIterations(self._config.max_iterations))
+            self._end_loop(MaxIterations(self._config.max_iterations))
             return None
         self.phase = "deciding"
         if response.stop_reason in _CUT_REASONS:
             self._open.answer_all("the reply was stopped by the provider's content filter")
             self._close_turn()
             return None
-        detected = None if self._detector is None else self._detect(calls)
+        detected = None if self._detector is None else self._detect_loop(calls)
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
         return detected
@@ -264,14 +264,14 @@ class LoopState(LoopClosing):
             last_tool_results=tuple(map(copy_result, self._results)),
         )
 
-    def _detect(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
+    def _detect_loop(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
         assert self._detector is not None
         found = self._detector.saw_calls(calls)
         if found is None or not found.is_due:
             return None
         match found.fact.action:
             case "stop":
-                self._end(found.fact)
+                self._end_loop(found.fact)
             case "inject_warning":
                 self._warnings.append(UserMessage(warning_text(found.fact)))
             case "skip":
@@ -312,7 +312,7 @@ class LoopState(LoopClosing):
             case Defer():
                 entry.status = "deferred"
             case Abort(reason):
-                self._end(Aborted(reason))
+                self._end_loop(Aborted(reason))
                 return None
         if self.phase == "deciding":
             self._open.undecided -= 1

@@ -42,7 +42,7 @@ class Steering:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
+        """True where nothing waits."""
         return not self._steered and not self._follow_ups
 
     def put_back(self, messages: Sequence[Message]) -> None:
@@ -51,7 +51,7 @@ class Steering:
 
     def take_steered(self) -> list[Message]:
         """Return all that was steered and forget it."""
-        return _drain(self._steered)
+        return _drain_queue(self._steered)
 
     def take_follow_up(self) -> list[Message]:
         """Return the next follow-up, as a list of at most one, and forget it."""
@@ -65,7 +65,7 @@ def _as_message(message: str | Message) -> Message:
     return message
 
 
-def _drain(queue: deque[Message]) -> list[Message]:
+def _drain_queue(queue: deque[Message]) -> list[Message]:
     taken: list[Message] = []
     # Others may append meanwhile; popleft is atomic, copying and clearing would not be.
     while queue:

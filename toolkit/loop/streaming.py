@@ -46,7 +46,7 @@ class EventStream(Generic[Out]):
         if self._is_started:
             raise LoopUsageError("a stream can be entered once; make another handle for another run")
         self._is_started = True
-        start_carried(self._run, self._end)
+        start_carried(self._run_loop, self._end_stream)
         return self
 
     async def __aexit__(
@@ -61,10 +61,10 @@ class EventStream(Generic[Out]):
         if error is None:
             self._raise_fatal()
 
-    async def _run(self) -> None:
-        await self._handle._advance(to_end=True, feed=self._feed)  # pyright: ignore[reportPrivateUsage] - of the same object
+    async def _run_loop(self) -> None:
+        await self._handle._advance_loop(to_end=True, feed=self._feed)  # pyright: ignore[reportPrivateUsage] - of the same object
 
-    def _end(self, raised: BaseException | None) -> None:
+    def _end_stream(self, raised: BaseException | None) -> None:
         self._fatal = raised
         self._feed.end()
         self._ended.set()
