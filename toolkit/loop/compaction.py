@@ -1,7 +1,8 @@
-"""Ready-made ways to shorten a transcript between turns; none parts a call from its result."""
+"""Shortens transcripts between turns, in ready-made ways or an application's own; none parts a call from its result."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -14,10 +15,12 @@ from toolkit.chat import (
     ToolResult,
     UserMessage,
     dump_messages,
+    validate_transcript,
 )
+from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError, TranscriptError
 from toolkit.settings import check_setting
 
-__all__ = ["keep_last", "mask_old_results", "summarize"]
+__all__ = ["ask_compaction", "keep_last", "mask_old_results", "summarize"]
 
 _SUMMARY_PROMPT = (
     "Summarize the conversation below for a colleague who goes on with it: what was asked, what was found out, what "
@@ -138,3 +141,30 @@ def _find_kept_start(transcript: Sequence[Message], head: int, keep: int) -> int
     while start > head and isinstance(transcript[start], ToolResult):
         start -= 1
     return max(start, head)
+
+
+async def ask_compaction(
+    compaction: Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]],
+    transcript: Sequence[Message],
+) -> list[Message]:
+    """Return the transcript as a compaction shortens it.
+
+    Raises:
+        LoopError: It raised, or returned what is no valid transcript.
+    """
+    try:
+        shorter = compaction(transcript)
+        given = await shorter if inspect.isawaitable(shorter) else shorter
+    except (LoopError, ProviderError):
+        raise
+    except Exception as error:
+        raise LoopError(f"the compaction raised {type(error).__name__}: {error}") from error
+    try:
+        check_setting("what the compaction gives", given, Sequence)
+        messages = list(given)
+        validate_transcript(messages)
+    except ConfigurationError as error:
+        raise LoopUsageError(str(error)) from None
+    except TranscriptError as error:
+        raise LoopUsageError(f"the compaction gave a transcript that is not valid: {error}") from error
+    return messages

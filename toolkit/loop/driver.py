@@ -7,45 +7,42 @@ what saves in `snapshot`.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
 from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
-from toolkit.calls.policy import ExecutionPolicy
 from toolkit.chat import (
     ChatRequest,
     Message,
     Provider,
     ToolResult,
     text_of,
-    validate_transcript,
 )
 from toolkit.chat.output import copy_result
-from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError, TranscriptError
+from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, CallBinder
 from toolkit.loop.budget import Budget
-from toolkit.loop.config import Compaction, ToolLoopConfig
+from toolkit.loop.compaction import ask_compaction
+from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.depth import LoopFrame, current_call_id, enter_depth, nested_context, new_loop_id
 from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware import RunInfo
-from toolkit.loop.middleware_chain import MiddlewareChain, join_middleware
+from toolkit.loop.middleware_chain import MiddlewareChain, check_states, join_middleware
 from toolkit.loop.outcome import Aborted, AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.loop.prompt import transcript_of
 from toolkit.loop.requests import ModelRequests
-from toolkit.loop.resources import LoopResources, SubAgentSeat, sub_agent_seat
+from toolkit.loop.resources import LoopResources, find_own_policy, sub_agent_seat
 from toolkit.loop.state import LoopState
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
 from toolkit.runtime.call_clock import CallClock
-from toolkit.settings import check_setting
 from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
@@ -111,7 +108,7 @@ class Driver(Generic[Ctx, Out]):
         self._is_telling = self._is_logged = False
         self._is_restored = saved is not None
         self._saved_states: dict[str, Any] = {} if saved is None else saved.middleware
-        _check_states(self._saved_states, config)
+        check_states(self._saved_states, config.middleware)
         self._feed: EventFeed | None = None
         self._resources: LoopResources[Ctx] = LoopResources(
             state=self.state,
@@ -121,7 +118,7 @@ class Driver(Generic[Ctx, Out]):
             frame=LoopFrame(1, config.max_depth),
             budget=self._budget,
             answer=None if config.answer is None else ExpectedAnswer(config.answer.type),
-            policy=_own_policy(config, seat, self.loop_id),
+            policy=find_own_policy(config, seat, self.loop_id),
             fixed_tools=prompt.tools if isinstance(prompt, ChatRequest) else None,
         )
         binder = CallBinder(self.loop_id, config.signing_key, None if saved is None else saved.salt)
@@ -390,45 +387,9 @@ class Driver(Generic[Ctx, Out]):
         compaction, listener = self._resources.config.compaction, self._resources.listener
         assert compaction is not None
         before = len(step.messages)
-        messages = await _ask_compaction(compaction, step.messages)
+        messages = await ask_compaction(compaction, step.messages)
         if before and not messages:
             raise LoopUsageError("the compaction left nothing of the transcript: keep at least the newest message")
         self.state.compacted(messages)
         if listener is not None and len(messages) != before:
             await listener.emit(Compacted(before=before, after=len(messages)))
-
-
-async def _ask_compaction(compaction: Compaction, transcript: Sequence[Message]) -> list[Message]:
-    try:
-        shorter = compaction(transcript)
-        given = await shorter if inspect.isawaitable(shorter) else shorter
-    except (LoopError, ProviderError):
-        raise
-    except Exception as error:
-        raise LoopError(f"the compaction raised {type(error).__name__}: {error}") from error
-    try:
-        check_setting("what the compaction gives", given, Sequence)
-        messages = list(given)
-        validate_transcript(messages)
-    except ConfigurationError as error:
-        raise LoopUsageError(str(error)) from None
-    except TranscriptError as error:
-        raise LoopUsageError(f"the compaction gave a transcript that is not valid: {error}") from error
-    return messages
-
-
-def _own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id: str) -> ExecutionPolicy:
-    """Return the policy of one run, which is that of all where nothing of it is the run's own."""
-    if seat is not None:
-        return replace(config.policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
-    return config.policy if config.output.store is None else replace(config.policy, loop_id=loop_id)
-
-
-def _check_states(states: Mapping[str, Any], config: ToolLoopConfig[Any]) -> None:
-    """Refuse to restore a run without a middleware that kept something of it: what it knew may be why it is there."""
-    missing = states.keys() - {each.name for each in config.middleware}
-    if missing:
-        raise LoopUsageError(
-            f"the snapshot has the state of middleware named {', '.join(sorted(missing))}, which the configuration "
-            "doesn't have: add it to ToolLoopConfig(middleware=...)"
-        )

@@ -22,7 +22,7 @@ from toolkit.loop.outcome import ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark, is_being_cancelled
 from toolkit.settings import check_setting, describe_value
 
-__all__ = ["DeltaTaker", "MiddlewareChain", "RequestSender", "has_method", "join_middleware"]
+__all__ = ["DeltaTaker", "MiddlewareChain", "RequestSender", "check_states", "has_method", "join_middleware"]
 
 T = TypeVar("T")
 
@@ -43,6 +43,20 @@ def join_middleware(
 ) -> tuple[Middleware[Any], ...]:
     """Return all that serves a loop, outermost first; what is inherited and its own, too, stands there once."""
     return (*inherited, *[each for each in own if not any(each is outer for outer in inherited)])
+
+
+def check_states(states: Mapping[str, Any], members: Sequence[Middleware[Any]]) -> None:
+    """Refuse to restore a run without a middleware that kept something of it: a guard may have known what to refuse.
+
+    Raises:
+        LoopUsageError: The state of one is in the snapshot that is not among the members.
+    """
+    missing = states.keys() - {each.name for each in members}
+    if missing:
+        raise LoopUsageError(
+            f"the snapshot has the state of middleware named {', '.join(sorted(missing))}, which the configuration "
+            "doesn't have: add it to ToolLoopConfig(middleware=...)"
+        )
 
 
 class MiddlewareChain:

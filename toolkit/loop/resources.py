@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from toolkit.loop.listener import Listener
     from toolkit.loop.middleware_chain import MiddlewareChain
 
-__all__ = ["LoopResources", "SubAgentSeat", "sub_agent_seat"]
+__all__ = ["LoopResources", "SubAgentSeat", "find_own_policy", "sub_agent_seat"]
 
 
 @dataclass(slots=True)
@@ -161,3 +161,10 @@ class LoopResources(Generic[Ctx]):
         if self.answer is not None and self.config.asks_by_tool:
             registrations = {**registrations, ANSWER_TOOL: self.answer.registration}
         return Scope(registrations, permissions=registry.permissions, hidden_names=hidden)
+
+
+def find_own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id: str) -> ExecutionPolicy:
+    """Return the policy of one run, which is that of all where nothing of it is the run's own."""
+    if seat is not None:
+        return replace(config.policy, agent=seat.agent, loop_id=loop_id, caller=seat.caller)
+    return config.policy if config.output.store is None else replace(config.policy, loop_id=loop_id)
