@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from toolkit import (
+    Abort,
     AssistantMessage,
     ChatRequest,
     LoopDetectionConfig,
@@ -208,3 +209,18 @@ async def test_a_stop_condition_that_stops_leaves_all_calls_of_a_long_reply_answ
     assert result.reason == StopCondition("enough")
     assert office.runs == []
     assert len(results_of(result)) == 200
+
+
+async def test_a_refused_call_keeps_its_reason_where_an_earlier_one_is_aborted() -> None:
+    calls = AssistantMessage([ToolCall("1", "add", '{"a": 1, "b": 2}'), ToolCall("2", "nope", "{}")])
+    config = ToolLoopConfig[None](on_tool_call=lambda _: Abort("enough"))
+
+    @tool
+    async def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    result = await tool_loop(ScriptedProvider([calls]), ToolRegistry([add]), "go", config=config)
+    aborted, refused = result.messages[2:]
+    assert aborted.text == "Not started: the run was aborted."
+    assert refused.text.startswith("Unknown tool: nope.")

@@ -160,27 +160,36 @@ class Approvals(Generic[Ctx]):
         """Ask the guards about each call, in call order."""
         resources = self._resources
         self.ready = {}
-        for call in step.calls:
+        for position, call in enumerate(step.calls):
             prepared = self._prepared[call.id]
             if resources.listener is not None:
                 for repair in prepared.repairs:
                     await resources.listener.emit(repair)
+            if isinstance(prepared, Refused):
+                await self._refuse_prepared(prepared)
+                continue
             policy = resources.policy
             is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
-            refusal: ToolCallRefused | None
-            if isinstance(prepared, Refused):
-                refusal = self._deny_call(prepared.call, prepared.result.text, prepared.crash)
-            else:
-                verdict: Verdict = _APPROVE
-                if is_guarded or prepared.asks is not None:
-                    verdict = await authorize(prepared, policy)
-                refusal = (
-                    self._admit_call(prepared) if type(verdict) is Approve else self._apply_verdict(prepared, verdict)
-                )
+            verdict: Verdict = _APPROVE
+            if is_guarded or prepared.asks is not None:
+                verdict = await authorize(prepared, policy)
+            if type(verdict) is Abort:
+                # Nobody is asked about the calls behind this one, but what refused them stands.
+                for later in step.calls[position + 1 :]:
+                    refused = self._prepared[later.id]
+                    if isinstance(refused, Refused):
+                        await self._refuse_prepared(refused)
+            admits = type(verdict) is Approve
+            refusal = self._admit_call(prepared) if admits else self._apply_verdict(prepared, verdict)
             if refusal is not None and resources.listener is not None:
                 await resources.listener.emit(refusal)
             if resources.state.reason is not None:
                 return
+
+    async def _refuse_prepared(self, prepared: Refused) -> None:
+        refusal = self._deny_call(prepared.call, prepared.result.text, prepared.crash)
+        if self._resources.listener is not None:
+            await self._resources.listener.emit(refusal)
 
     def list_pending(self) -> list[PendingApproval]:
         """Return what awaits a decision, in call order."""
