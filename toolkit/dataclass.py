@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 else:
 
     @recursive_repr()
-    def _repr(self: Any) -> str:
+    def _write_repr(self: Any) -> str:
         shown = [f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr]
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
-    def _eq(self: Any, other: object) -> Any:
+    def _are_equal(self: Any, other: object) -> Any:
         if type(other) is not type(self):
             return NotImplemented
-        return _compared(self) == _compared(other)
+        return _read_compared(self) == _read_compared(other)
 
-    def _hash(self: Any) -> int:
-        return hash(_compared(self))
+    def _hash_fields(self: Any) -> int:
+        return hash(_read_compared(self))
 
-    def _compared(self: Any) -> tuple[Any, ...]:
-        return tuple([read(self) for read in _readers(type(self))])
+    def _read_compared(self: Any) -> tuple[Any, ...]:
+        return tuple([read(self) for read in _find_readers(type(self))])
 
     @cache
-    def _readers(cls: type[Any]) -> tuple[Any, ...]:
+    def _find_readers(cls: type[Any]) -> tuple[Any, ...]:
         return tuple(attrgetter(field.name) for field in dataclasses.fields(cls) if field.compare)
 
     class _NotGiven:
@@ -98,7 +98,7 @@ else:
         init.__annotations__["return"] = None
         return init
 
-    def _freeze(made: type[Any]) -> None:
+    def _freeze_class(made: type[Any]) -> None:
         """Have a class with slots refuse changes of its objects, and let them be copied and pickled all the same.
 
         Before Python 3.12 the standard library's methods know the class as it was before it got slots, and raise
@@ -135,21 +135,21 @@ else:
         own = vars(cls)
         has_own_init = "__init__" in own
         if frozen and slots:
-            # Told that it is frozen, the standard library would compile what `_freeze` does for all alike.
+            # Told that it is frozen, the standard library would compile what `_freeze_class` does for all alike.
             is_over_frozen = any(
                 base.__dataclass_params__.frozen for base in filter(dataclasses.is_dataclass, cls.__mro__)
             )
             made = dataclasses.dataclass(
                 cls, frozen=is_over_frozen, slots=True, kw_only=kw_only, init=False, repr=False, eq=False
             )
-            _freeze(made)
+            _freeze_class(made)
             if not has_own_init:
                 made.__init__ = _compile_init(made)
         else:
             made = dataclasses.dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only, repr=False, eq=False)
         if "__repr__" not in own:
-            made.__repr__ = _repr
+            made.__repr__ = _write_repr
         if "__eq__" not in own:
-            made.__eq__ = _eq
-            made.__hash__ = _hash if frozen else None
+            made.__eq__ = _are_equal
+            made.__hash__ = _hash_fields if frozen else None
         return made

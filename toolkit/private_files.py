@@ -32,10 +32,10 @@ def make_private(path: Path, *beside: str) -> None:
     # By its name: closing a descriptor would end the locks that a database of this process has on it.
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)) if os.name == "posix" else ():
         with suppress(FileNotFoundError):
-            _narrow(file)
+            _narrow_mode(file)
 
 
-def _narrow(path: Path) -> None:
+def _narrow_mode(path: Path) -> None:
     status = path.stat()
     mode = stat.S_IMODE(status.st_mode)
     if not mode & _OTHERS or not stat.S_ISREG(status.st_mode):

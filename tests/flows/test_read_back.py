@@ -157,7 +157,7 @@ async def test_it_can_be_switched_off() -> None:
     assert "ask for a smaller part to see them" in cut
     assert page.startswith("Unknown tool: read_result.")
     assert offered(provider) == [["read_book"]] * 3
-    with pytest.raises(ConfigurationError, match="False to keep nothing, not True"):
+    with pytest.raises(ConfigurationError, match="must be a ResultStore, False or None, not True"):
         ToolLoopConfig(output=OutputLimits(store=True))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

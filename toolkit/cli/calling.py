@@ -72,7 +72,7 @@ def call_tool_once(word: str, call: CallSettings, settings: dict[str, Any]) -> i
                 parameters = registration.definition.parameters
                 arguments = json.dumps(read_pairs(call.pairs, parameters)) if given is None else given
                 witness = _CallWitness(screen, terminal, is_approved=call.is_approved)
-                result = await _execute_call(
+                result = await _execute_named_call(
                     ToolCall("call_1", call.name, arguments), tools.registry, witness, call.log
                 )
                 return _write_result(screen, call.name, result, witness)
@@ -81,7 +81,7 @@ def call_tool_once(word: str, call: CallSettings, settings: dict[str, Any]) -> i
         return terminal.run(main)
 
 
-async def _execute_call(
+async def _execute_named_call(
     call: ToolCall, registry: ToolRegistry[Any], witness: _CallWitness, log: Path | None
 ) -> ToolResult:
     """Run a call by itself; where it is to be written down, as the one call of a run."""

@@ -168,11 +168,7 @@ class Approvals(Generic[Ctx]):
             if isinstance(prepared, Refused):
                 await self._refuse_prepared(prepared)
                 continue
-            policy = resources.policy
-            is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
-            verdict: Verdict = _APPROVE
-            if is_guarded or prepared.asks is not None:
-                verdict = await authorize(prepared, policy)
+            verdict = await self._ask_guards(prepared)
             if type(verdict) is Abort:
                 # Nobody is asked about the calls behind this one, but what refused them stands.
                 for later in step.calls[position + 1 :]:
@@ -185,6 +181,11 @@ class Approvals(Generic[Ctx]):
                 await resources.listener.emit(refusal)
             if resources.state.reason is not None:
                 return
+
+    async def _ask_guards(self, prepared: Ready[Ctx]) -> Verdict:
+        policy = self._resources.policy
+        is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
+        return await authorize(prepared, policy) if is_guarded or prepared.asks is not None else _APPROVE
 
     async def _refuse_prepared(self, prepared: Refused) -> None:
         refusal = self._deny_call(prepared.call, prepared.result.text, prepared.crash)

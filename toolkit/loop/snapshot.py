@@ -135,19 +135,7 @@ def save_loop(
         loop_id=loop_id,
         salt=approvals.binder.salt,
         state=state.freeze(),
-        request=SavedRequest(
-            tools=None if tools is None else tuple(tools),
-            tool_choice=request.tool_choice,
-            parallel_tool_calls=request.parallel_tool_calls,
-            temperature=request.temperature,
-            max_tokens=request.max_tokens,
-            seed=request.seed,
-            stop=request.stop,
-            response_format=request.response_format,
-            reasoning_effort=request.reasoning_effort,
-            timeout=request.timeout,
-            options=replace_fields(request.options, lambda _: MASK),
-        ),
+        request=_save_request(request, tools),
         bindings=approvals.list_bindings(),
         arguments=approvals.dump_modified(),
         seconds_left=seconds_left,
@@ -159,6 +147,22 @@ def save_loop(
         middleware=middleware,
     )
     return dump_snapshot(saved, [asdict(approval) for approval in approvals.list_pending()], signing_key)
+
+
+def _save_request(request: ChatRequest, tools: Sequence[ToolDefinition] | None) -> SavedRequest:
+    return SavedRequest(
+        tools=None if tools is None else tuple(tools),
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        temperature=request.temperature,
+        max_tokens=request.max_tokens,
+        seed=request.seed,
+        stop=request.stop,
+        response_format=request.response_format,
+        reasoning_effort=request.reasoning_effort,
+        timeout=request.timeout,
+        options=replace_fields(request.options, lambda _: MASK),
+    )
 
 
 def restore_request(saved: SavedRequest, options: Mapping[str, Any]) -> ChatRequest:

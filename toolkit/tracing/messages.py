@@ -38,23 +38,25 @@ def describe_messages(messages: Sequence[Message], finish_reason: str | None = N
     described = [_describe_said(message) for message in messages if not isinstance(message, SystemMessage)]
     if finish_reason is not None:
         described = [{**message, "finish_reason": finish_reason} for message in described]
-    return _dump(described)
+    return _write_clean_json(described)
 
 
 def describe_instructions(messages: Sequence[Message]) -> str | None:
     """Return the system messages as JSON, or None where there are none."""
-    parts = [part for message in messages if isinstance(message, SystemMessage) for part in _describe_content(message)]
-    return _dump(parts) if parts else None
+    parts = [
+        part for message in messages if isinstance(message, SystemMessage) for part in _describe_message_parts(message)
+    ]
+    return _write_clean_json(parts) if parts else None
 
 
 def describe_tools(tools: Sequence[ToolDefinition]) -> str:
     """Return the tools that a model was offered as JSON: their names alone, as the conventions advise."""
-    return _dump([{"type": "function", "name": tool.name} for tool in tools])
+    return _write_clean_json([{"type": "function", "name": tool.name} for tool in tools])
 
 
 def describe_arguments(text: str) -> str:
     """Return the JSON of a call's arguments without secrets."""
-    return _dump({"arguments": _read_json(text)})[len('{"arguments": ') : -1]
+    return _write_clean_json({"arguments": _read_json(text)})[len('{"arguments": ') : -1]
 
 
 def describe_text(text: str) -> str:
@@ -72,16 +74,16 @@ def _describe_said(message: Message) -> dict[str, Any]:
             ]
             return {"role": "tool", "parts": [response, *blocks]}
         case AssistantMessage():
-            return {"role": "assistant", "parts": _describe_content(message)}
+            return {"role": "assistant", "parts": _describe_message_parts(message)}
         case UserMessage():
-            return {"role": "user", "parts": _describe_content(message)}
+            return {"role": "user", "parts": _describe_message_parts(message)}
         case SystemMessage():
-            return {"role": "system", "parts": _describe_content(message)}
+            return {"role": "system", "parts": _describe_message_parts(message)}
         case _:
             assert_never(message)
 
 
-def _describe_content(message: UserMessage | SystemMessage | AssistantMessage) -> list[dict[str, Any]]:
+def _describe_message_parts(message: UserMessage | SystemMessage | AssistantMessage) -> list[dict[str, Any]]:
     if isinstance(message.content, str):
         return [{"type": "text", "content": message.content}]
     return [_describe_part(block) for block in message.content]
@@ -116,5 +118,5 @@ def _read_json(text: str) -> Any:
         return text
 
 
-def _dump(value: object) -> str:
+def _write_clean_json(value: object) -> str:
     return json.dumps(_SCRUBBER(value), ensure_ascii=False, default=str)

@@ -137,7 +137,7 @@ class _TracedRun(Middleware[object]):
             result = await proceed()
         except BaseException as error:
             _record_error(span, error)
-            self._end_run(span, None, _name_error(error))
+            self._end_run(span, None, _classify_error(error))
             raise
         else:
             if result is not None:
@@ -206,7 +206,7 @@ class _TracedRun(Middleware[object]):
             try:
                 response = await (proceed(on_delta=note_first) if request.is_streamed else proceed())
             except BaseException as error:
-                attributes[names.ERROR_TYPE] = _name_error(error)
+                attributes[names.ERROR_TYPE] = _classify_error(error)
                 raise
             else:
                 usage = response.usage
@@ -271,7 +271,7 @@ class _TracedRun(Middleware[object]):
                     span.set_attribute(names.TOOL_RESULT, describe_text(output.text))
                 return output
         except BaseException as error:
-            attributes[names.ERROR_TYPE] = _name_error(error)
+            attributes[names.ERROR_TYPE] = _classify_error(error)
             raise
         finally:
             self._tracing.instruments.record_call(time.perf_counter() - began, attributes)
@@ -309,7 +309,7 @@ class _TracedRun(Middleware[object]):
             case ToolCallRepaired():
                 span.add_event("toolkit.call_repaired", {**_identify_call(event), "toolkit.repair": event.kind})
             case ProviderRetried():
-                attributes = {names.REQUEST_ATTEMPT: event.attempt, names.ERROR_TYPE: _name_error(event.error)}
+                attributes = {names.REQUEST_ATTEMPT: event.attempt, names.ERROR_TYPE: _classify_error(event.error)}
                 span.add_event("toolkit.request_retried", {**attributes, "toolkit.delay": event.delay})
             case LoopDetected():
                 span.add_event(
@@ -342,7 +342,7 @@ def _identify_call(event: ToolCallRefused | ApprovalRequested | ToolCallRepaired
     return {names.TOOL_NAME: event.tool_name, names.TOOL_CALL_ID: event.call_id}
 
 
-def _name_error(error: BaseException) -> str:
+def _classify_error(error: BaseException) -> str:
     """Return the class of an error, or the status of a provider's answer."""
     if isinstance(error, ProviderError) and error.status is not None:
         return str(error.status)
@@ -356,7 +356,7 @@ def _qualify_name(kind: type[BaseException]) -> str:
 
 def _record_error(span: Span, error: BaseException) -> None:
     """Record an error on a span, without secrets, and without the traceback, whose lines may hold some."""
-    name = _name_error(error)
+    name = _classify_error(error)
     span.set_attribute(names.ERROR_TYPE, name)
     text = describe_text(error.message if isinstance(error, ToolError) else str(error))
     span.add_event("exception", {"exception.type": _qualify_name(type(error)), "exception.message": text})

@@ -145,7 +145,7 @@ class McpSession:
                 if not is_repeatable and any((fault.status or 0) >= 500 for fault in faults):
                     raise type(failure)(f"{failure}. It may have taken effect.") from error
                 raise failure from error
-            note = await self._revive(client)
+            note = await self._revive_session(client)
             if not (is_repeatable or was_refused):
                 raise McpConnectionError(f"{failure} It may have taken effect and was not repeated. {note}") from error
         client = await self._wait_for_client()
@@ -188,7 +188,7 @@ class McpSession:
     def _make_closed_error(self) -> McpError:
         return McpError(f"MCP server '{self.server.name}': its tools are closed; use them inside of `async with`")
 
-    async def _revive(self, client: Client) -> str:
+    async def _revive_session(self, client: Client) -> str:
         """See whether a connection still serves, and make another where it does not; say how that went."""
         async with self._reviving:
             if self._client is client:

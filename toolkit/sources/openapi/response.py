@@ -58,13 +58,13 @@ async def read_response(
     if not media_type and b"\0" in data:
         is_text = False
     details = {"status": response.status_code, "method": method, "url": url}
-    head = secrets.without(_describe_reply(response, method, url))
+    head = secrets.without(_describe_http_reply(response, method, url))
     is_error = response.status_code >= 400
     if not data:
         return ToolOutput(f"{head}\n\n(no content)", details=details, is_error=is_error)
     if is_text or is_error:
         text = secrets.without(_decode_body(data, response.charset_encoding))
-        cut = _cut_text(text, limits.text)
+        cut = _cut_body(text, limits.text)
         if not is_whole or cut != text:
             cut += f"\n... [truncated: {_describe_size(response)}the first {limits.text:,} bytes are shown]"
         return ToolOutput(f"{head}\n\n{cut}", details=details, is_error=is_error)
@@ -90,7 +90,7 @@ async def _read_first_bytes(response: httpx2.Response, limit: int) -> tuple[byte
     return bytes(data), True
 
 
-def _describe_reply(response: httpx2.Response, method: str, url: str) -> str:
+def _describe_http_reply(response: httpx2.Response, method: str, url: str) -> str:
     lines = [f"{method} {url} -> {response.status_code} {response.reason_phrase}".rstrip()]
     told: Mapping[str, str] = {
         name: value for name, value in response.headers.items() if _HEADERS_FOR_MODEL.fullmatch(name)
@@ -102,7 +102,7 @@ def _decode_body(data: bytes, charset: str | None) -> str:
     return data.decode(charset if charset and is_text_encoding(charset) else "utf-8", "replace")
 
 
-def _cut_text(text: str, limit: int) -> str:
+def _cut_body(text: str, limit: int) -> str:
     encoded = text.encode("utf-8", "replace")
     return text if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore")
 

@@ -140,7 +140,7 @@ def _make_tools(
         operation = endpoint.operation
         name = _choose_tool_name(f"{prefix}__{operation.id}" if prefix else operation.id, operation, names)
         try:
-            tools.append(_make_tool(name, endpoint, caller))
+            tools.append(_make_operation_tool(name, endpoint, caller))
         except SchemaError as error:
             subject = f"{document.name}: {operation.method} {operation.path}"
             broken.add(OpenApiError(f"{subject}: no tool can be made of it: {error.reason}"))
@@ -150,7 +150,7 @@ def _make_tools(
     return tools
 
 
-def _make_tool(name: str, endpoint: Endpoint, caller: OperationCaller) -> OpenApiTool:
+def _make_operation_tool(name: str, endpoint: Endpoint, caller: OperationCaller) -> OpenApiTool:
     operation = endpoint.operation
 
     async def call(arguments: dict[str, Any]) -> ToolOutput:

@@ -1,0 +1,98 @@
+"""The size and the names of the code stay within a budget; the exceptions are listed, and the list only shrinks."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import toolkit
+
+PACKAGE = Path(toolkit.__file__).parent
+LINES_OF_A_MODULE = 400
+LINES_OF_A_FUNCTION = 60
+COMPLEXITY = 10
+
+LONG_MODULES: dict[str, str] = {
+    "loop/state.py": "the machine is one class, and its docstring is the contract of all its feeds",
+    "runtime/workers.py": "the pool and its threads share one lock",
+    "tools/function_tool.py": "overloads of one class that stays the function it was",
+    "tools/registry.py": "overloads of each of its methods",
+}
+LONG_FUNCTIONS: dict[str, str] = {}
+TANGLED_FUNCTIONS: dict[str, str] = {
+    "cli/conversation.py:_show_event": "one case for each kind of event",
+    "loop/driver.py:run_turns": "one case for each step of the machine",
+}
+NAMES_IN_SEVERAL_MODULES: dict[str, str] = {
+    "__getattr__": "the name by which Python asks a module for what it lacks",
+}
+ONE_WORD_FUNCTIONS: dict[str, str] = {
+    "interop/langchain.py:_arun": "a name of LangChain's protocol",
+    "interop/langchain.py:_run": "a name of LangChain's protocol",
+    "loop/running.py:_state": "a property, and so a noun",
+    "tools/function_tool.py:_composed": "a property, and so a noun",
+}
+"""What is over the budget, each with its reason."""
+
+
+def modules() -> Iterator[tuple[str, str]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")
+
+
+def assert_listed(found: set[str], listed: dict[str, str], advice: str) -> None:
+    assert found - set(listed) == set(), advice
+    assert set(listed) - found == set(), "these are within the budget now: take them off the list"
+    assert all(listed.values()), "each exception has a reason"
+
+
+def test_modules_are_short() -> None:
+    found = {name for name, text in modules() if len(text.splitlines()) > LINES_OF_A_MODULE}
+    assert_listed(found, LONG_MODULES, f"split what is over {LINES_OF_A_MODULE} lines, by subject")
+
+
+def test_functions_are_short() -> None:
+    found = {
+        f"{name}:{node.name}"
+        for name, text in modules()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (node.end_lineno or node.lineno) - node.lineno > LINES_OF_A_FUNCTION
+    }
+    assert_listed(found, LONG_FUNCTIONS, f"split what is over {LINES_OF_A_FUNCTION} lines")
+
+
+def test_functions_are_simple() -> None:
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "C901", "--output-format", "json"]
+    options = ["--config", f"lint.mccabe.max-complexity={COMPLEXITY}", "--exit-zero", str(PACKAGE)]
+    report = json.loads(subprocess.run([*ruff, *options], capture_output=True, check=True, timeout=60).stdout)
+    found = {
+        f"{Path(each['filename']).relative_to(PACKAGE).as_posix()}:{each['message'].split('`')[1]}" for each in report
+    }
+    assert_listed(found, TANGLED_FUNCTIONS, f"simplify what is of a complexity over {COMPLEXITY}")
+
+
+def test_a_name_stands_in_one_module() -> None:
+    homes: dict[str, set[str]] = defaultdict(set)
+    for name, text in modules():
+        for node in ast.parse(text).body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                homes[node.name].add(name)
+    found = {name for name, places in homes.items() if len(places) > 1}
+    assert_listed(found, NAMES_IN_SEVERAL_MODULES, "one name, one thing: rename one of them")
+
+
+def test_a_private_function_is_a_verb_and_its_object() -> None:
+    found = {
+        f"{name}:{node.name}"
+        for name, text in modules()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.name.startswith("_")
+        and not node.name.startswith("__")
+        and "_" not in node.name.strip("_")
+    }
+    assert_listed(found, ONE_WORD_FUNCTIONS, "name it by its verb and its object")
