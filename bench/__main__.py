@@ -57,6 +57,10 @@ MEASURES = (
     Measure("calls_1000", "a call, of 1,000 in one turn", "us", 1.5, 1.0, "calls_1000"),
     Measure("production_turn", "production, a turn", "us", 6.0, 3.0, "turns_50"),
     Measure("run_log_turn", "a run log, a turn, all threads", "us", None, None, "turns_50"),
+    Measure("tracing_api_turn", "tracing, API alone, a turn", "us", None, None, "turns_50"),
+    Measure("tracing_unsampled_turn", "tracing, unsampled, a turn", "us", None, None, "turns_50"),
+    Measure("tracing_batched_turn", "tracing, batched, a turn, all threads", "us", None, None, "turns_50"),
+    Measure("tracing_content_turn", "tracing, with content, a turn, all threads", "us", None, None, "turns_50"),
     Measure("production_call", "production, per call of 100", "us", 6.0, 3.0, "calls_100"),
     Measure("waiting_100", "100 async tools of 50 ms in one turn, wall", "ms", 1.05, 1.01, "waiting_100"),
     Measure("blocking_32", "32 sync tools of 50 ms in one turn, wall", "ms", 1.10, 1.04, "blocking_32"),
@@ -76,7 +80,7 @@ MEASURES = (
 )
 _WITHOUT_FEATURES = (
     "importing", "importing_with_a_tool", "making_simple", "making_rich", "making_nested", "one_call", "encoding_1600",
-    "run_log_turn",
+    "run_log_turn", "tracing",
     "production", "process", "mcp", "restored", "trio",
 )  # fmt: skip
 

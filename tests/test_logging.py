@@ -75,11 +75,15 @@ def test_what_is_done_again_is_a_warning_without_secrets(caplog: pytest.LogCaptu
         return "fetched"
 
     config: ToolLoopConfig[None] = ToolLoopConfig(provider_retry=ProviderRetryConfig(initial_backoff=0, jitter=0))
-    replies: list[Any] = [ProviderError("Test", "busy", is_retryable=True), ToolCall("1", "fetch", "{}"), "Done."]
+    replies: list[Any] = [
+        ProviderError("Test", f"busy, {key}", is_retryable=True),
+        ToolCall("1", "fetch", "{}"),
+        "Done.",
+    ]
     tool_loop_sync(ScriptedProvider(replies), ToolRegistry([fetch]), "Go", config=config)
     told = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
     assert [each[:2] for each in told] == [("toolkit.loop", "WARNING"), ("toolkit.calls", "WARNING")]
-    assert "is made again in 0.0 s: Test: busy" in told[0][2]
+    assert "is made again in 0.0 s: Test: busy, ***" in told[0][2]
     assert told[1][2] == "attempt 1 of call 1 of fetch is repeated in 0.0 s: ConnectionError: refused with ***"
 
 

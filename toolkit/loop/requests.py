@@ -166,12 +166,15 @@ class ModelRequests:
             return isinstance(error, ProviderError) and error.is_retryable and _asked_pause(error) <= retry.max_backoff
 
         async def tell_retry(attempt: int, error: BaseException, delay: float) -> None:
+            from toolkit.secrets import without_keys  # noqa: PLC0415 - its patterns take milliseconds
+
             assert isinstance(error, ProviderError)
             if error.usage is not None:
                 self._resources.state.spent(error.usage)
             self._partial.clear()  # the next one says it again
             run_id = self._resources.frame.run_id
-            _logger.warning("request %d of run %s is made again in %.1f s: %s", attempt, run_id, delay, error)
+            said = "request %d of run %s is made again in %.1f s: %s"
+            _logger.warning(said, attempt, run_id, delay, without_keys(str(error)))
             if listener is not None:
                 await listener.emit(ProviderRetried(attempt=attempt, delay=delay, error=error))
 

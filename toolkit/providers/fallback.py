@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
 from toolkit.chat.provider import closing
 from toolkit.errors import ConfigurationError, ProviderError
+from toolkit.secrets import without_keys
 from toolkit.settings import describe_value
 
 __all__ = ["FallbackProvider"]
@@ -104,5 +105,5 @@ class FallbackProvider:
             for earlier in failed:
                 error.add_note(f"asked before: {earlier}")
             raise error
-        _logger.warning("%s; asking the next provider", error)
+        _logger.warning("%s; asking the next provider", without_keys(str(error)))
         failed.append(error)

@@ -21,6 +21,7 @@ from toolkit.chat import (
     ToolResult,
     UserMessage,
 )
+from toolkit.schema.nodes import is_array, is_object
 from toolkit.scrubbing import Scrubber
 
 __all__ = ["describe_arguments", "describe_instructions", "describe_messages", "describe_text", "describe_tools"]
@@ -113,10 +114,17 @@ def _describe_part(block: ContentBlock | ReasoningBlock | ToolCall) -> dict[str,
 
 def _read_json(text: str) -> Any:
     try:
-        return json.loads(text or "{}")
+        return _clean_names(json.loads(text or "{}"))
     except ValueError:
         return text
 
 
 def _write_clean_json(value: object) -> str:
     return json.dumps(_SCRUBBER(value), ensure_ascii=False, default=str)
+
+
+def _clean_names(value: Any) -> Any:
+    """Return JSON values without secrets in the names of fields, which a model may have made of anything."""
+    if is_object(value):
+        return {describe_text(name): _clean_names(each) for name, each in value.items()}
+    return [_clean_names(each) for each in value] if is_array(value) else value

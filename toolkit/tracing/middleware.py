@@ -252,13 +252,14 @@ class _TracedRun(Middleware[object]):
             names.TOOL_NAME: call.tool_name,
             names.TOOL_TYPE: "function",
         }
-        own: dict[str, AttributeValue] = {**attributes, names.TOOL_CALL_ID: call.call_id}
-        if self._agent:
-            own[names.AGENT_NAME] = self._agent
+        own = {**attributes, names.AGENT_NAME: self._agent} if self._agent else attributes
         began = time.perf_counter()
         try:
             with self._open_span(f"execute_tool {call.tool_name}", own, SpanKind.INTERNAL) as span:
-                has_content = self._tracing.content != "none" and span.is_recording()
+                is_recorded = span.is_recording()
+                has_content = self._tracing.content != "none" and is_recorded
+                if is_recorded:
+                    span.set_attribute(names.TOOL_CALL_ID, describe_text(call.call_id))
                 if has_content:
                     span.set_attribute(names.TOOL_DESCRIPTION, describe_text(call.definition.description))
                     span.set_attribute(names.TOOL_ARGUMENTS, describe_arguments(call.arguments_json))
@@ -279,20 +280,17 @@ class _TracedRun(Middleware[object]):
     @contextmanager
     def _open_span(self, name: str, attributes: dict[str, AttributeValue], kind: SpanKind) -> Generator[Span]:
         """Open a span below that of the run, and make it the current one."""
-        tracer = self._tracing.tracer
-        with tracer.start_as_current_span(
-            name,
-            self._context,
-            kind=kind,
-            attributes=attributes,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield span
-            except BaseException as error:
-                _record_error(span, error)
-                raise
+        span = self._tracing.tracer.start_span(name, self._context, kind=kind, attributes=attributes)
+        # Not by `start_as_current_span`, whose nested context managers cost the most where nothing is recorded.
+        token = contexts.attach(trace.set_span_in_context(span))
+        try:
+            yield span
+        except BaseException as error:
+            _record_error(span, error)
+            raise
+        finally:
+            contexts.detach(token)
+            span.end()
 
     # what else it tells
 
@@ -309,8 +307,14 @@ class _TracedRun(Middleware[object]):
             case ToolCallRepaired():
                 span.add_event("toolkit.call_repaired", {**_identify_call(event), "toolkit.repair": event.kind})
             case ProviderRetried():
-                attributes = {names.REQUEST_ATTEMPT: event.attempt, names.ERROR_TYPE: _classify_error(event.error)}
-                span.add_event("toolkit.request_retried", {**attributes, "toolkit.delay": event.delay})
+                span.add_event(
+                    "toolkit.request_retried",
+                    {
+                        names.REQUEST_ATTEMPT: event.attempt,
+                        names.ERROR_TYPE: _classify_error(event.error),
+                        "toolkit.delay": event.delay,
+                    },
+                )
             case LoopDetected():
                 span.add_event(
                     "toolkit.loop_detected",
@@ -331,15 +335,17 @@ class _TracedRun(Middleware[object]):
         if self._tracing.content != "none":
             attributes[names.TOOL_RESULT] = describe_text(event.result.text)
         now = time.time_ns()
+        name = describe_text(event.tool_name)
         span = self._tracing.tracer.start_span(
-            f"execute_tool {event.tool_name}", self._context, attributes=attributes, start_time=now
+            f"execute_tool {name}", self._context, attributes=attributes, start_time=now
         )
         span.set_status(Status(StatusCode.ERROR))
         span.end(now)
 
 
 def _identify_call(event: ToolCallRefused | ApprovalRequested | ToolCallRepaired) -> dict[str, str]:
-    return {names.TOOL_NAME: event.tool_name, names.TOOL_CALL_ID: event.call_id}
+    # The model wrote both; the name of a refused call may be any text.
+    return {names.TOOL_NAME: describe_text(event.tool_name), names.TOOL_CALL_ID: describe_text(event.call_id)}
 
 
 def _classify_error(error: BaseException) -> str:
