@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import anyio
 
@@ -31,6 +31,12 @@ from toolkit.testing import ScriptedProvider
 __all__ = ["run_demo"]
 
 _SCREEN_WIDTH = 79
+
+
+class _ShowText(Protocol):
+    """Shows a text, in no more than so many lines of the screen."""
+
+    def __call__(self, text: str, *, lines: int = 2) -> None: ...
 
 
 @tool
@@ -107,8 +113,9 @@ _QUESTIONS = (
 
 @dataclass(slots=True)
 class _StepWitness:
-    """Prints each step as it happens and keeps what the verdict needs."""
+    """Shows each step as it happens and keeps what the verdict needs."""
 
+    show: _ShowText
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
     results: list[ToolResult] = field(default_factory=list[ToolResult])
 
@@ -117,10 +124,10 @@ class _StepWitness:
             case ToolExecutionStart():
                 self.calls.append((event.tool_name, event.arguments))
                 written = ", ".join([f"{name}={value!r}" for name, value in event.arguments.items()])
-                _print_text(f"  model  {event.tool_name}({written})")
+                self.show(f"  model  {event.tool_name}({written})")
             case ToolExecutionEnd():
                 self.results.append(event.result)
-                _print_text(f"  tool   {event.result.text}")
+                self.show(f"  tool   {event.result.text}")
             case _:
                 pass
 
@@ -138,37 +145,53 @@ class _StepWitness:
         )
 
 
-def run_demo() -> int:
-    """Run the demonstration; return 0 where all three questions were answered rightly."""
-    return anyio.run(_ask_questions)
+def run_demo(write_report: Callable[[dict[str, Any]], None] | None = None) -> int:
+    """Run the demonstration; return 0 where all three questions were answered rightly.
+
+    Args:
+        write_report: Is given all that happened, as JSON values, at the end; without it each step is printed.
+    """
+    show = _print_text if write_report is None else _show_nothing
+    report = anyio.run(_ask_questions, show)
+    if write_report is not None:
+        write_report(report)
+    return int(report["exit_code"])
 
 
-async def _ask_questions() -> int:
-    _print_text("A language model calls Python functions: toolkit's main job, on this machine.")
+async def _ask_questions(show: _ShowText) -> dict[str, Any]:
+    show("A language model calls Python functions: toolkit's main job, on this machine.")
     began = perf_counter()
-    right = 0
-    async with _open_model() as provider:
-        for question in _QUESTIONS:
-            asked = perf_counter()
-            witness = _StepWitness()
-            _print_text(f"\nuser     {question.text}")
-            try:
-                config = ToolLoopConfig(max_iterations=3, on_event=witness)
-                result = await tool_loop(provider, _REGISTRY, question.text, config=config)
-            except ProviderError as error:
-                _print_text(f"  failed {error}")
-                continue
-            is_right = witness.is_right(question, result.text)
-            right += is_right
-            verdict = "right" if is_right else "WRONG"
-            _print_text(f"  model  {result.text} [{verdict}, {perf_counter() - asked:.1f} s]")
-    _print_text(f"\n{right} of {len(_QUESTIONS)} right, {perf_counter() - began:.1f} s in all.")
-    return 0 if right == len(_QUESTIONS) else 1
+    async with _open_model(show) as (provider, name):
+        asked = [await _ask_question(provider, question, show) for question in _QUESTIONS]
+    right = sum(each["is_right"] for each in asked)
+    seconds = perf_counter() - began
+    show(f"\n{right} of {len(_QUESTIONS)} right, {seconds:.1f} s in all.")
+    exit_code = 0 if right == len(_QUESTIONS) else 1
+    return {"model": name, "questions": asked, "right": right, "seconds": seconds, "exit_code": exit_code}
+
+
+async def _ask_question(provider: Provider, question: _Question, show: _ShowText) -> dict[str, Any]:
+    """Return the question, the calls, the answer, and True as ``is_right`` where it is the one that is expected."""
+    began, answer, failure = perf_counter(), "", None
+    witness = _StepWitness(show)
+    show(f"\nuser     {question.text}")
+    try:
+        config = ToolLoopConfig(max_iterations=3, on_event=witness)
+        answer = (await tool_loop(provider, _REGISTRY, question.text, config=config)).text
+    except ProviderError as error:
+        failure = str(error)
+    is_right, seconds = witness.is_right(question, answer), perf_counter() - began
+    verdict = "right" if is_right else "WRONG"
+    show(f"  model  {answer} [{verdict}, {seconds:.1f} s]" if failure is None else f"  failed {failure}")
+    calls = [{"tool": name, "arguments": arguments} for name, arguments in witness.calls]
+    results = [result.text for result in witness.results]
+    told = {"question": question.text, "calls": calls, "results": results, "answer": answer, "is_right": is_right}
+    return {**told, "error": failure, "seconds": seconds}
 
 
 @asynccontextmanager
-async def _open_model() -> AsyncGenerator[Provider]:
-    """Give a real model where there is one, else a script; print which."""
+async def _open_model(show: _ShowText) -> AsyncGenerator[tuple[Provider, str]]:
+    """Give a real model where there is one, else a script, and its name; show which."""
     began = perf_counter()
     try:
         from toolkit.providers.local import LocalProvider  # noqa: PLC0415 - an extra, which may not be installed
@@ -176,13 +199,13 @@ async def _open_model() -> AsyncGenerator[Provider]:
         local = LocalProvider()
         await local.start()
     except (ImportError, ConfigurationError, ProviderError) as error:
-        _print_text(f"No local model: {error}", lines=4)
-        _print_text("Playing a SCRIPT instead: fixed replies, but the tools and the loop are real.")
-        yield _make_script()
+        show(f"No local model: {error}", lines=4)
+        show("Playing a SCRIPT instead: fixed replies, but the tools and the loop are real.")
+        yield _make_script(), "scripted"
         return
     async with local:
-        _print_text(f"SmolLM2 135M, offline, in a process of its own, ready in {perf_counter() - began:.1f} s.")
-        yield local
+        show(f"SmolLM2 135M, offline, in a process of its own, ready in {perf_counter() - began:.1f} s.")
+        yield local, "local:"
 
 
 def _make_script() -> Provider:
@@ -191,6 +214,10 @@ def _make_script() -> Provider:
         call = ToolCall(f"call_{question.tool_name}", question.tool_name, question.scripted_arguments)
         replies += [AssistantMessage([call]), AssistantMessage(question.scripted_answer)]
     return ScriptedProvider(replies)
+
+
+def _show_nothing(text: str, *, lines: int = 2) -> None:
+    """Leave the screen to a report."""
 
 
 def _print_text(text: str, *, lines: int = 2) -> None:

@@ -87,6 +87,12 @@ def test_misuse_is_one_line_with_the_remedy(
     assert ran.err.count("\n") == 1
 
 
+def test_a_server_on_stdio_writes_no_json_of_its_own(run: Run, file: Path) -> None:
+    ran = run("serve", "some_tools.py", "--output", "json")
+    assert ran.code == 2
+    assert json.loads(ran.out)["error"]["message"].startswith("--output json is for --mcp http")
+
+
 def test_a_traceback_is_shown_where_it_is_asked_for(run: Run, file: Path) -> None:
     assert "Traceback" not in run("tools", "some_tools.py", "nothing").err
     ran = run("tools", "some_tools.py", "nothing", "--traceback")

@@ -65,6 +65,20 @@ def test_a_run_is_exported_as_lines_as_a_page_and_as_a_test_that_passes(run: Run
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize(("form", "field"), [("lines", "entries"), ("markdown", "text"), ("test", "text")])
+def test_an_export_is_one_document_in_json(run: Run, logged: Path, form: str, field: str) -> None:
+    document = json.loads(run("runs", "export", "--as", form, "-o", "json").out)
+    assert document["form"] == form
+    assert "Weather?" in json.dumps(document[field])
+
+
+def test_a_run_that_is_not_there_is_a_json_error(run: Run, logged: Path) -> None:
+    for command in ("show", "export"):
+        ran = run("runs", command, "zzz", "-o", "json")
+        assert "zzz" in json.loads(ran.out)["error"]["message"]
+        assert json.loads(ran.out)["error"]["exit_code"] == ran.code
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -90,7 +104,7 @@ def test_a_wrong_call_and_one_that_is_refused_have_their_exit_codes_with_a_log_t
 @pytest.mark.real
 def test_the_page_is_reached_by_its_link_until_ctrl_c(logged: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "toolkit", "runs", "view"],
+        [sys.executable, "-m", "toolkit", "runs", "view", "-o", "json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -98,7 +112,7 @@ def test_the_page_is_reached_by_its_link_until_ctrl_c(logged: Path) -> None:
     ) as viewer:
         assert viewer.stdout is not None
         assert viewer.stderr is not None
-        link = viewer.stdout.readline().strip()
+        link = json.loads(viewer.stdout.readline())["url"]
         assert httpx2.get(link, follow_redirects=True).status_code == 200
         assert httpx2.get(link.partition("?")[0]).status_code == 403
         viewer.send_signal(signal.SIGINT)

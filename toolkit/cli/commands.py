@@ -71,11 +71,14 @@ def command_line() -> None:
 
 
 @command_line.command("demo")
-def demo_command() -> int:
+@output_option
+@traceback_option
+def demo_command(output: OutputFormat) -> int:
     """Have a model on this machine call functions: offline, without a key."""
-    from toolkit.demo import run_demo  # noqa: PLC0415 - see the docstring of this module
+    from toolkit.cli.screen import Screen  # noqa: PLC0415 - see the docstring of this module
+    from toolkit.demo import run_demo  # noqa: PLC0415
 
-    return run_demo()
+    return run_demo(Screen(output).document if output == "json" else None)
 
 
 @command_line.command("doctor")
@@ -222,6 +225,7 @@ def chat_command(
     help="A name, besides loopback, under which it is reached; may be repeated.",
 )
 @source_options
+@output_option
 def serve_command(
     sources: tuple[str, ...],
     transport: Any,
@@ -229,13 +233,19 @@ def serve_command(
     port: int,
     bearer_variable: str,
     allowed_hosts: tuple[str, ...],
+    output: OutputFormat,
     **settings: Any,
 ) -> int:
     """Serve the tools of each SOURCE as an MCP server."""
     from toolkit.cli.serving import ServerSettings, serve_tools  # noqa: PLC0415 - see the docstring of this module
 
     server = ServerSettings(
-        transport=transport, host=host, port=port, bearer_variable=bearer_variable, allowed_hosts=allowed_hosts
+        transport=transport,
+        host=host,
+        port=port,
+        bearer_variable=bearer_variable,
+        allowed_hosts=allowed_hosts,
+        output=output,
     )
     return serve_tools(sources, server, settings)
 

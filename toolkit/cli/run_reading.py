@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from toolkit.cli.endings import CommandError, ExitCode
 from toolkit.cli.screen import OutputFormat, Screen, Style
@@ -70,10 +71,13 @@ def show_run(place: Path, run_id: str, output: OutputFormat) -> int:
     return ExitCode.DONE
 
 
-def export_run(place: Path, run_id: str, form: Literal["lines", "markdown", "test"]) -> int:
-    """Write a run in another form."""
-    screen, log = Screen(), _open_log(place)
+def export_run(place: Path, run_id: str, form: Literal["lines", "markdown", "test"], output: OutputFormat) -> int:
+    """Write a run in another form; as JSON, one document with the lines, or with the text."""
+    screen, log = Screen(output), _open_log(place)
     found = _find_run(log, run_id)
+    if screen.is_json:
+        screen.document({"run": found, "form": form, **_export_values(log, found, form)})
+        return ExitCode.DONE
     match form:
         case "lines":
             for line in export_lines(log, found):
@@ -86,14 +90,22 @@ def export_run(place: Path, run_id: str, form: Literal["lines", "markdown", "tes
     return ExitCode.DONE
 
 
-def view_runs(place: Path, port: int) -> int:
+def _export_values(log: RunLog, run_id: str, form: Literal["lines", "markdown", "test"]) -> dict[str, Any]:
+    if form == "lines":
+        return {"entries": [json.loads(line) for line in export_lines(log, run_id)]}
+    return {"text": export_markdown(log, run_id) if form == "markdown" else export_test(log, run_id)}
+
+
+def view_runs(place: Path, port: int, output: OutputFormat) -> int:
     """Serve the page until Ctrl-C."""
     from toolkit.ui import serve_viewer  # noqa: PLC0415 - an extra
 
-    screen, log = Screen(), _open_log(place)
+    screen, log = Screen(output), _open_log(place)
 
     def tell(url: str) -> None:
         screen.say(url)
+        if screen.is_json:
+            screen.document({"url": url}, is_line=True)
         screen.note("open it in a browser of this machine; Ctrl-C ends it")
 
     async def main() -> int:

