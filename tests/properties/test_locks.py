@@ -156,4 +156,4 @@ def test_what_must_not_run_together_never_does_and_each_text_is_true(
     anyio.run(main, backend=backend)
     assert ledger.overlaps == []
     assert all(count == 1 for count in ledger.begun.values())
-    assert not gates._gates  # pyright: ignore[reportPrivateUsage]
+    assert not gates._open_gates  # pyright: ignore[reportPrivateUsage]

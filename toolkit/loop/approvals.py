@@ -158,7 +158,8 @@ class Approvals(Generic[Ctx]):
 
     async def ask(self, step: AskApproval) -> None:
         """Ask the guards about each call, in call order."""
-        resources = self._resources
+        resources, policy = self._resources, self._resources.policy
+        is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
         self.ready = {}
         for position, call in enumerate(step.calls):
             prepared = self._prepared[call.id]
@@ -168,13 +169,11 @@ class Approvals(Generic[Ctx]):
             if isinstance(prepared, Refused):
                 await self._refuse_prepared(prepared)
                 continue
-            verdict = await self._ask_guards(prepared)
+            verdict: Verdict = _APPROVE
+            if is_guarded or prepared.asks is not None:
+                verdict = await authorize(prepared, policy)
             if type(verdict) is Abort:
-                # Nobody is asked about the calls behind this one, but what refused them stands.
-                for later in step.calls[position + 1 :]:
-                    refused = self._prepared[later.id]
-                    if isinstance(refused, Refused):
-                        await self._refuse_prepared(refused)
+                await self._refuse_rest(step.calls[position + 1 :])
             admits = type(verdict) is Approve
             refusal = self._admit_call(prepared) if admits else self._apply_verdict(prepared, verdict)
             if refusal is not None and resources.listener is not None:
@@ -182,10 +181,12 @@ class Approvals(Generic[Ctx]):
             if resources.state.reason is not None:
                 return
 
-    async def _ask_guards(self, prepared: Ready[Ctx]) -> Verdict:
-        policy = self._resources.policy
-        is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
-        return await authorize(prepared, policy) if is_guarded or prepared.asks is not None else _APPROVE
+    async def _refuse_rest(self, calls: Sequence[ToolCall]) -> None:
+        """Refuse what was refused when it was prepared: nobody is asked about these calls, but their reasons stand."""
+        for call in calls:
+            prepared = self._prepared[call.id]
+            if isinstance(prepared, Refused):
+                await self._refuse_prepared(prepared)
 
     async def _refuse_prepared(self, prepared: Refused) -> None:
         refusal = self._deny_call(prepared.call, prepared.result.text, prepared.crash)
