@@ -90,7 +90,7 @@ def _make_plain(value: Any, reveal: bool) -> Any:
     while not isinstance(value, (str, int, float, dict, list, tuple)) and value is not None:
         value = _simplify_value(value, reveal)
     if isinstance(value, dict):
-        members = cast("dict[Any, Any]", value)
+        members = cast("Mapping[Any, Any]", value)
         return {_write_key(key, reveal): _make_plain(item, reveal) for key, item in members.items()}
     if isinstance(value, (list, tuple)):
         return [_make_plain(item, reveal) for item in cast("Sequence[Any]", value)]

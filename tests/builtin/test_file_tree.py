@@ -233,7 +233,8 @@ async def test_a_search_that_would_never_end_is_stopped_and_others_go_on(tmp_pat
 
     async def tick() -> None:
         while True:
-            ticks.append(await anyio.sleep(0.001))
+            await anyio.sleep(0.001)
+            ticks.append(None)
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:

@@ -29,6 +29,7 @@ from toolkit import (
     Deny,
     LoopDetectionConfig,
     LoopLimits,
+    Message,
     ProviderError,
     ProviderRetryConfig,
     SystemMessage,
@@ -381,7 +382,7 @@ async def test_no_content_is_written_unless_it_is_asked_for() -> None:
 @pytest.mark.parametrize("content", ["new", "all"])
 async def test_content_is_all_of_a_request_or_what_the_last_had_not(content: str) -> None:
     recorder = Recorder(options={"content": content})
-    prompt = [SystemMessage("Be brief."), UserMessage("go")]
+    prompt: list[Message] = [SystemMessage("Be brief."), UserMessage("go")]
     await tool_loop(ScriptedProvider([ADD, "done"]), ToolRegistry([add]), prompt, config=recorder.config())
     first, second = [attributes_of(span) for span in recorder.named("chat")]
     assert json.loads(first["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
