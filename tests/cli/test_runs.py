@@ -65,6 +65,20 @@ def test_a_run_is_exported_as_lines_as_a_page_and_as_a_test_that_passes(run: Run
     assert done.returncode == 0, done.stdout
 
 
+def test_what_went_on_when_its_process_was_killed_is_shown_as_unended(run: Run, logged: Path) -> None:
+    file = max(logged.glob("*.jsonl"))
+    lines = file.read_bytes().splitlines(keepends=True)
+    last = next(at for at, line in enumerate(lines) if b'"tool_execution_start"' in line)
+    file.write_bytes(b"".join(lines[: last + 1]))
+    assert "get_weather running" in run("runs", "show").out
+    os.utime(file, (0, 0))
+    told = run("runs", "show").out
+    assert "cut off" in told
+    assert "get_weather unended" in told
+    assert "running" not in told
+    assert "tool get_weather (unended)" in run("runs", "export", "--as", "markdown").out
+
+
 @pytest.mark.parametrize(("form", "field"), [("lines", "entries"), ("markdown", "text"), ("test", "text")])
 def test_an_export_is_one_document_in_json(run: Run, logged: Path, form: str, field: str) -> None:
     document = json.loads(run("runs", "export", "--as", form, "-o", "json").out)

@@ -58,6 +58,8 @@ def show_run(place: Path, run_id: str, output: OutputFormat) -> int:
     timeline = Timeline()
     for entry in log.read(summary.id):
         timeline.add(entry)
+    if summary.state != "running":
+        timeline.close()
     if screen.is_json:
         screen.document({"run": asdict(summary), "steps": [asdict(step) for step in timeline.steps]})
         return ExitCode.DONE

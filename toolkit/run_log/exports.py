@@ -46,6 +46,8 @@ def export_markdown(log: RunLog, run_id: str) -> str:
         number = timeline.step_at.get(entry.position)
         if number is not None:
             belonging.setdefault(number, []).append(entry)
+    if summary.state != "running":
+        timeline.close()
     parts = [_head_of(summary)]
     depths: dict[int, int] = {}
     for step in timeline.steps:

@@ -14,7 +14,7 @@ __all__ = ["RunStep", "StepKind", "StepStatus", "Timeline"]
 StepKind: TypeAlias = Literal["loop", "model", "tool", "retry", "note"]
 
 StepStatus: TypeAlias = Literal["running", "waiting", "done", "error", "refused", "unended"]
-"""``waiting`` is for somebody's decision; ``unended`` is what was going on when its loop ended without it."""
+"""``waiting`` is for somebody's decision; ``unended`` is what was going on when its loop or process ended without it."""
 
 _MOST_ENTRIES = 2_000  # that a step keeps the places of; a call that reports without end is shown by its newest
 
@@ -112,6 +112,13 @@ class Timeline:
             step.positions.append(entry.position)
             self.step_at[entry.position] = step.id
             self.changes.append(step.id)
+
+    def close(self) -> None:
+        """Mark what was going on as unended: the process of the run has ended, and no entry is to come."""
+        for step in self.steps:
+            if step.status == "running":
+                step.status = "unended"
+                self.changes.append(step.id)
 
     def _begin_step(self, kind: StepKind, title: str, entry: LogEntry, parent: RunStep | None, **facts: Any) -> RunStep:
         step = RunStep(
