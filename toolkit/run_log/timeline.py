@@ -14,7 +14,7 @@ __all__ = ["RunStep", "StepKind", "StepStatus", "Timeline"]
 StepKind: TypeAlias = Literal["loop", "model", "tool", "retry", "note"]
 
 StepStatus: TypeAlias = Literal["running", "waiting", "done", "error", "refused", "unended"]
-"""``waiting`` is for somebody's decision; ``unended`` is what was going on when its loop or process ended without it."""
+"""``waiting`` is for somebody's decision; ``unended`` is what its loop or process left when it ended."""
 
 _MOST_ENTRIES = 2_000  # that a step keeps the places of; a call that reports without end is shown by its newest
 
