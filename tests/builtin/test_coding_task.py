@@ -14,14 +14,27 @@ from toolkit.testing import ScriptedProvider
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 
+BROKEN = '''"""What a tool may be called."""
+
+import re
+
+from spelling.errors import ConfigurationError
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,6}")
+
+
+def check_name(name: str) -> str:
+    """Return a name that providers accept."""
+    if _NAME.fullmatch(name):
+        return name
+    raise ConfigurationError(f"'{name}' can't be the name of a tool")
+'''
+
+
 def plant(root: Path) -> None:
-    """Make a project of a small package of ours, with a bug in it and the tests that show it."""
+    """Make a project of a small package, with a bug in it and the tests that show it."""
     (root / "spelling").mkdir()
-    source = (Path(__file__).parents[2] / "toolkit" / "tools" / "naming.py").read_text()
-    healthy = '_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")'
-    assert healthy in source
-    broken = source.replace(healthy, healthy.replace("64", "6")).replace("toolkit.errors", "spelling.errors")
-    (root / "spelling" / "naming.py").write_text(broken)
+    (root / "spelling" / "naming.py").write_text(BROKEN)
     (root / "spelling" / "__init__.py").write_text('"""Names of tools."""\n')
     (root / "spelling" / "errors.py").write_text("class ConfigurationError(Exception):\n    pass\n")
     (root / ".gitignore").write_text("__pycache__/\n")

@@ -56,6 +56,25 @@ class Person:
         """Press Ctrl with a letter."""
         os.write(self._master, bytes([ord(key.upper()) - 64]))
 
+    def press_until(self, key: str, pattern: str) -> None:
+        """Press Ctrl with a letter until a pattern is shown.
+
+        A signal that comes after the prompt was written, but before the program waits for a line, is taken with the next.
+        """
+        start = len(self.shown)
+        for _ in range(30):
+            self.press(key)
+            while select.select([self._master], [], [], 2)[0]:
+                try:
+                    piece = os.read(self._master, 65536)
+                except OSError:  # the other end is closed
+                    piece = b""
+                self.shown += piece.decode(errors="replace").replace("\r\n", "\n")
+                if re.search(pattern, self.shown[start:]):
+                    return
+                assert piece, f"{pattern!r} was not shown before the end, but {self.shown!r}"
+        raise AssertionError(f"{pattern!r} was not shown, but {self.shown!r}")
+
     def wait(self, timeout: float = 30) -> int:
         """Return the exit code, and read what was shown to the end."""
         deadline = time.monotonic() + timeout
