@@ -59,7 +59,7 @@ class Person:
     def press_until(self, key: str, pattern: str) -> None:
         """Press Ctrl with a letter until a pattern is shown.
 
-        A signal that comes after the prompt was written, but before the program waits for a line, is taken with the next.
+        A signal that comes when the prompt is shown, but before the program waits for a line, is taken with the next.
         """
         start = len(self.shown)
         for _ in range(30):

@@ -139,7 +139,7 @@ def test_a_recorded_conversation_is_shown_and_asked_again_with_real_tools(run: R
     assert [set(exchange) for exchange in exchanges] == [{"line", "method", "request", "response", "error"}] * 2
     again = run("replay", "said.jsonl", "--tools", "some_tools.py")
     assert (again.code, again.out) == (0, "> Weather?\nprinted by the tool\nIt is sunny.\n")
-    file.write_text(file.read_text().replace("Sunny in", "Rainy in"))
+    file.write_text(file.read_text().replace("Sunny in", "Heavy rain in"))
     other = run("replay", "said.jsonl", "--tools", "some_tools.py")
     assert other.code == 1
     assert "this request was not recorded" in other.err
