@@ -54,7 +54,7 @@ class Scrubber:
             key, text = _read_delta(event)
             texts.setdefault(key, []).append(text)
         joined = {key: "".join(pieces) for key, pieces in texts.items()}
-        clean = {key: self.clean_text(text) for key, text in joined.items() if self.clean_text(text) != text}
+        clean = {key: cleaned for key, text in joined.items() if (cleaned := self.clean_text(text)) != text}
         kept: list[dict[str, Any]] = []
         told: set[object] = set()
         for event in events:

@@ -40,12 +40,7 @@ class Person:
             left = deadline - time.monotonic()
             ready, _, _ = select.select([self._master], [], [], max(left, 0))
             assert ready, f"{pattern!r} was not shown, but {self.shown!r}"
-            try:
-                piece = os.read(self._master, 65536)
-            except OSError:  # the other end is closed
-                piece = b""
-            assert piece, f"{pattern!r} was not shown before the end, but {self.shown!r}"
-            self.shown += piece.decode(errors="replace").replace("\r\n", "\n")
+            assert self._read_piece(), f"{pattern!r} was not shown before the end, but {self.shown!r}"
         return self.shown
 
     def type(self, text: str) -> None:
@@ -65,14 +60,10 @@ class Person:
         for _ in range(30):
             self.press(key)
             while select.select([self._master], [], [], 2)[0]:
-                try:
-                    piece = os.read(self._master, 65536)
-                except OSError:  # the other end is closed
-                    piece = b""
-                self.shown += piece.decode(errors="replace").replace("\r\n", "\n")
+                is_open = self._read_piece()
                 if re.search(pattern, self.shown[start:]):
                     return
-                assert piece, f"{pattern!r} was not shown before the end, but {self.shown!r}"
+                assert is_open, f"{pattern!r} was not shown before the end, but {self.shown!r}"
         raise AssertionError(f"{pattern!r} was not shown, but {self.shown!r}")
 
     def wait(self, timeout: float = 30) -> int:
@@ -81,14 +72,17 @@ class Person:
         while True:
             ready, _, _ = select.select([self._master], [], [], max(deadline - time.monotonic(), 0))
             assert ready, f"it does not end: {self.shown!r}"
-            try:
-                piece = os.read(self._master, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            self.shown += piece.decode(errors="replace").replace("\r\n", "\n")
-        return self.process.wait(timeout)
+            if not self._read_piece():
+                return self.process.wait(timeout)
+
+    def _read_piece(self) -> bool:
+        """Add what is shown by now; return False where the other end is closed."""
+        try:
+            piece = os.read(self._master, 65536)
+        except OSError:
+            piece = b""
+        self.shown += piece.decode(errors="replace").replace("\r\n", "\n")
+        return bool(piece)
 
 
 @contextmanager

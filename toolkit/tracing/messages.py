@@ -57,7 +57,9 @@ def describe_tools(tools: Sequence[ToolDefinition]) -> str:
 
 def describe_arguments(text: str) -> str:
     """Return the JSON of a call's arguments without secrets."""
-    return _write_clean_json({"arguments": _read_json(text)})[len('{"arguments": ') : -1]
+    # Under that name, whose fields are searched by their own names, too.
+    cleaned = _SCRUBBER({"arguments": _read_json(text)})
+    return _write_attribute(cleaned["arguments"])
 
 
 def describe_text(text: str) -> str:
@@ -67,21 +69,11 @@ def describe_text(text: str) -> str:
 
 
 def _describe_said(message: Message) -> dict[str, Any]:
-    match message:
-        case ToolResult():
-            response = {"type": "tool_call_response", "id": message.call_id, "response": message.text}
-            blocks = [
-                _describe_part(block) for block in _list_result_blocks(message) if not isinstance(block, TextBlock)
-            ]
-            return {"role": "tool", "parts": [response, *blocks]}
-        case AssistantMessage():
-            return {"role": "assistant", "parts": _describe_message_parts(message)}
-        case UserMessage():
-            return {"role": "user", "parts": _describe_message_parts(message)}
-        case SystemMessage():
-            return {"role": "system", "parts": _describe_message_parts(message)}
-        case _:
-            assert_never(message)
+    if not isinstance(message, ToolResult):
+        return {"role": message.role, "parts": _describe_message_parts(message)}
+    response = {"type": "tool_call_response", "id": message.call_id, "response": message.text}
+    blocks = [_describe_part(block) for block in _list_result_blocks(message) if not isinstance(block, TextBlock)]
+    return {"role": "tool", "parts": [response, *blocks]}
 
 
 def _describe_message_parts(message: UserMessage | SystemMessage | AssistantMessage) -> list[dict[str, Any]]:
@@ -120,7 +112,11 @@ def _read_json(text: str) -> Any:
 
 
 def _write_clean_json(value: object) -> str:
-    return json.dumps(_SCRUBBER(value), ensure_ascii=False, default=str)
+    return _write_attribute(_SCRUBBER(value))
+
+
+def _write_attribute(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _clean_names(value: Any) -> Any:
