@@ -457,16 +457,7 @@ def measure_on_trio(name: str, features: Collection[str] = ()) -> float:
         "calls": (turning(Setting(forecast, features), 1, runs, calls=100), 100 * runs),
     }[name]
 
-    async def measured() -> float:
-        await work()
-        spent: list[float] = []
-        for _ in range(BATCHES):
-            began = time.process_time()
-            await work()
-            spent.append(time.process_time() - began)
-        return median(spent) / units * 1e6
-
-    return trio.run(measured)
+    return trio.run(cpu_of_async, work, units)
 
 
 def trio_turns(features: Collection[str]) -> float:
