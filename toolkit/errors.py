@@ -20,6 +20,7 @@
       LoopError                     the run can't go on; carries the transcript
         MaxDepthExceededError
         LoopUsageError
+          JournalError              the log of a durable run can't be gone on with
         ToolCrashedError
       TranscriptError               a transcript whose calls and results don't match
       ProviderError                 the model could not be reached or understood; carries the transcript
@@ -49,13 +50,12 @@ if TYPE_CHECKING:
     from toolkit.chat import Message, Usage
 
 __all__ = [
-    "BadResponseError", "ConfigurationError", "ContentFilteredError", "ContextTooLongError",
-    "DuplicateToolError", "InvalidArgumentsError", "LoopError", "LoopUsageError", "MaxDepthExceededError",
-    "McpError", "MissingEnvError", "OpenApiError", "PluginError", "ProviderAuthError", "ProviderError",
-    "ProviderTimeoutError", "RateLimitedError", "RecordedError", "SchemaError", "SourceError",
-    "ToolCancelledError", "ToolCrashedError", "ToolDeniedError", "ToolError", "ToolFailedError",
-    "ToolNotFoundError", "ToolTimeoutError", "ToolUsageError", "ToolUsageLimitExceededError", "ToolkitError",
-    "TranscriptError", "UnknownToolNameError",
+    "BadResponseError", "ConfigurationError", "ContentFilteredError", "ContextTooLongError", "DuplicateToolError",
+    "InvalidArgumentsError", "JournalError", "LoopError", "LoopUsageError", "MaxDepthExceededError", "McpError",
+    "MissingEnvError", "OpenApiError", "PluginError", "ProviderAuthError", "ProviderError", "ProviderTimeoutError",
+    "RateLimitedError", "RecordedError", "SchemaError", "SourceError", "ToolCancelledError", "ToolCrashedError",
+    "ToolDeniedError", "ToolError", "ToolFailedError", "ToolNotFoundError", "ToolTimeoutError", "ToolUsageError",
+    "ToolUsageLimitExceededError", "ToolkitError", "TranscriptError", "UnknownToolNameError",
 ]  # fmt: skip
 
 
@@ -273,6 +273,10 @@ class LoopUsageError(LoopError):
     def model_text(self) -> str:
         """The fact that the tool can't be used; how its author mends that is in the log."""
         return "the tool is not set up rightly and can't be used now"
+
+
+class JournalError(LoopUsageError):
+    """The log of a durable run can't be gone on with: it is another run's, was changed, or takes no value."""
 
 
 class ToolCrashedError(LoopError):

@@ -17,6 +17,7 @@ from toolkit.errors import ConfigurationError
 from toolkit.loop.budget import UsageLimits
 from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.events import LoopEvent
+from toolkit.loop.journal import Journal
 from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out
 from toolkit.loop.steering import Steering
@@ -195,6 +196,8 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
             write there can have any tool called with any arguments.
         request_options: Laid over the `ChatRequest.options` of each request, by name. A snapshot holds ``***`` in place
             of the secrets among those (telling names, all headers and query values): give them here to restore it.
+        journal: The log of a durable run: a run that is started again with it goes on where it was, and runs no call
+            twice; see `toolkit.durable`. None keeps nothing.
 
     The settings of calls are those of `CallConfig`: `on_tool_call`, `timeouts`, `output`, `cache` and others.
 
@@ -220,6 +223,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     signing_key: str | bytes | None = field(default=None, repr=False)
     request_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     middleware: Sequence[Middleware[Any]] = ()
+    journal: Journal | None = None
     policy: ExecutionPolicy = field(init=False, repr=False, compare=False)
 
     @property

@@ -1,0 +1,75 @@
+"""The log of a durable run, as the loop uses it; where and how it is kept is the business of who implements it.
+
+All that a loop learns from outside its machine is an entry: what a model replied, what was decided, what a call
+returned. A loop that is started again with the same log takes the entries that are kept in place of doing their work
+again, and goes on behind the last one. See `toolkit.durable` for logs that can be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from toolkit.dataclass import dataclass
+
+__all__ = ["EntryWork", "Journal", "JournalEntry", "JournalValue"]
+
+JournalValue: TypeAlias = dict[str, Any]
+"""An object of plain JSON: what ``json.loads`` gives, and ``json.dumps`` takes without a default."""
+
+EntryWork: TypeAlias = Callable[[], Awaitable[JournalValue]]
+"""The work of an entry that is not kept yet; raises an `Exception` only where the run can't be recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """An entry that is asked for.
+
+    Args:
+        name: Of the entry: unique in its log, and the same in each replay.
+        work: Gives its value.
+        is_nested: True where a run with a log of its own is part of the work, which `Journal.nested` gives. Such work
+            may be begun again in another process: what it did is in that log.
+    """
+
+    name: str
+    work: EntryWork
+    _: KW_ONLY
+    is_nested: bool = False
+
+
+@runtime_checkable
+class Journal(Protocol):
+    """The log of one run: its entries stand in the order in which the run asks for them.
+
+    What is kept stays as it is. A cancellation may come out of the work of an entry, of which nothing is kept then;
+    but what work has returned is kept, whatever is cancelled meanwhile.
+    """
+
+    async def once(self, entry: JournalEntry) -> JournalValue:
+        """Return what is kept at the next position, or do the work, keep what it gives, and return that.
+
+        Raises:
+            JournalError: Another entry is kept at that position, or the value can't be kept.
+        """
+        ...
+
+    async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
+        """Do so with several entries at once, and return their values in their order.
+
+        Their positions are drawn in their order, before the work of any begins. The work limits by itself how much of
+        it goes on at once.
+        """
+        ...
+
+    async def recall(self, name: str) -> JournalValue | None:
+        """Return what is kept at the next position where that is the entry of this name, and pass it.
+
+        Anywhere else return None and stay. A log that ends with a decision that is awaited has nothing to recall.
+        """
+        ...
+
+    def nested(self, name: str) -> Journal:
+        """Return the log of a run that is part of the work of an entry; the same one for the same name."""
+        ...
