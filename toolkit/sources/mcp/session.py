@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
@@ -287,7 +288,7 @@ class McpSession:
             sampling_callback=self._settings.sampling,
             elicitation_callback=self._settings.elicitation,
             message_handler=self._on_message,
-            client_info=wire.Implementation(name="toolkit", version="0.1.0"),
+            client_info=wire.Implementation(name="toolkit", version=version("toolkit-sdk")),
             cache=None,
         )
         return client
