@@ -1,0 +1,51 @@
+"""Every block of Python on every page runs, from top to bottom, in one namespace for each page."""
+
+import re
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+
+# The steps of the tutorial are one program: they run in their order, as one.
+TUTORIAL = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+README = ROOT / "README.md"
+PAGES = [README, *sorted(set((ROOT / "docs").rglob("*.md")) - set(TUTORIAL))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ROOT if page == README else tmp_path
+    run_blocks([page], folder, monkeypatch)
+
+
+def test_the_blocks_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_blocks(TUTORIAL, tmp_path, monkeypatch)
+
+
+def run_blocks(pages: list[Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the blocks of the pages in a folder, as one module that can be looked up by its name."""
+    monkeypatch.chdir(folder)
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for page in pages:
+            text = page.read_text(encoding="utf-8")
+            for block in BLOCK.finditer(text):
+                # Blank lines in front keep the line numbers of a failure those of the page.
+                lines_before = text[: block.start("code")].count("\n")
+                code = "\n" * lines_before + textwrap.dedent(block["code"])
+                exec(compile(code, str(page), "exec"), module.__dict__)
+
+
+def test_the_readme_starts_with_the_two_commands() -> None:
+    commands = re.findall(r"^```sh\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(commands) == 2
+    assert commands[0].strip().endswith("python -m toolkit demo")
+    assert commands[1].strip().endswith("poe check")
