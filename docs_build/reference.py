@@ -13,6 +13,7 @@ PUBLIC_MODULES = (
     "toolkit.policies",
     "toolkit.agents",
     "toolkit.builtin",
+    "toolkit.durable",
     "toolkit.interop",
     "toolkit.parsing",
     "toolkit.plugin_sdk",
