@@ -32,6 +32,7 @@ from toolkit.loop.middleware import (
     RunProceed,
 )
 from toolkit.loop.prompt import Decisions
+from toolkit.loop.steered_retries import SteeredRetries
 from toolkit.loop.steering import Steering
 from toolkit.loop.steps import InjectMessages
 from toolkit.loop.stopping import (
@@ -53,6 +54,7 @@ from toolkit.loop.tool_hooks import (
     BeforeToolExecutionUpdate,
     ToolExecutionHooks,
 )
+from toolkit.loop.tool_order import ToolOrder
 from toolkit.tools.linting import Finding
 from toolkit.tools.options import ToolRetryConfig
 
@@ -102,6 +104,7 @@ __all__ = [
     "RunProceed",
     "Sequential",
     "SqliteCache",
+    "SteeredRetries",
     "Steering",
     "Stop",
     "StopContext",
@@ -109,6 +112,7 @@ __all__ = [
     "StopWhen",
     "Timeouts",
     "ToolExecutionHooks",
+    "ToolOrder",
     "ToolRetryConfig",
     "UsageLimits",
     "allow",

@@ -265,3 +265,35 @@ async def test_what_a_loop_offers_by_itself_need_not_be_allowed_but_may_be_denie
     assert (answer.output, isinstance(answer.reason, NoValidAnswer)) == (None if is_denied else 5, is_denied)
     read = next(message for message in answer.messages if isinstance(message, ToolResult) and message.call_id == "b")
     assert read.is_error is is_denied
+
+
+async def test_an_answer_without_a_type_is_the_text_of_a_call_and_no_reply_in_words() -> None:
+    provider = ScriptedProvider(["I will look.", ToolCall("1", "look", '{"name": "Ada"}'), answer('"She is 36."')])
+    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(answer=AnswerFormat()))
+    assert (result.text, result.output, result.reason) == ("She is 36.", None, ResultAsAnswer("a", "final_answer"))
+    assert [each.tool_choice for each in provider.requests] == ["auto"] * 3
+    validate_transcript(result.messages)
+
+
+async def test_an_answer_without_a_type_never_comes_where_the_model_writes_words_alone() -> None:
+    provider = ScriptedProvider(["It is 36."], repeats=True)
+    result = await tool_loop(provider, TOOLS, "Who?", config=ToolLoopConfig(answer=AnswerFormat(max_retries=1)))
+    assert (result.reason, len(provider.requests)) == (
+        NoValidAnswer("Give your answer by calling the tool final_answer."),
+        2,
+    )
+
+
+@pytest.mark.parametrize("kind", [None, int])
+async def test_each_request_can_be_forced_to_a_call(kind: Any) -> None:
+    provider = ScriptedProvider([ToolCall("1", "look", '{"name": "Ada"}'), answer("36" if kind else '"36"')])
+    config = ToolLoopConfig(answer=AnswerFormat(kind, forces_calls=True))
+    result = await tool_loop(provider, TOOLS, "Who?", config=config)
+    assert [each.tool_choice for each in provider.requests] == ["required"] * 2
+    assert result.text == "36"
+
+
+@pytest.mark.parametrize("settings", [{"mode": "native"}, {"type": int, "mode": "native", "forces_calls": True}])
+def test_a_native_answer_needs_a_type_and_no_calls(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"use AnswerFormat\(mode='tool'\)"):
+        AnswerFormat(**settings)

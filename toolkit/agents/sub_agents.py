@@ -30,6 +30,7 @@ from toolkit.loop.outcome import (
     Cancelled,
     Complete,
     MaxIterations,
+    MissingSteps,
     NoValidAnswer,
     ResultAsAnswer,
     StopCondition,
@@ -326,10 +327,14 @@ def _describe_stop(stop: StopCondition | MaxIterations | Timeout | UsageLimit) -
             return f" by the limit of {maximum:g} {limit.replace('_', ' ')}: this may be incomplete"
 
 
-def _describe_failure(failure: NoValidAnswer | LoopDetected | Aborted | AwaitingApproval | UnansweredItems) -> str:
+def _describe_failure(
+    failure: NoValidAnswer | MissingSteps | LoopDetected | Aborted | AwaitingApproval | UnansweredItems,
+) -> str:
     match failure:
         case NoValidAnswer():
             return "failed: its answer is not of the type that was asked for"
+        case MissingSteps(names):
+            return f"failed: it answered without calling {', then '.join(names)}"
         case LoopDetected():
             return f"failed: it repeated {failure.tool_name} without getting further"
         case Aborted(reason):

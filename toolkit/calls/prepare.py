@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from anyio import to_thread
 
@@ -128,12 +128,21 @@ class Ready(Generic[Ctx]):
 
 @dataclass(slots=True)
 class Refused:
-    """A call that will not run, with the result that says why, and the exception that it repeats, if any."""
+    """A call that will not run, with the result that says why.
+
+    Args:
+        call: As it is taken, its name repaired.
+        result: Says why.
+        repairs: What was mended.
+        crash: The exception that the result repeats, if any.
+        mistake: What the model wrote wrongly; None where a rule forbids the call.
+    """
 
     call: ToolCall
     result: ToolResult
     repairs: tuple[ToolCallRepaired, ...] = ()
     crash: BaseException | None = None
+    mistake: Literal["name", "arguments"] | None = None
 
 
 def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
@@ -193,14 +202,14 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
             name = repair_name(call.name, registrations, similar=similar, hidden=scope.hidden_names)
         if name is None:
             unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
-            return Refused(call, error_result(call, unknown.message))
+            return Refused(call, error_result(call, unknown.message), mistake="name")
         repairs = (ToolCallRepaired(call_id=call.id, tool_name=name, kind="name", before=call.name, after=name),)
         registration = registrations[name]
         call = ToolCall(call.id, name, call.arguments, extra=call.extra)
     try:
         arguments, more = _parse_arguments(call, registration, policy)
     except InvalidArgumentsError as error:
-        return Refused(call, error_result(call, error.message), repairs, error.crash)
+        return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
     repairs += more
     ready = Ready(call, registration, arguments, original, scope, repairs=repairs)
     if registration.options.requires_approval is not False:

@@ -6,11 +6,9 @@ import re
 from collections.abc import Container
 from typing import Any, Generic, cast
 
-from typing_extensions import TypeForm
-
 from toolkit.chat import ResponseFormat
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
-from toolkit.loop.config import ANSWER_TOOL
+from toolkit.loop.config import ANSWER_TOOL, AnswerFormat
 from toolkit.loop.outcome import Out
 from toolkit.schema import MalformedJsonError
 from toolkit.tools.decorators import tool_from_function
@@ -33,14 +31,14 @@ class ExpectedAnswer(Generic[Out]):
 
     __slots__ = ("registration", "value")
 
-    def __init__(self, output_type: TypeForm[Out]) -> None:
+    def __init__(self, wanted: AnswerFormat[Out]) -> None:
         self.value: Out | None = None
 
         def final_answer(answer: Any) -> Any:
             self.value = answer
             return answer
 
-        final_answer.__annotations__ = {"answer": output_type}
+        final_answer.__annotations__ = {"answer": wanted.type if wanted.has_type else str}
         try:
             tool = tool_from_function(
                 final_answer,
@@ -62,7 +60,7 @@ class ExpectedAnswer(Generic[Out]):
         """
         if ANSWER_TOOL in names:
             raise ConfigurationError(
-                f"a tool is named '{ANSWER_TOOL}', which the answer of a type needs for itself: rename it, or use "
+                f"a tool is named '{ANSWER_TOOL}', which AnswerFormat needs for itself: rename it, or use "
                 "AnswerFormat(..., mode='native')"
             )
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
 from toolkit.calls.authorize import apply_answer, authorize
@@ -18,6 +18,7 @@ from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.json_text import sign_json
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.resources import LoopResources
+from toolkit.loop.state import NO_MISTAKES
 from toolkit.loop.steps import AskApproval
 from toolkit.tools.handler import Ctx
 from toolkit.visible_text import escape_in_json
@@ -109,16 +110,19 @@ class Approvals(Generic[Ctx]):
 
     Attributes:
         binder: Ties decisions to calls.
+        mistakes: What is wrong with each call of the turn that can't run because of its name or arguments, by its id;
+            known for `SteeredRetries` alone.
         ready: The calls that may run or await a decision, by id.
         untold: What late decisions have to tell, for when the loop goes on.
     """
 
-    __slots__ = ("_prepared", "_resources", "binder", "ready", "untold")
+    __slots__ = ("_prepared", "_resources", "binder", "mistakes", "ready", "untold")
 
     def __init__(self, resources: LoopResources[Ctx], binder: CallBinder) -> None:
         self._resources = resources
         self.binder: CallBinder = binder
         self._prepared: dict[str, Ready[Ctx] | Refused] = {}
+        self.mistakes: Mapping[str, Literal["name", "arguments"]] = NO_MISTAKES
         self.ready: dict[str, Ready[Ctx]] = {}
         self.untold: list[LoopEvent] = []
 
@@ -139,7 +143,11 @@ class Approvals(Generic[Ctx]):
         self._prepared = prepared
         for call, each in zip(calls, found, strict=True):
             prepared[call.id] = each
-        if config.stop_when is None and config.loop_detection is None:
+        if config.steered_retries is not None:
+            refused = [each for each in found if isinstance(each, Refused)]
+            self.mistakes = {each.call.id: each.mistake for each in refused if each.mistake is not None}
+        has_watchers = config.stop_when is not None or config.loop_detection is not None
+        if not has_watchers and config.order is None and config.steered_retries is None:
             return calls
         return [canonical_call(each) for each in prepared.values()]
 

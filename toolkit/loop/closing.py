@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from toolkit.chat import ToolResult, UserMessage
 from toolkit.errors import LoopUsageError
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import LoopDetected
@@ -12,6 +13,7 @@ from toolkit.loop.outcome import (
     AwaitingApproval,
     Cancelled,
     MaxIterations,
+    MissingSteps,
     NoValidAnswer,
     ResultAsAnswer,
     StopCondition,
@@ -21,6 +23,7 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
+from toolkit.loop.own_results import join_steps
 from toolkit.loop.record import LoopRecord, Phase
 
 __all__ = ["LoopClosing"]
@@ -78,6 +81,8 @@ class LoopClosing(LoopRecord):
 
     def _close_turn(self) -> None:
         """Append the results in call order, then the warnings, and see whether the loop goes on."""
+        if self._order is not None or self._history is not None:
+            self._note_results()
         self._results = results = self._open.move_results(self.messages)
         self._tool_calls_executed += len(results)
         self.tool_rounds += 1
@@ -89,15 +94,50 @@ class LoopClosing(LoopRecord):
         self.phase = "ready"
         for result in results:
             if result.result_as_answer and not result.is_error:
-                is_typed = self._config.asks_by_tool and result.tool_name == ANSWER_TOOL
-                self._end_loop(TypedAnswer() if is_typed else ResultAsAnswer(result.call_id, result.tool_name))
-                return
+                self._take_result(result)
+                if self.reason is not None:
+                    return
+                break
         if self.response is not None and self.response.unanswered:
             self._end_loop(UnansweredItems(self.response.unanswered))
         elif self._wound_up is not None:
             self._end_loop(self._wound_up)
         elif self.tool_rounds >= self._config.max_iterations and self._config.on_max_iterations == "stop":
             self._end_loop(MaxIterations(self._config.max_iterations))
+
+    def _note_results(self) -> None:
+        """Count what the calls of the turn that were not answered by the loop itself gave."""
+        told = self._open.list_told()
+        if self._order is not None:
+            self._order.saw_results(told)
+        if self._history is not None:
+            self._history.saw_results(told)
+
+    def _take_result(self, result: ToolResult) -> None:
+        """End the loop with a result that is the answer, unless it comes too early."""
+        if self._order is not None and self._send_back():
+            return
+        answer = self._config.answer
+        is_typed = self._config.asks_by_tool and result.tool_name == ANSWER_TOOL
+        if is_typed and answer is not None and answer.has_type:
+            self._end_loop(TypedAnswer())
+        else:
+            self._end_loop(ResultAsAnswer(result.call_id, result.tool_name))
+
+    def _send_back(self) -> bool:
+        """Return whether an answer comes too early: then it is to be given again, or the loop has ended."""
+        order, missing = self._order, self.missing_steps
+        if order is None or not missing:
+            return False
+        if order.retries_left == 0:
+            self._end_loop(MissingSteps(missing))
+            return True
+        order.retries_left -= 1
+        self.messages.append(UserMessage(f"Not yet: call {join_steps(missing)} before you answer."))
+        if self._history is not None:
+            self._history.hold_next(missing[0])
+        self.phase = "ready"
+        return True
 
     def _end_loop(self, reason: TerminationReason | None) -> None:
         if self._open.by_id:

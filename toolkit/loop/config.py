@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
-from typing import Any, ClassVar, Generic, Literal, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeForm
 
@@ -20,8 +20,10 @@ from toolkit.loop.events import LoopEvent
 from toolkit.loop.journal import Journal
 from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out
+from toolkit.loop.steered_retries import SteeredRetries
 from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
+from toolkit.loop.tool_order import ToolOrder
 from toolkit.settings import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -123,7 +125,7 @@ class ProviderRetryConfig:
 
 
 ANSWER_TOOL = "final_answer"
-"""The tool by which a model gives an answer of the type that was asked for."""
+"""The tool by which a model gives its answer."""
 
 EventHook: TypeAlias = Callable[[LoopEvent], Awaitable[None] | None]
 """Takes each event, in order. Raising changes nothing but the log."""
@@ -150,23 +152,38 @@ class LoopLimits:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat(Generic[Out]):
-    """An answer of a type: it is asked for, checked, and given as `ToolLoopResult.output`.
+    """How the answer is given: by a call of a tool, so that no text is taken for it, or as a value of a type.
+
+    ``AnswerFormat(Model)`` has the answer checked, and given as `ToolLoopResult.output`. ``AnswerFormat()`` has it
+    given as text, in a call of ``final_answer``: a model that loses its thread and writes words instead of calls is
+    asked to go on, and what it wrote is not the answer. `ToolLoopResult.text` is, and the reason `ResultAsAnswer`.
 
     Args:
-        type: The type, also a union such as ``A | B`` or a ``Literal``.
+        type: The type, also a union such as ``A | B`` or a ``Literal``; left out for text.
         mode: ``tool`` has the model call a tool named ``final_answer``; ``native`` sets the request's
-            `response_format`.
+            `response_format`, and needs a type.
         max_retries: How often the model is asked again after a reply without a valid answer: one in words, or a
             wrong call of ``final_answer``; then the loop ends as `NoValidAnswer`, without an `output`.
+        forces_calls: True where each request sets ``tool_choice="required"``, so that the model can't reply in words
+            where its server obeys. It is off by default, since some models can't think and be forced at once.
     """
 
-    type: TypeForm[Out]
+    type: TypeForm[Out] = cast("TypeForm[Out]", None)
     _: KW_ONLY
     mode: Literal["tool", "native"] = "tool"
     max_retries: NonNegativeInt = 2
+    forces_calls: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, "answer.{}")
+        if self.mode == "native" and (not self.has_type or self.forces_calls):
+            wrong = "needs a type" if not self.has_type else "is no call, and forces_calls would never let it come"
+            raise ConfigurationError(f"an answer in mode='native' {wrong}: use AnswerFormat(mode='tool')")
+
+    @property
+    def has_type(self) -> bool:
+        """True where the answer is to be of a type, and not text."""
+        return cast("object", self.type) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +198,10 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         max_depth: How many loops may be nested, this one included; an inner loop can't raise it.
         stop_when: Asked after each response; see `stop_after`, `when_called`, `token_budget`.
         loop_detection: What to do about a model that repeats itself; None looks for nothing.
+        order: Which tools come before others, and before the answer; None lets the model choose.
+        steered_retries: How a model is brought to correct its mistakes; None tells it in words alone.
         limits: How much the run may spend, and how many calls of a reply are run.
-        answer: The type of the answer, where it is to be more than text.
+        answer: How the answer is given, where it is to be more than a reply in words.
         provider_retry: How failed requests are repeated.
         middleware: What stands around runs, requests and calls, and watches them; the first is the outermost.
         on_event: Takes each event; raising changes nothing.
@@ -212,6 +231,8 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     max_depth: NonNegativeInt | None = 3
     stop_when: StopWhen | None = None
     loop_detection: LoopDetectionConfig | None = None
+    order: ToolOrder | None = None
+    steered_retries: SteeredRetries | None = None
     limits: LoopLimits = field(default_factory=LoopLimits)
     answer: AnswerFormat[Out] | None = None
     provider_retry: ProviderRetryConfig = field(default_factory=ProviderRetryConfig)
@@ -228,7 +249,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
 
     @property
     def asks_by_tool(self) -> bool:
-        """True where the model is to give an answer of a type by calling a tool."""
+        """True where the model is to give its answer by calling a tool."""
         return self.answer is not None and self.answer.mode == "tool"
 
     def __post_init__(self) -> None:

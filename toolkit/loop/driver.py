@@ -100,6 +100,9 @@ class Driver(Generic[Ctx, Out]):
         self._budget = None if config.limits.usage is None else Budget(config.limits.usage)
         if saved is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
+        fixed_tools = prompt.tools if isinstance(prompt, ChatRequest) else None
+        if config.order is not None:
+            config.order.check_names(registry.names if fixed_tools is None else [tool.name for tool in fixed_tools])
         self.loop_id: str = new_loop_id() if saved is None else saved.loop_id
         seat = sub_agent_seat.get()
         self._user_ctx = ctx
@@ -117,9 +120,9 @@ class Driver(Generic[Ctx, Out]):
             ctx=ctx,
             frame=LoopFrame(1, config.max_depth),
             budget=self._budget,
-            answer=None if config.answer is None else ExpectedAnswer(config.answer.type),
+            answer=None if config.answer is None else ExpectedAnswer(config.answer),
             policy=find_own_policy(config, seat, self.loop_id),
-            fixed_tools=prompt.tools if isinstance(prompt, ChatRequest) else None,
+            fixed_tools=fixed_tools,
         )
         binder = CallBinder(self.loop_id, config.signing_key, None if saved is None else saved.salt)
         self._approvals = Approvals(self._resources, binder)

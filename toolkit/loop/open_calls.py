@@ -26,12 +26,13 @@ CallStatus: TypeAlias = Literal["undecided", "approved", "alone", "deferred", "s
 
 @dataclass(slots=True)
 class OpenCall:
-    """One call, and what is known of it."""
+    """One call, and what is known of it; `is_own` is True where its result is one that the loop wrote itself."""
 
     call: ToolCall
     status: CallStatus = "undecided"
     result: ToolResult | None = None
     cut: CutCall | None = None
+    is_own: bool = False
 
 
 class OpenCalls:
@@ -107,8 +108,13 @@ class OpenCalls:
 
     def _keep_own(self, entry: OpenCall, result: ToolResult, *, has_started: bool) -> None:
         self.keep(entry, result)
+        entry.is_own = True
         assert entry.result is not None
         self.closed.append((entry.result, has_started))
+
+    def list_told(self) -> list[ToolResult]:
+        """Return the results that the loop did not write itself, in call order."""
+        return [each.result for each in self.by_id.values() if each.result is not None and not each.is_own]
 
     def plan_units(self, size: int) -> None:
         """Cut what may run into units: what stands in one unit runs together, the units run one after the other."""

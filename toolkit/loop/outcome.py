@@ -18,6 +18,7 @@ __all__ = [
     "Cancelled",
     "Complete",
     "MaxIterations",
+    "MissingSteps",
     "NoValidAnswer",
     "Out",
     "ResultAsAnswer",
@@ -104,6 +105,19 @@ class NoValidAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingSteps:
+    """The model answered before it had used the tools that its `ToolOrder` requires, as often as it was sent back.
+
+    Args:
+        tool_names: The tools that were not used; the one to begin with stands first.
+    """
+
+    tool_names: tuple[str, ...]
+    _: KW_ONLY
+    kind: Literal["missing_steps"] = field(default="missing_steps", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class UsageLimit:
     """A limit of the budget was reached.
 
@@ -170,6 +184,7 @@ TerminationReason: TypeAlias = (
     | ResultAsAnswer
     | TypedAnswer
     | NoValidAnswer
+    | MissingSteps
     | UsageLimit
     | AwaitingApproval
     | UnansweredItems

@@ -11,9 +11,18 @@ from toolkit.errors import LoopUsageError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.detection import LoopDetector
 from toolkit.loop.open_calls import CallStatus, OpenCall, OpenCalls
-from toolkit.loop.outcome import Aborted, AwaitingApproval, NoValidAnswer, TerminationReason, UsageLimit
+from toolkit.loop.outcome import (
+    Aborted,
+    AwaitingApproval,
+    MissingSteps,
+    NoValidAnswer,
+    TerminationReason,
+    UsageLimit,
+)
 from toolkit.loop.own_results import write_not_started
+from toolkit.loop.steered_retries import CallHistory
 from toolkit.loop.steps import Command
+from toolkit.loop.tool_order import OrderProgress
 
 __all__ = ["FrozenCall", "FrozenState", "LoopRecord", "Phase"]
 
@@ -27,6 +36,7 @@ class FrozenCall:
     call_id: str
     status: CallStatus
     result: ToolResult | None
+    is_own: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,10 +54,12 @@ class FrozenState:
     incoming: list[Message]
     warnings: list[Message]
     command: Command | None
-    wound_up: UsageLimit | NoValidAnswer | Aborted | None
+    wound_up: UsageLimit | NoValidAnswer | MissingSteps | Aborted | None
     is_last: bool
     tool_calls_executed: int
     detector: dict[str, Any] | None
+    order: dict[str, Any] | None = None
+    history: dict[str, Any] | None = None
 
 
 class LoopRecord:
@@ -76,10 +88,13 @@ class LoopRecord:
         "_compacts",
         "_config",
         "_detector",
+        "_history",
+        "_hold",
         "_incoming",
         "_is_compacted",
         "_is_last",
         "_open",
+        "_order",
         "_results",
         "_spent",
         "_tool_calls_executed",
@@ -119,10 +134,13 @@ class LoopRecord:
         self._incoming: list[Message] = []
         self._warnings: list[Message] = []
         self._command: Command | None = None
-        self._wound_up: UsageLimit | NoValidAnswer | Aborted | None = None
+        self._wound_up: UsageLimit | NoValidAnswer | MissingSteps | Aborted | None = None
         self._is_last: bool = False
         self._tool_calls_executed: int = 0
         self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
+        self._order = None if config.order is None else OrderProgress(config.order)
+        self._history = None if config.steered_retries is None else CallHistory(config.steered_retries)
+        self._hold: str = ""
         self._call_ids: set[str] = call_ids_of(messages)
 
     @property
@@ -160,6 +178,11 @@ class LoopRecord:
         answers = [entry.result or write_not_started(entry.call, "approval is awaited") for entry in entries]
         return [*self.messages, *answers]
 
+    @property
+    def missing_steps(self) -> tuple[str, ...]:
+        """The tools that must be used before the answer."""
+        return () if self._order is None else self._order.find_missing_steps()
+
     def refusal_of(self, tool_name: str) -> str | None:
         """Return what was told of a call of a tool that the machine answered in this turn without asking anybody."""
         told = [result.text for result, _ in self.closed if result.tool_name == tool_name]
@@ -186,7 +209,10 @@ class LoopRecord:
             tool_rounds=self.tool_rounds,
             response=self.response,
             reason=None if isinstance(self.reason, AwaitingApproval) else self.reason,
-            open_calls=[FrozenCall(entry.call.id, entry.status, entry.result) for entry in self._open.by_id.values()],
+            open_calls=[
+                FrozenCall(entry.call.id, entry.status, entry.result, entry.is_own)
+                for entry in self._open.by_id.values()
+            ],
             results=list(self._results),
             incoming=list(self._incoming),
             warnings=list(self._warnings),
@@ -195,6 +221,8 @@ class LoopRecord:
             is_last=self._is_last,
             tool_calls_executed=self._tool_calls_executed,
             detector=None if self._detector is None else self._detector.state(),
+            order=None if self._order is None else self._order.state(),
+            history=None if self._history is None else self._history.state(),
         )
 
     @classmethod
@@ -221,6 +249,10 @@ class LoopRecord:
         state._tool_calls_executed = frozen.tool_calls_executed
         if state._detector is not None and frozen.detector is not None:
             state._detector.restore(frozen.detector)
+        if state._order is not None and frozen.order is not None:
+            state._order.restore(frozen.order)
+        if state._history is not None and frozen.history is not None:
+            state._history.restore(frozen.history)
         if frozen.reason is not None:
             state.reason, state.phase = frozen.reason, "finished"
         elif frozen.open_calls:
@@ -229,7 +261,8 @@ class LoopRecord:
             if list(calls) != [saved.call_id for saved in frozen.open_calls]:
                 raise LoopUsageError("the saved calls are not those of the last message")
             for saved in frozen.open_calls:
-                state._open.by_id[saved.call_id] = OpenCall(calls[saved.call_id], saved.status, saved.result)
+                call = calls[saved.call_id]
+                state._open.by_id[call.id] = OpenCall(call, saved.status, saved.result, is_own=saved.is_own)
             state._open.unanswered = sum(saved.result is None for saved in frozen.open_calls)
             state.phase = "running"
             state._open.plan_units(config.execution.unit_size)

@@ -117,7 +117,8 @@ class ModelRequests:
         if response is None:
             return
         calls = state.model_replied(response)
-        detected = state.calls_prepared(await self._approvals.prepare_turn(calls)) if calls else None
+        approvals = self._approvals
+        detected = state.calls_prepared(await approvals.prepare_turn(calls), approvals.mistakes) if calls else None
         if self._resources.answer is not None or self._resources.config.steering is not None:
             self._see_whether_answered(response, has_calls=bool(calls))
         if listener is not None:
@@ -262,16 +263,29 @@ class ModelRequests:
             self.request = replace(self.request, tools=tools)
             if resources.answer is not None:
                 self._ask_for_type(resources.answer, tools)
-        return self.request
+        return self._hold_reply(step.hold) if step.hold else self.request
+
+    def _hold_reply(self, tool_name: str) -> ChatRequest:
+        """Return the next request, whose reply must be a call of one tool, or of any where that is not offered."""
+        request = self.request
+        if not request.tools or request.tool_choice not in ("auto", "required"):
+            return request
+        named = [tool for tool in request.tools if tool.name == tool_name]
+        # Not by the tool's name: servers that don't know this way ignore it, and all know this one.
+        return replace(request, tools=tuple(named) or request.tools, tool_choice="required")
 
     def _ask_for_type(self, answer: ExpectedAnswer[Any], tools: Sequence[ToolDefinition]) -> None:
-        if not self._resources.config.asks_by_tool:
+        config = self._resources.config.answer
+        assert config is not None
+        if config.mode == "native":
             self.request = replace(self.request, response_format=answer.format)
         else:
             answer.check_name(self._resources.registry)
             own = self._resources.list_own_tools()
             added = tools[len(own) :]  # which stays the last: what was shown before is the same up to there
             self.request = replace(self.request, tools=(*own, answer.registration.definition, *added))
+            if config.forces_calls and self.request.tool_choice == "auto":
+                self.request = replace(self.request, tool_choice="required")
 
     def _see_whether_answered(self, response: ChatResponse, *, has_calls: bool) -> None:
         """Have a reply judged as an answer of a type, and followed by what others have said meanwhile."""
@@ -286,11 +300,12 @@ class ModelRequests:
 
     def _count_wrong_calls(self) -> None:
         """Let a reply in which the answer's tool was called wrongly count as a wrong answer."""
-        problem = self._approvals.refusal_of(ANSWER_TOOL) or self._resources.state.refusal_of(ANSWER_TOOL)
-        if problem is None or not self._resources.config.asks_by_tool:
-            return
+        state = self._resources.state
+        problem = self._approvals.refusal_of(ANSWER_TOOL) or state.refusal_of(ANSWER_TOOL)
+        if problem is None or not self._resources.config.asks_by_tool or state.find_missing(ANSWER_TOOL):
+            return  # one that comes too early is counted as that
         if self.answer_retries == 0:
-            self._resources.state.wind_up(NoValidAnswer(problem))
+            state.wind_up(NoValidAnswer(problem))
         self.answer_retries = max(0, self.answer_retries - 1)
 
     def _check_answer(self, answer: ExpectedAnswer[Any], response: ChatResponse) -> None:

@@ -31,8 +31,9 @@ A feed that does not fit the current state raises `LoopUsageError` and changes n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
 from toolkit.calls.run import CutCall
@@ -50,9 +51,9 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import copy_result
 from toolkit.errors import LoopUsageError, TranscriptError
-from toolkit.loop.closing import LoopClosing
 from toolkit.loop.detection import warning_text
 from toolkit.loop.events import LoopDetected
+from toolkit.loop.guiding import LoopGuiding
 from toolkit.loop.open_calls import OpenCall
 from toolkit.loop.outcome import (
     Aborted,
@@ -66,6 +67,7 @@ from toolkit.loop.outcome import (
     UsageLimit,
 )
 from toolkit.loop.own_results import write_cut_off, write_denied, write_one_too_many, write_repeated
+from toolkit.loop.steered_retries import ANY_TOOL
 from toolkit.loop.steps import (
     AskApproval,
     CallModel,
@@ -79,15 +81,17 @@ from toolkit.loop.steps import (
 from toolkit.loop.stopping import Continue, Stop, StopContext, ask_stop_when
 from toolkit.settings import check_setting
 
-__all__ = ["LoopState"]
+__all__ = ["NO_MISTAKES", "LoopState"]
 
 _CUT_REASONS = ("content_filter", "refusal")
 """Why a provider stops a reply whose calls must not run."""
 
 _COMPLETE = Complete()
+NO_MISTAKES: Mapping[str, Literal["name", "arguments"]] = {}
+"""Fed with calls that can all run, or where nobody asks."""
 
 
-class LoopState(LoopClosing):
+class LoopState(LoopGuiding):
     """The machine; see the module's text, and `LoopRecord` for what may be asked of it."""
 
     __slots__ = ()
@@ -103,7 +107,7 @@ class LoopState(LoopClosing):
         if phase == "deciding":
             return AskApproval(self._open.list_undecided())
         if phase == "asking":
-            return CallModel(self.iterations, has_tools=not self._is_last)
+            return CallModel(self.iterations, has_tools=not self._is_last, hold=self._hold)
         if phase == "preparing":
             raise LoopUsageError("the reply has calls: feed calls_prepared before asking for the next step")
         if phase == "compacting":
@@ -138,7 +142,9 @@ class LoopState(LoopClosing):
         self._is_last = self.tool_rounds >= most
         self.phase = "asking"
         self.iterations += 1
-        return CallModel(self.iterations, has_tools=not self._is_last)
+        if self._history is not None:
+            self._hold = "" if self._is_last else self._history.take_hold()
+        return CallModel(self.iterations, has_tools=not self._is_last, hold=self._hold)
 
     def compacted(self, messages: Sequence[Message]) -> None:
         """Take the transcript as it is after `Compact`."""
@@ -198,20 +204,26 @@ class LoopState(LoopClosing):
         self.phase = "preparing"
         return calls
 
-    def calls_prepared(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
+    def calls_prepared(
+        self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]] = NO_MISTAKES
+    ) -> LoopDetected | None:
         """Decide what follows from a reply with calls; return what loop detection has to tell.
 
         Args:
             calls: Those that `model_replied` returned, as they would run: names repaired, arguments canonical. Only
-                what looks at calls (`stop_when`, loop detection) reads them.
+                what looks at calls (`stop_when`, loop detection, the order of tools) reads them.
+            mistakes: What is wrong with each call that can't run because of its name or its arguments, by its id; read
+                for `SteeredRetries` alone.
         """
         if self.phase != "preparing":
             self._require_phase("preparing", "calls_prepared")
         if len(calls) != self._open.undecided:
             raise LoopUsageError("calls_prepared was given other calls than model_replied returned")
-        return self._judge_reply(calls)
+        return self._judge_reply(calls, mistakes)
 
-    def _judge_reply(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
+    def _judge_reply(
+        self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]] = NO_MISTAKES
+    ) -> LoopDetected | None:
         response = self.response
         assert response is not None
         stop_when = self._config.stop_when
@@ -221,10 +233,7 @@ class LoopState(LoopClosing):
                 self._end_loop(StopCondition(decision.reason))
                 return None
         if not self._open.by_id:
-            if response.unanswered:
-                self._end_loop(UnansweredItems(response.unanswered))
-            else:
-                self._end_loop(MaxIterations(self._config.max_iterations) if self._is_last else _COMPLETE)
+            self._take_answer(response)
             return None
         if self._is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
@@ -237,7 +246,20 @@ class LoopState(LoopClosing):
         detected = None if self._detector is None else self._detect_loop(calls)
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
+        if (self._order is not None or self._history is not None) and self.phase == "deciding":
+            self._guide_calls(calls, mistakes)
+            if not self._open.undecided:
+                self._after_decision()
         return detected
+
+    def _take_answer(self, response: ChatResponse) -> None:
+        """End the loop with a reply without calls, unless it comes too early."""
+        if response.unanswered:
+            self._end_loop(UnansweredItems(response.unanswered))
+        elif self._is_last:
+            self._end_loop(MaxIterations(self._config.max_iterations))
+        elif self._order is None or not self._send_back():
+            self._end_loop(_COMPLETE)
 
     def _refuse_unfinished(self, response: ChatResponse) -> None:
         """Answer the calls of a reply that was cut off which were not said whole: those do not run."""
@@ -372,6 +394,8 @@ class LoopState(LoopClosing):
             raise LoopUsageError("answer_judged does not fit here: the loop was not completed by a reply")
         if isinstance(judgement, UserMessage):
             self.messages.append(judgement)
+            if self._history is not None and self._config.asks_by_tool:
+                self._history.hold_next(ANY_TOOL)
             self.reason, self.phase = None, "ready"
         else:
             self.reason = judgement

@@ -38,11 +38,18 @@ class Compact:
 
 @dataclass(slots=True)
 class CallModel:
-    """Ask the model; without tools for the answer that follows the last allowed turn."""
+    """Ask the model; without tools for the answer that follows the last allowed turn.
+
+    Args:
+        iteration: The turn.
+        has_tools: True where tools are offered.
+        hold: The tool that the reply must call, or `ANY_TOOL`; empty leaves the choice to the model.
+    """
 
     iteration: int
     _: KW_ONLY
     has_tools: bool = True
+    hold: str = ""
 
 
 @dataclass(slots=True)
