@@ -29,16 +29,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolkit.bounded_yaml import load_yaml
-from toolkit.errors import ConfigurationError, DuplicateToolError, InvalidArgumentsError
-from toolkit.schema import function_schema
+from toolkit.checked_yaml import check_sections, read_yaml_file
+from toolkit.errors import ConfigurationError, DuplicateToolError
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["ToolConfig", "load_tools"]
 
-_MOST_CONFIG_BYTES = 1_000_000
-_MOST_CONFIG_PARTS = 10_000
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -122,36 +119,16 @@ def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None
     file = Path(path)
     section = _read_tools_section(file)
     environment = os.environ if environment is None else environment
-    config = _validate_section(_expand_variables(section, environment, f"{file}: tools"), file)
-    return LoadedTools(config, file.absolute().parent)
-
-
-def _validate_section(section: Any, file: Path) -> ToolConfig:
-    """Check a section in the words in which the arguments of tools are checked."""
+    expanded = _expand_variables(section, environment, f"{file}: tools")
 
     def read(tools: ToolConfig) -> None: ...
 
-    try:
-        config: ToolConfig = function_schema(read).arguments.parse({"tools": section})["tools"]
-    except InvalidArgumentsError as error:
-        _, *problems, _ = error.message.split("\n")  # without what is said to a model alone
-        raise ConfigurationError("\n".join([f"{file} can't be used:", *problems])) from error
-    return config
+    config: ToolConfig = check_sections({"tools": expanded}, read, file)["tools"]
+    return LoadedTools(config, file.absolute().parent)
 
 
 def _read_tools_section(file: Path) -> Any:
-    try:
-        import yaml  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "load_tools needs PyYAML: `pip install 'toolkit-sdk[config]'`", name=error.name
-        ) from error
-    try:
-        if file.stat().st_size > _MOST_CONFIG_BYTES:
-            raise ConfigurationError(f"{file} can't be read: it has more than {_MOST_CONFIG_BYTES:,} bytes")
-        content: Any = load_yaml(file.read_text(encoding="utf-8"), most_parts=_MOST_CONFIG_PARTS)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{file} can't be read: {error}") from error
+    content = read_yaml_file(file, needed_by="load_tools")
     if not is_object(content) or "tools" not in content:
         raise ConfigurationError(f"{file}: the key 'tools' is missing")
     return {} if content["tools"] is None else content["tools"]
