@@ -14,6 +14,7 @@ PUBLIC_MODULES = (
     "toolkit.agents",
     "toolkit.builtin",
     "toolkit.durable",
+    "toolkit.evaluation",
     "toolkit.interop",
     "toolkit.parsing",
     "toolkit.plugin_sdk",
