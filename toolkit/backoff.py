@@ -26,7 +26,7 @@ def backoff_pause(retry: int, *, initial: float, longest: float, multiplier: flo
         initial: Seconds before the first retry.
         longest: The cap, in seconds.
         multiplier: How much longer each pause is than the one before.
-        factor: What jitter makes of the pause; it is applied after the cap.
+        factor: A random number by which the pause is multiplied; it is applied after the cap.
     """
     if initial <= 0:
         return 0.0
@@ -53,7 +53,7 @@ async def run_again(
 
     Args:
         run: Does it once more; it is told the number of the attempt, 2 for the first one here.
-        failure: What the first run raised.
+        failure: The exception that the first run raised.
         retries: The most runs after the first.
         is_worth_it: Returns whether a run that raised this is repeated; asked of each failure, the first one too.
         pause: Returns the seconds to wait, told the retry (from 0) and what was raised.

@@ -52,7 +52,7 @@ def check_sections(sections: Mapping[str, Any], reader: Callable[..., None], pat
         config = check_sections({"tools": content["tools"]}, read, path)["tools"]
 
     Args:
-        sections: What the file says, by the name of a parameter.
+        sections: The content of the file, by the name of a parameter.
         reader: A function that is not called; its hints and defaults are those of the sections.
         path: The file, for errors.
 

@@ -67,7 +67,7 @@ def search(topic: str, limit: int = 5) -> str:
     """Search the library for books about a topic.
 
     Args:
-        topic: What the books are about.
+        topic: The subject of the books.
         limit: How many books to return.
     """
     books = {"the sea": ["The Old Man and the Sea", "Moby-Dick", "Treasure Island", "Lord Jim"]}

@@ -82,7 +82,7 @@ class SchemaError(ConfigurationError):
 
     Args:
         subject: The function or tool, as its author would name it.
-        reason: What is wrong, and what would be right.
+        reason: The problem, and how to solve it.
         parameter: The parameter it is about, where it is about one.
     """
 
@@ -147,7 +147,7 @@ class ToolNotFoundError(ToolError):
     """The model asked for a tool, or a tool looked for something, that is not there.
 
     Args:
-        name: What was asked for.
+        name: The name that was asked for.
         available: The tools that there are, the first 20 of which are told; None where it is no tool that is missing.
         near: The names that the model may have meant.
     """
@@ -189,9 +189,9 @@ class ToolTimeoutError(ToolError):
     Args:
         tool: Its name.
         seconds: How long it ran, or waited.
-        still_running: Whether something of it may run on.
-        waited_for: What it waited for where it never began, such as ``a worker thread``; None where it ran.
-        is_harmless: Whether it only reads, so that it can't have taken effect.
+        still_running: True where something of it may run on.
+        waited_for: The thing that it waited for where it never began, such as ``a worker thread``; None where it ran.
+        is_harmless: True where it only reads, so that it can't have taken effect.
     """
 
     def __init__(
@@ -309,17 +309,17 @@ class ProviderError(ToolkitError):
     """The model could not be reached, or said something that can't be used.
 
     Args:
-        provider: Which one, as a person would name it.
-        message: What happened and what to do about it. Never holds a key.
+        provider: The provider, as a person would name it.
+        message: The problem, and how to solve it. Never holds a key.
         status: The HTTP status, where there was one.
         retry_after: Seconds that the server asked to wait.
-        is_retryable: Whether the same request may work later; None takes what is usual for the class: a rate limit and
-            a timeout may, the others may not.
+        is_retryable: True where the same request may work later; None takes what is usual for the class: a rate limit
+            and a timeout may, the others may not.
         request_id: The server's name for the request.
 
     Attributes:
         messages: The transcript as far as it came, when a loop was running; valid, each call with its result.
-        usage: What was spent, as far as the provider told: by the request that failed, and in a loop by all of them.
+        usage: The usage so far, as far as the provider told: by the request that failed, and in a loop by all of them.
     """
 
     _usually_retryable = False

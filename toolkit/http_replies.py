@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 ACCEPTED_ENCODINGS = "gzip, deflate"
-"""What a request says that it accepts: the ways of packing that are unpacked in bounded steps."""
+"""The value of ``Accept-Encoding``: the compressions that are unpacked in bounded steps."""
 
 MOST_REPLY_BYTES = 64 * 2**20
 """Of a reply, as it was sent and unpacked: more than the largest image that a model draws."""
@@ -159,7 +159,7 @@ async def read_bounded(response: httpx2.Response, *, most_bytes: int = MOST_REPL
     Args:
         response: From a request that was sent with ``stream=True``.
         most_bytes: How many may come.
-        is_cut: Whether what is more is left unread, in place of the error.
+        is_cut: True to leave the rest unread, in place of the error.
 
     Raises:
         ReplyTooLargeError: More came.

@@ -44,7 +44,7 @@ class PlainValue:
 
     Args:
         value: It.
-        notes: What a reader of it should know, in sentences.
+        notes: Notes for its reader, in sentences.
         unsaid: Where something stands as its text because JSON can't carry it: a path and a type each.
     """
 

@@ -21,7 +21,7 @@ def make_private(path: Path, *beside: str) -> None:
 
     Args:
         path: Its folder must be there.
-        beside: What stands behind the name of each file that belongs to it, such as ``-wal``; none of them is made.
+        beside: The endings of the names of files that belong to it, such as ``-wal``; none of them is made.
 
     Raises:
         OSError: It can't be made.

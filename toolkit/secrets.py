@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 MASK = "***"
-"""What stands where a secret stood."""
+"""The mask that takes the place of a secret."""
 
 Redact = Callable[[str], str]
 """Returns a text without secrets."""
@@ -179,7 +179,7 @@ def without_secrets(text: str, secrets: Iterable[str], *, shortest: int = _SHORT
 
     Args:
         text: It may hold secrets.
-        secrets: What to strike out.
+        secrets: The secrets to strike out.
         shortest: Shorter ones than that many characters would be found in everything, and are left.
     """
     known = frozenset([secret for secret in map(str.strip, secrets) if len(secret) >= shortest])

@@ -83,8 +83,8 @@ def check_setting(
 
     Args:
         name: As a developer would look for it.
-        value: What was set.
-        kinds: What fits.
+        value: The value that was set.
+        kinds: The kinds that fit.
         least: The smallest number that does.
         most: The largest.
 

@@ -33,9 +33,9 @@ def ask_whether_meant(names: Iterable[str], *, quote: str = "'", is_sentence: bo
     """Return ``did you mean 'this' or 'that'?``; empty where there are no names.
 
     Args:
-        names: What to offer.
-        quote: What stands round each name.
-        is_sentence: Whether to begin with a capital letter.
+        names: The names to offer.
+        quote: The quotation mark round each name.
+        is_sentence: True to begin with a capital letter.
     """
     offered = " or ".join([f"{quote}{name}{quote}" for name in names])
     return f"{'Did' if is_sentence else 'did'} you mean {offered}?" if offered else ""

@@ -49,7 +49,7 @@ def hash_name(readable: str, source: str, longest: int = LONGEST_TOOL_NAME) -> s
 
     Args:
         readable: A name without anything that is not allowed, of any length.
-        source: What it was made of; the same gives the same name in each process.
+        source: The text that it is made from; the same gives the same name in each process.
         longest: How many characters the name may have.
     """
     from hashlib import sha256  # noqa: PLC0415 - slow to import, and few names need a hash

@@ -67,7 +67,7 @@ class SubAgentRun:
         sub_agent: The sub-agent's name.
         loop_id: The id of its run.
         result: Its transcript, usage and reason for ending; None where it failed or was given up.
-        error: What made it fail.
+        error: The exception that made it fail.
         messages: Its transcript, also where it failed.
     """
 
@@ -83,16 +83,16 @@ class SubAgent(Generic[Ctx]):
     """A model with a prompt, tools and limits of its own; each run starts with a fresh transcript.
 
     Args:
-        name: What it is called in events and errors.
+        name: Its name in events and errors.
         provider: Its model.
         registry: All that it may call.
-        system_prompt: What it is told first; empty tells nothing.
+        system_prompt: Its system prompt; empty gives it none.
         config: Its limits and hooks; None takes the defaults, under which what needs approval is denied.
         request: Settings of its requests, such as ``reasoning_effort``; messages in it come after the system prompt.
-        allow_sub_agents: Whether it may run sub-agents itself.
-        approvals: Who decides on its calls. ``caller`` asks its own guards and then those of whoever's call runs it:
-            permissions, `Middleware.guard_call` and `on_tool_call`, which is told its name and ``loop_id``; so it may
-            do nothing that its caller may not. ``own`` asks its own guards alone.
+        allow_sub_agents: True where it may run sub-agents itself.
+        approvals: The guards that decide on its calls. ``caller`` asks its own guards and then those of the loop whose
+            call runs it: permissions, `Middleware.guard_call` and `on_tool_call`, which is told its name and
+            ``loop_id``; so it may do nothing that its caller may not. ``own`` asks its own guards alone.
     """
 
     name: str
@@ -229,15 +229,15 @@ def sub_agent_tool(
     come as updates of the call (`SubAgentEvent`), and its output carries what it left (`SubAgentRun`).
 
     Args:
-        name: What the caller's model calls it.
-        description: What the caller's model reads; empty means a sentence with the name.
+        name: The name that the caller's model sees.
+        description: The description that the caller's model sees; empty means a sentence with the name.
         provider: Its model.
         registry: All that it may call.
-        system_prompt: What it is told first.
+        system_prompt: Its system prompt.
         config: Its limits and hooks; see `ToolLoopConfig`.
         request: Settings of its requests, such as ``reasoning_effort``.
-        allow_sub_agents: Whether it may run sub-agents itself; the depth of all loops is limited all the same.
-        approvals: Who decides on its calls; see `SubAgent`.
+        allow_sub_agents: True where it may run sub-agents itself; the depth of all loops is limited all the same.
+        approvals: The guards that decide on its calls; see `SubAgent`.
         options: How the tool itself is run; see `ToolOptions`.
 
     Raises:
@@ -266,7 +266,7 @@ def _make_agent_tool(
 
         Args:
             context: Of the call.
-            task: What is to be done, with all that has to be known for it: nothing else of the conversation is seen.
+            task: The work to do, with all that has to be known for it: nothing else of the conversation is seen.
         """
         return await agent.run(context, task)
 

@@ -1,4 +1,4 @@
-"""Which commands may run: what is allowed must be proved plain, what is denied is looked for as far as can be seen.
+"""The rules on commands: what is allowed must be proved plain, what is denied is looked for as far as can be seen.
 
 Denying keeps a model from mistakes and is no guard against intent: a program can do anything that a denied command
 does, and a shell has more ways to write a command than any list knows. Allowing holds as far as the allowed programs

@@ -1,1 +1,1 @@
-"""What a call goes through: prepared, authorized, run, and its output made the result that the model reads."""
+"""The stages of a call: it is prepared, authorized, run, and its output made the result that the model reads."""

@@ -59,10 +59,10 @@ class Defer:
 
 
 Approval: TypeAlias = Approve | Deny | Modify | Abort | Defer
-"""What an approver may answer."""
+"""The answers that an approver may give."""
 
 Verdict: TypeAlias = Approve | Deny | Abort | Defer
-"""What an answer comes to: a `Modify` has changed the call, or denied it where the arguments are wrong."""
+"""The outcome of an answer: a `Modify` has changed the call, or denied it where the arguments are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class ApprovalRequest:
     Args:
         call_id: The id of the call.
         tool_name: The tool that would run, its name repaired.
-        arguments: What it would be given, validated.
+        arguments: The arguments that the tool would be given, validated.
         original: The call as the model wrote it.
-        definition: What the model was told about the tool.
+        definition: The definition of the tool, as the model has it.
         tags: The tool's tags.
         reason: Why it is asked about, where a rule says so.
         preview: The arguments as JSON to be shown to a person: characters that are not seen, or that change how others

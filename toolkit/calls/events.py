@@ -1,4 +1,4 @@
-"""What one call tells while it is handled: the facts that an application may show or count."""
+"""The events of one call: the facts that an application may show or count."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class ToolCallRepaired(CallEvent):
     """A call was not quite right and could be mended without guessing.
 
     Args:
-        kind: What was mended: the ``name``, the ``text`` of the arguments, or ``values`` in them.
+        kind: The part that was mended: the ``name``, the ``text`` of the arguments, or ``values`` in them.
         before: As the model wrote it; ``***`` where a parameter of the tool is a secret.
         after: As it is taken; there with digests in place of secrets.
-        assumed: What was assumed for that, in words; not told there.
+        assumed: The assumptions behind it, in words; not part of the JSON.
     """
 
     kind: Literal["name", "text", "values"]
@@ -105,7 +105,7 @@ class ToolExecutionUpdate(CallEvent):
     """A running tool shows what it has so far. No model reads it.
 
     Args:
-        output: What the tool shows.
+        output: The output that the tool shows.
         dropped: How many earlier updates gave way to this one because nobody took them in time.
     """
 
@@ -120,8 +120,8 @@ class ToolExecutionEnd(CallEvent):
     Args:
         result: The whole output, also where the model reads a shortened one.
         duration: Seconds since the Start, retries and their pauses included.
-        is_cached: Whether the result came from the cache.
-        error: What the tool raised, with its traceback, where that was no `ToolError`.
+        is_cached: True where the result came from the cache.
+        error: The exception that the tool raised, with its traceback, where that was no `ToolError`.
         unsaid: Where something in the result stands as its text because JSON can't carry it: a path and a type each.
     """
 

@@ -25,7 +25,7 @@ ArgumentPattern: TypeAlias = str | int | float | bool | list[Any] | Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What may be done with calls of these tools with these arguments.
+    """A rule on calls of these tools with these arguments: allow, deny or ask.
 
     ``Rule("fetch", args={"url": "https://docs.example.com/*"})`` allows what begins so. A text pattern looks at the
     text alone: ``"git *"`` would let ``git status; rm -rf /`` pass. Where a value has a grammar of its own, give a
@@ -44,7 +44,7 @@ class Rule:
             allow, all must match and there must be one; to deny or ask, one is enough.
             What is not there matches nothing. So what is absent is never allowed by a rule that names it, and never
             denied by one either: a denial that must hold without the argument, too, needs a rule without it.
-        action: What to do.
+        action: The decision.
         reason: Why; a model reads the reason of a denial, a person that of a question.
 
     Raises:
@@ -96,7 +96,7 @@ def ask(tool_pattern: str, *, args: Mapping[str, ArgumentPattern] | None = None,
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the rules say to one call.
+    """The decision of the rules on one call.
 
     Args:
         action: Run it, refuse it, or ask for approval.
@@ -119,7 +119,7 @@ class Permissions:
 
     Args:
         rules: The rules.
-        default: What to do with a call that no rule matches. It does not hold for what a loop offers by itself, such as
+        default: The decision on a call that no rule matches. It does not hold for what a loop offers by itself, such as
             ``final_answer`` and ``read_result``: only a rule on these does.
 
     Raises:
@@ -158,10 +158,10 @@ class Permissions:
 
         Args:
             tool_name: The name that the tool is called by.
-            arguments: What it is called with.
+            arguments: The arguments of the call.
             aliases: Other names of the same tool, for all rules.
             other_names: Further ones, for the rules that deny and ask.
-            default: What to do where no rule matches; None takes the default of these rules.
+            default: The decision where no rule matches; None takes the default of these rules.
         """
         trusted = {tool_name, *aliases}
         names = {*trusted, *other_names}

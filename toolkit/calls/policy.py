@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 NameRepair: TypeAlias = bool | Literal["similar"]
-"""Which names that are not there are taken for one that is; see `ToolLoopConfig`."""
+"""The unknown names that are taken for a known one; see `ToolLoopConfig`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +85,11 @@ class CallConfig:
         timeouts: How long a run of a tool, a wait, an approval and a hook may take.
         output: How much of a tool's output the model reads.
         cache: Where outputs of tools are kept and read again; None keeps none.
-        name_repair: Which names that are not there are taken for one that is. True takes the one tool whose name has
+        name_repair: The unknown names that are taken for a known one. True takes the one tool whose name has
             the same letters: case and separators may differ, quotes or a namespace may stand round or before it.
             ``similar`` takes also the single most similar name, other letters or not; False takes none. A name that
             a scope has left out is never taken for another.
-        argument_repair: Whether malformed arguments are mended where that is no guess.
+        argument_repair: True where malformed arguments are mended, as far as that is no guess.
         metadata: For `ToolContext.metadata`.
         sync_workers: How many worker threads, for tools that are not async, may run at once on this event loop, all
             its loops and abandoned threads counted; a call waits for a place, and fails when abandoned ones hold all.
@@ -158,14 +158,14 @@ class ExecutionPolicy:
     """The settings of one run's calls, and what belongs to that run alone.
 
     Args:
-        config: What the caller chose.
-        caches_by_default: Whether tools are cached that don't say so.
+        config: The settings that the caller chose.
+        caches_by_default: True where tools that do not say so are cached.
         around: Stands around the run of each call; None where nothing does.
         guards: Asked about each call, in order, before `on_tool_call`.
         observer: Takes the events.
         agent: The sub-agent whose calls these are; empty where they are not those of one.
         loop_id: The id of its loop.
-        caller: Who is asked about these calls, too; None where nobody is.
+        caller: The guards of the caller, which are asked about these calls too; None where nobody is.
     """
 
     config: CallConfig = DEFAULT_CALL_CONFIG

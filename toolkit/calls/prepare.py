@@ -75,11 +75,11 @@ class Ready(Generic[Ctx]):
         registration: The tool.
         arguments: Validated.
         original: As the model wrote it.
-        scope: What it was found in.
+        scope: The registry that it was found in.
         asks: Why somebody must agree first; None when nobody must.
-        asks_level: Who it is that wants it: 0 for the caller itself, 1 for whoever's call runs that, and so on.
-        repairs: What was mended.
-        is_modified: Whether an approver has given other arguments.
+        asks_level: The level that wants the approval: 0 for the caller, 1 for the loop whose call runs it, and so on.
+        repairs: The repairs that were made.
+        is_modified: True where an approver has given other arguments.
     """
 
     call: ToolCall
@@ -133,9 +133,9 @@ class Refused:
     Args:
         call: As it is taken, its name repaired.
         result: Says why.
-        repairs: What was mended.
+        repairs: The repairs that were made.
         crash: The exception that the result repeats, if any.
-        mistake: What the model wrote wrongly; None where a rule forbids the call.
+        mistake: The mistake of the model; None where a rule forbids the call.
     """
 
     call: ToolCall

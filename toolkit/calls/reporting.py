@@ -61,7 +61,7 @@ class Reporter:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more reports are taken."""
+        """True where no more reports are taken."""
         return self._is_over
 
     def close(self) -> None:

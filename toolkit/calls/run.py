@@ -52,8 +52,8 @@ class CutCall:
     """How far a call came that ended without a result.
 
     Args:
-        waited_for: What it waited for where its body never began; None where that ran.
-        may_run_on: Whether something of it may still run.
+        waited_for: The thing that it waited for where its body never began; None where that ran.
+        may_run_on: True where something of it may still run.
         left_by_child: The id of a loop that ran inside, and what it left.
     """
 
@@ -79,11 +79,11 @@ async def run(
     Args:
         ready: The call.
         state: The application's context.
-        policy: What the caller wants for every call.
+        policy: The settings for every call.
         depth: For `ToolContext.depth`.
         keep: Given the call's id and its result the moment that is there: telling of it waits for others, and a
             cancellation that comes meanwhile must not undo what has been done.
-        memory: What the run keeps between its calls; None outside of a run.
+        memory: The state that the run keeps between its calls; None outside of a run.
         clock: Counts the time of this run; None makes one.
         cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
     """

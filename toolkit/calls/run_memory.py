@@ -24,7 +24,7 @@ class RunMemory:
         find_reader: Gives the name under which a model can call the tool that reads them.
 
     Attributes:
-        run_scope: What is cancelled where the run is to end; None before it runs.
+        run_scope: The cancel scope that ends the run; None before it runs.
     """
 
     __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "count", "run_scope")

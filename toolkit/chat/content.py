@@ -78,12 +78,12 @@ class FileBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningBlock:
-    """What the model thought, as far as its provider shows it.
+    """The thoughts of the model, as far as its provider shows it.
 
     Args:
         text: The readable part; may be empty.
         signature: The provider's seal on the text, sent back untouched.
-        encrypted: What the provider keeps from the reader, sent back untouched.
+        encrypted: The part that the provider hides from the reader, sent back untouched.
         id: The provider's name for the block, where it has one.
     """
 
@@ -96,13 +96,13 @@ class ReasoningBlock:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What the model asked for.
+    """The call that a model asked for.
 
     Args:
         id: The model's name for this call; its result carries the same.
         name: The tool, as the model wrote it.
         arguments: JSON text, as the model wrote it: it may be malformed.
-        extra: What the provider wants back with the call (a thought signature), untouched.
+        extra: Data that the provider wants back with the call (a thought signature), untouched.
     """
 
     id: str
@@ -114,7 +114,7 @@ class ToolCall:
 
 
 ContentBlock: TypeAlias = TextBlock | ImageBlock | AudioBlock | FileBlock
-"""What a user or a tool may say."""
+"""The blocks that a user or a tool may send."""
 
 AssistantContent: TypeAlias = TextBlock | ReasoningBlock | ImageBlock | AudioBlock | FileBlock | ToolCall
-"""What a model may say."""
+"""The blocks that a model may send."""

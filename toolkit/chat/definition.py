@@ -14,14 +14,14 @@ __all__ = ["ToolDefinition", "openai_strict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """What a model is told about a tool.
+    """The definition of a tool: the half of it that a model sees.
 
     Args:
         name: Matches ``^[A-Za-z0-9_-]{1,64}$``.
         description: When to use it and what it gives.
         parameters: A JSON Schema of type object.
         output_schema: A JSON Schema of what it returns, where that is structured.
-        strict: Whether providers that can should hold the model to `parameters` exactly.
+        strict: True where providers that can should hold the model to `parameters` exactly.
     """
 
     name: str

@@ -55,7 +55,7 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What the user said: text, or blocks."""
+    """A message of the user: text, or blocks."""
 
     content: str | tuple[ContentBlock, ...]
     _: KW_ONLY
@@ -74,7 +74,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What the model said: text, reasoning, and the calls it asked for, in its order.
+    """A message of the model: text, reasoning, and the calls it asked for, in its order.
 
     A plain string is taken as one text block.
     """
@@ -104,14 +104,14 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gave, with its call's id: the message that goes back to the model.
+    """The result of a tool, with its call's id: the message that goes back to the model.
 
     Args:
         call_id: The id of the call that this answers.
         content: Text, or blocks.
         tool_name: The tool that ran.
-        is_error: Whether the content tells of a failure.
-        result_as_answer: Whether the loop ends here, with this as the answer.
+        is_error: True where the content tells of a failure.
+        result_as_answer: True where the loop ends here, with this as the answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
         details: For the application alone: no model reads it and no JSON of the transcript holds it.
         time: When it was there, in seconds since 1970; None where nobody noted it. As `details`, for the

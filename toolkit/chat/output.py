@@ -1,4 +1,4 @@
-"""What a tool returns, and the one total function that turns any Python value into it."""
+"""The output of a tool, and the one total function that turns any Python value into it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _NOTHING = "(no output)"
 
 @dataclass(slots=True)
 class ToolOutput:
-    """What a tool gives back.
+    """The output of a tool.
 
     Args:
-        content: What the model reads: text, or blocks.
+        content: The content that the model reads: text, or blocks.
         details: For the application alone; never reaches a model.
-        is_error: Whether the content tells of a failure.
+        is_error: True where the content tells of a failure.
         result_as_answer: End the loop with this as the answer. Ignored on an error: a failed tool is never the answer.
         child_loop_id: The id of the loop that ran inside the tool, for an agent.
         unsaid: Where something in the content stands as its text because JSON can't carry it: a path and a type each.
@@ -69,7 +69,7 @@ class ToolOutput:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether the tool returned None."""
+        """True where the tool returned None."""
         return self.content is _NOTHING
 
 
@@ -98,7 +98,7 @@ def to_output(value: object) -> ToolOutput:
 
 
 def is_content(hint: Any) -> bool:
-    """Whether a return hint speaks of what a model reads, and not of data."""
+    """Return whether a return hint speaks of what a model reads, and not of data."""
     if hint in (ToolOutput, *_BLOCKS):
         return True
     return get_origin(hint) in _MADE_OF_BLOCKS and any(map(is_content, get_args(hint)))

@@ -1,4 +1,4 @@
-"""What is asked of a model, and what it answers."""
+"""The request to a model, and the response."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class ChatRequest:
 
     Args:
         messages: The transcript. It may be a live list: read it during the call, keep no reference to it.
-        tools: What the model may call. For a loop None means the registry's.
+        tools: The tools that the model may call. For a loop None means the registry's.
         tool_choice: ``auto``, ``none``, ``required``, or the name of the one tool to call.
         parallel_tool_calls: None leaves it to the provider.
         temperature: None leaves it to the provider.
         max_tokens: The most that the answer may have.
         seed: For providers that can repeat themselves.
         stop: Texts at which to stop.
-        response_format: What the answer must look like.
+        response_format: The form that the answer must have.
         reasoning_effort: How much to think, for models that do.
         timeout: Seconds for this request; None leaves it to the client.
         options: Provider-specific fields, passed through as they are.
@@ -78,7 +78,7 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What requests cost, in tokens; adding two gives the sum.
+    """The cost of requests, in tokens; adding two gives the sum.
 
     `input_tokens` includes what was read from a cache, `output_tokens` includes reasoning. None means that the
     provider did not say. A sum has no cost where a part with tokens has none: a part of the cost is no cost.
@@ -144,8 +144,8 @@ class UnansweredItem:
     """Something in a reply that waits for an answer which this library does not give.
 
     Args:
-        kind: What the provider calls such items, such as ``computer_call``.
-        id: What an answer names it by.
+        kind: The provider's name for such items, such as ``computer_call``.
+        id: The id by which an answer names it.
         name: The tool that it asks for, where it names one.
     """
 
@@ -159,13 +159,13 @@ class ChatResponse:
     """One answer of a model.
 
     Args:
-        message: What it said.
-        usage: What that cost.
+        message: The message of the model.
+        usage: The tokens that it took.
         stop_reason: Why it stopped.
         model: The model that answered, as the provider names it.
         request_id: The provider's name for the request.
-        metadata: What else the provider told, as it told it.
-        unanswered: What waits for an answer beside the calls; the message holds it sealed.
+        metadata: Everything else that the provider sent, unchanged.
+        unanswered: The items that wait for an answer beside the calls; the message holds it sealed.
     """
 
     message: AssistantMessage
@@ -201,7 +201,7 @@ class ChatResponse:
 
 
 def _is_whole(arguments: str, *, is_last: bool) -> bool:
-    """Whether arguments were said whole; what comes before something else was ended by the model itself."""
+    """Return whether arguments were said whole; what comes before something else was ended by the model itself."""
     if not is_last:
         return arguments.strip() not in ("", "null")
     from pydantic_core import from_json  # noqa: PLC0415 - slow to import, and few replies are cut off

@@ -1,4 +1,4 @@
-"""What a provider says while it is speaking."""
+"""The events of a response while it streams."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ArgumentsDelta(Stamped):
     """Some more of a call's arguments.
 
     Args:
-        index: Which call of this reply, from 0.
+        index: The place of the call in this reply, from 0.
         call_id: Its id; empty until the provider gave one.
         tool_name: Its tool; empty until the provider gave one.
         text: The next piece of the JSON text; may be empty, for the first sign of a call.

@@ -1,4 +1,4 @@
-"""What makes a transcript valid, and how one that is not is mended.
+"""The rules of a valid transcript, and the repair of one that is not.
 
 A transcript is valid when each call of an assistant message has exactly one result, directly after that message, in
 call order, with nothing between; when no result stands anywhere else; and when no two calls share an id. Whether its

@@ -1,4 +1,4 @@
-"""Who is asked about the calls of a model: the person at the terminal, with the exact arguments."""
+"""Approval on the terminal: the person there is asked about the calls of a model, with the exact arguments."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from toolkit.visible_text import escape_in_name
 __all__ = ["Asking", "Approver"]
 
 Asking: TypeAlias = Literal["needed", "writes", "all", "auto"]
-"""Which calls are asked about: those whose tools want it; also those of tools that do not only read; or all. ``auto``
-is ``needed`` for tools of the user's own Python, and ``writes`` for those from elsewhere."""
+"""The calls that are asked about: those whose tools want it; also those of tools that do not only read; or all.
+``auto`` is ``needed`` for tools of the user's own Python, and ``writes`` for those from elsewhere."""
 
 _CHOICES = "Run it? [y]es, [n]o, [a]lways, [s]top, or say why not: "
 
@@ -28,7 +28,7 @@ class Approver:
     Args:
         screen: Shows the calls.
         terminal: Asks.
-        asking: Which calls are asked about.
+        asking: The calls that are asked about.
         own: The names of the tools that are the user's own.
         approves_all: True where nobody is to be asked.
     """

@@ -46,12 +46,12 @@ class ChatSettings:
         url: Where a server that is compatible with it is; empty for the vendor's own.
         prompt: The one question; empty to read questions.
         instructions: The system prompt.
-        asking: Which calls are asked about.
+        asking: The calls that are asked about.
         is_approved: True where nobody is asked about calls.
-        transcript: What `/save` wrote, to go on from; None begins anew.
+        transcript: A file that `/save` wrote, to go on from; None begins anew.
         cassette: Where the exchanges with the model are recorded; None records none.
         log: Where the run is written down; None writes nothing.
-        output: What standard output takes.
+        output: The text for standard output.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""What the shell offers when TAB is pressed; nothing is imported, started or fetched for it."""
+"""The words that the shell offers when TAB is pressed; nothing is imported, started or fetched for it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _LONGEST_LINE_SHOWN = 400
 
 
 class ModelConversation:
-    """What was said so far, and the next turn.
+    """The conversation so far, and its next turn.
 
     Args:
         provider: The model.
@@ -41,12 +41,12 @@ class ModelConversation:
         terminal: Has Ctrl-C end the turn that runs.
         approve: Decides on calls.
         instructions: The system prompt; empty for none.
-        messages: What was said before.
-        middleware: What stands around each turn.
+        messages: The earlier messages.
+        middleware: The middleware around each turn.
 
     Attributes:
         messages: The transcript: valid, also after a turn that was ended.
-        usage: What all turns cost, those that were undone too.
+        usage: The usage of all turns, those that were undone too.
         requests: How often the model was asked.
         is_interrupted: True where Ctrl-C ended the last turn.
     """

@@ -8,7 +8,7 @@ __all__ = ["CommandError", "ExitCode"]
 
 
 class ExitCode(IntEnum):
-    """What the process says at its end; `docs/command_line.md` lists them."""
+    """The exit codes and last words of the process; `docs/command_line.md` lists them."""
 
     DONE = 0
     FAILED = 1
@@ -22,7 +22,7 @@ class CommandError(Exception):
     """The command can't go on.
 
     Args:
-        message: What is wrong, and what would be right; shown as one line.
+        message: The problem, and what would be right; shown as one line.
         code: The exit code.
     """
 

@@ -1,4 +1,4 @@
-"""What the library logs while a command runs, as notes: a line each, and no traceback that was not asked for."""
+"""The library's log while a command runs, as notes: a line each, and no traceback that was not asked for."""
 
 from __future__ import annotations
 

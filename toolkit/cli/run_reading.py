@@ -1,4 +1,4 @@
-"""What the commands of ``runs`` do: a run log is read, and shown to a person or a program."""
+"""The commands of ``runs``: a run log is read, and shown to a person or a program."""
 
 from __future__ import annotations
 

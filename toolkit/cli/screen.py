@@ -1,4 +1,4 @@
-"""What a command writes: text for people or JSON for programs, and never a character that a terminal would obey."""
+"""The output of a command: text for people or JSON for programs, and never a character that a terminal would obey."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Screen:
     Whatever is written passes `strip_hidden`: texts of models, tools and servers can move no cursor and set no title.
 
     Args:
-        output: What standard output takes.
+        output: The text for standard output.
 
     Attributes:
         is_json: True where standard output takes JSON.

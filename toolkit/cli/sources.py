@@ -38,7 +38,7 @@ _SOURCE_KINDS = ("openapi", "mcp", "plugin", "coding")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """What holds for every source of a command.
+    """The options of every source of a command.
 
     Args:
         timeout: Seconds that a source may take to open.

@@ -58,7 +58,7 @@ class Terminal:
         """Run `main` to its end and return its exit code, or that of the signal which ended it.
 
         Raises:
-            Exception: What `main` raised.
+            Exception: The exception that `main` raised.
         """
         loop = threading.Thread(target=self._run_loop, args=(main,), name="toolkit", daemon=True)
         with self._taking_signals():

@@ -45,7 +45,7 @@ def judge_answer(
     Args:
         task: The task.
         calls: The calls that ran.
-        refused: What the model was told about calls that did not.
+        refused: The texts that the model was given about calls that did not.
         answer: Its last text.
         registry: The tools.
     """

@@ -62,7 +62,7 @@ class EvaluationTask:
         kind: The class of tasks that it belongs to.
         prompt: The words of the user.
         calls: The calls that it takes, in any order; None checks none, an empty list allows none.
-        says: What the answer must say: each fact in one of its wordings.
+        says: The facts that the answer must state: each fact in one of its wordings.
         may_call: Tools that may be called besides, with any arguments.
     """
 

@@ -66,7 +66,7 @@ class Trial:
         kind: The class of the task.
         reason: Why it is not solved; empty where it is.
         calls: The calls that ran: the name of the tool, and its arguments as JSON.
-        refused: What the model was told about calls that did not run.
+        refused: The texts that the model was given about calls that did not run.
         answer: The last text of the model, its beginning.
         requests: How often the model was asked by the loop.
         input_tokens: All tokens that it read, as far as the provider tells.
@@ -151,7 +151,7 @@ async def run_trial(
 
 @dataclass(slots=True)
 class _TrialNotes:
-    """What is noted while a task runs."""
+    """The notes taken while a task runs."""
 
     calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     refused: list[str] = field(default_factory=list[str])

@@ -1,4 +1,4 @@
-"""Whether a task shares words with the tools: where all do, nothing tells understanding from looking words up."""
+"""The words that a task shares with the tools: where all tasks share some, looking words up is enough."""
 
 from __future__ import annotations
 

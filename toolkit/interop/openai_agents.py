@@ -60,7 +60,7 @@ def to_openai_agents(tools: OneOrMore[Any], ctx: Any = None) -> list[AgentsTool]
 
     Args:
         tools: A registry, or one tool or several; the definitions are those of now.
-        ctx: What they get as their context.
+        ctx: The context that they get.
     """
     registry = read_registry(tools)
     return [_export_agents_tool(definition, registry, ctx) for definition in registry.definitions()]

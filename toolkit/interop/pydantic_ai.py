@@ -62,7 +62,7 @@ def to_pydantic_ai(tools: OneOrMore[Any], ctx: Any = None) -> list[Tool[Any]]:
 
     Args:
         tools: A registry, or one tool or several; the definitions are those of now.
-        ctx: What they get as their context.
+        ctx: The context that they get.
     """
     registry = read_registry(tools)
     return [_export_pydantic_tool(definition, registry, ctx) for definition in registry.definitions()]

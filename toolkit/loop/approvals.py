@@ -38,7 +38,7 @@ class PendingApproval:
     Args:
         call_id: The id of the call.
         tool_name: The tool that would run.
-        arguments: What it would be given, as JSON says it; secrets are shown as digests.
+        arguments: The arguments that the tool would be given, as JSON; secrets are shown as digests.
         reason: Why it is asked about.
         binding: A digest of the loop, the call, its tool and definition, and its arguments: a decision names it, and
             holds for nothing else.
@@ -62,7 +62,7 @@ class CallBinder:
     Args:
         loop_id: The loop.
         signing_key: A secret of the application.
-        salt: What a saved loop had; None makes a new one. It keeps what is bound from being guessed by its digest.
+        salt: The salt of a saved loop; None makes a new one. It keeps what is bound from being guessed by its digest.
     """
 
     __slots__ = ("_loop_id", "_salt", "_signing_key")
@@ -110,10 +110,10 @@ class Approvals(Generic[Ctx]):
 
     Attributes:
         binder: Ties decisions to calls.
-        mistakes: What is wrong with each call of the turn that can't run because of its name or arguments, by its id;
+        mistakes: The mistake of each call of the turn that can't run because of its name or arguments, by its id;
             known for `SteeredRetries` alone.
         ready: The calls that may run or await a decision, by id.
-        untold: What late decisions have to tell, for when the loop goes on.
+        untold: Texts for the model that late decisions have left, for when the loop goes on.
     """
 
     __slots__ = ("_prepared", "_resources", "binder", "mistakes", "ready", "untold")

@@ -1,4 +1,4 @@
-"""What a loop may spend, shared with the loops inside its tools. Pure bookkeeping: nothing waits here."""
+"""The limits that a loop has, shared with the loops inside its tools. Pure bookkeeping: nothing waits here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class UsageLimits:
 
 
 class Budget:
-    """What has been spent of `limits`; an inner loop's budget spends from the outer one's as well."""
+    """The usage under `limits`; an inner loop's budget spends from the outer one's as well."""
 
     __slots__ = (
         "_cost",

@@ -92,7 +92,7 @@ def summarize(
     requests is not part of the loop's.
 
     Args:
-        provider: Who summarizes.
+        provider: The provider that summarizes.
         max_chars: How long a transcript may be, as JSON, before it is summarized.
         keep: How many of the newest messages stay as they are.
 

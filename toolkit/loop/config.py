@@ -139,7 +139,7 @@ class LoopLimits:
     """How much a run may do, its turns apart (`max_iterations`).
 
     Args:
-        usage: What this loop and the loops inside its tools may spend together; None sets no limit.
+        usage: The limits on what this loop and the loops inside its tools spend together; None sets no limit.
         calls_per_turn: How many calls of one reply are run at most; the others are answered "not run"; None runs all.
     """
 
@@ -197,13 +197,13 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
         timeout: Seconds for the whole loop; what is running then is cancelled, and nothing is raised.
         max_depth: How many loops may be nested, this one included; an inner loop can't raise it.
         stop_when: Asked after each response; see `stop_after`, `when_called`, `token_budget`.
-        loop_detection: What to do about a model that repeats itself; None looks for nothing.
-        order: Which tools come before others, and before the answer; None lets the model choose.
+        loop_detection: How a model that repeats itself is found and handled; None looks for no repetition.
+        order: The tools that come before others, and before the answer; None lets the model choose.
         steered_retries: How a model is brought to correct its mistakes; None tells it in words alone.
         limits: How much the run may spend, and how many calls of a reply are run.
         answer: How the answer is given, where it is to be more than a reply in words.
         provider_retry: How failed requests are repeated.
-        middleware: What stands around runs, requests and calls, and watches them; the first is the outermost.
+        middleware: The middleware around runs, requests and calls; the first is the outermost.
         on_event: Takes each event; raising changes nothing.
         stream: True where the model is asked for its answer in pieces; None asks for them when somebody takes events.
         keep_partial: True where the text of an answer that is cut off while it comes stays in the transcript, as a
@@ -221,7 +221,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     The settings of calls are those of `CallConfig`: `on_tool_call`, `timeouts`, `output`, `cache` and others.
 
     Attributes:
-        policy: What of this holds for every call; made here, once for all runs.
+        policy: The part of this that holds for every call; made here, once for all runs.
     """
 
     max_iterations: NonNegativeInt = 10

@@ -38,7 +38,7 @@ class LoopDepth(Protocol):
 
 @dataclass(slots=True)  # not frozen: each loop makes one
 class LoopFrame:
-    """What the tools of a loop, and so the loops inside them, run under.
+    """The limits that the tools of a loop, and so the loops inside them, inherit.
 
     Args:
         depth: The depth of a loop started here.
@@ -46,7 +46,7 @@ class LoopFrame:
         loop_id: The id of the loop whose tools run under this.
         run_id: The id of the outermost loop.
         parent_loop_id: The id of the loop round that one, where there is one.
-        budget: What the outer loops may still spend.
+        budget: The budgets of the outer loops.
         spend: Counts what a loop started here used towards the loop round it; who starts one as a part of its own
             work, as a sub-agent, calls it.
         stop: Ends the loop whose tools run under this before its next request, given a reason.

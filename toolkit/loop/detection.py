@@ -61,7 +61,7 @@ class LoopDetectionConfig:
 
 @dataclass(slots=True)
 class Repetition:
-    """What was seen: the fact to tell, and the calls that it is about."""
+    """A repetition that was seen: the fact to tell, and the calls that it is about."""
 
     fact: LoopDetected
     call_ids: frozenset[str]
@@ -70,7 +70,7 @@ class Repetition:
 
 @dataclass(slots=True)
 class _Item:
-    """What is compared as one: a call, or in mode ``batch`` all calls of a turn.
+    """The unit of comparison: a call, or in mode ``batch`` all calls of a turn.
 
     Args:
         calls: The calls.
@@ -95,8 +95,8 @@ class Run:
         turn: When it was seen last.
         names: Its tools.
         is_in_row: True where nothing else was called in between.
-        between: What it alternates with, by signature; empty where it came in each turn.
-        result: What it gave last, where results count.
+        between: The calls that it alternates with, by signature; empty where it came in each turn.
+        result: Its last result, where results count.
     """
 
     count: int

@@ -29,7 +29,7 @@ async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: App
 
     Args:
         step: The calls.
-        resources: What the loop works with.
+        resources: The resources of the loop.
         approvals: Has the calls as they were prepared.
         clock: Counts the time of a call that is awaited here, by itself.
     """

@@ -139,7 +139,7 @@ class Driver(Generic[Ctx, Out]):
         Args:
             feed: Takes the events besides the hooks.
             scope: Tells tools that the run is to end.
-            waits: Whether to wait for the reader of the feed; a run that was cancelled already has none.
+            waits: True to wait for the reader of the feed; a run that was cancelled already has none.
 
         Raises:
             MaxDepthExceededError: The loop is nested too deep.

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 LoopDetectionAction: TypeAlias = Literal["warn", "stop", "inject_warning", "skip"]
-"""What to do about a model that repeats itself: tell the application; end the loop; tell the model after the results;
+"""The action when a model repeats itself: tell the application; end the loop; tell the model after the results;
 or answer the repeated calls without running them."""
 
 
@@ -83,7 +83,7 @@ class LoopDetected(Stamped):
     Args:
         tool_name: The tool; several that are repeated together are joined with ``+``.
         count: How often, this time included; of several, the one that was called most.
-        action: What is done about it.
+        action: The action taken.
         is_in_row: True where nothing else was called in between.
     """
 
@@ -109,7 +109,7 @@ class ProviderRetried(Stamped):
     Args:
         attempt: The number of the request that failed, from 1.
         delay: Seconds until the next one.
-        error: What went wrong.
+        error: The error.
     """
 
     attempt: int
@@ -131,7 +131,7 @@ class Failed(Stamped):
     Args:
         error: Why; a `LoopError` or `ProviderError` carries the transcript and the usage, too.
         iterations: How many requests were made.
-        usage: What they cost.
+        usage: The usage of all of them.
         messages: The transcript as far as it came: valid, each call with its result.
     """
 
@@ -161,7 +161,7 @@ LoopEvent: TypeAlias = (
     | Done
     | Failed
 )
-"""What is told of a running loop: `RunStart` first, then `Done` or `Failed`, once, last."""
+"""The events of a running loop: `RunStart` first, then `Done` or `Failed`, once, last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class SubAgentEvent:
     Args:
         sub_agent: The sub-agent's name.
         loop_id: The id of its run.
-        event: What its loop told; that of a sub-agent inside it is an update, or progress, again.
+        event: The event; that of a sub-agent inside it is an update, or progress, again.
     """
 
     sub_agent: str

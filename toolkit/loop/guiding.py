@@ -1,4 +1,4 @@
-"""What the machine refuses or sends back by itself: calls and answers that come too early, and calls that failed."""
+"""The calls and answers that the machine refuses by itself: those that come too early, and calls that failed."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         Where it is kept must hand each out once, such as with ``DELETE ... RETURNING``, and give it back only changed.
 
         Args:
-            snapshot: What `snapshot` returned, or `ToolLoopResult.snapshot`; decoded JSON.
+            snapshot: The value that `snapshot` returned, or `ToolLoopResult.snapshot`; decoded JSON.
             provider: Talks to the model.
             registry: The tools; those of open calls must be there.
             ctx: The context, which is never saved.

@@ -216,7 +216,7 @@ class Listener:
 
         Args:
             event: The event.
-            waits: Whether to wait until the reader has room.
+            waits: True to wait until the reader has room.
         """
         _set_run_id(event, self._run_id)  # as `_mark_event` does
         _set_loop_id(event, self._loop_id)

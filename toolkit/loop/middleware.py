@@ -173,7 +173,7 @@ class RequestProceed(Protocol):
         """Return the answer; raise what the provider raises.
 
         Args:
-            chat: What is asked instead of `RequestInfo.chat`; None leaves it as it is.
+            chat: The request to send instead of `RequestInfo.chat`; None leaves it as it is.
             on_delta: Given each delta of a streamed answer before anybody else sees it.
         """
         ...
@@ -217,7 +217,7 @@ class Middleware(Generic[Ctx]):
         is_inherited: True where it also serves the loops that run inside the tools of a loop: sub-agents, and each
             ``tool_loop`` in a tool. It stands around their own middleware, and serves each loop once, also where their
             configuration names the same object.
-        name: What its state is called in a snapshot; needed by what overrides `save`, and its own in a configuration.
+        name: The key of its state in a snapshot, unique in a configuration; a class that overrides `save` needs one.
     """
 
     is_inherited: bool = False

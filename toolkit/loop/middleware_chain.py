@@ -65,7 +65,7 @@ class MiddlewareChain:
     Args:
         run: The run.
         members: The middleware, outermost first.
-        states: What those that are named had saved, by name.
+        states: The state that each named middleware had saved, by name.
 
     Attributes:
         has_offer: True where something chooses the tools of a request.
@@ -226,7 +226,7 @@ class _Proceed(Generic[T]):
 
     Attributes:
         is_used: True once it was called.
-        interruption: What no `Exception` came out of it, such as a cancellation.
+        interruption: An ending without an `Exception`, such as a cancellation.
     """
 
     __slots__ = ("_action", "_method", "_middleware", "interruption", "is_used")

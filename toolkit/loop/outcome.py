@@ -96,7 +96,7 @@ class NoValidAnswer:
     """The model gave no answer of the type that was asked for, as often as it was asked.
 
     Args:
-        problem: What was wrong with the last one, as the model was told.
+        problem: The problem of the last one, as the model was told.
     """
 
     problem: str = ""
@@ -122,9 +122,9 @@ class UsageLimit:
     """A limit of the budget was reached.
 
     Args:
-        limit: Which one.
-        maximum: What it allows.
-        used: What has been used.
+        limit: The limit that was reached.
+        maximum: The amount that it allows.
+        used: The amount that was used.
     """
 
     limit: Literal["requests", "input_tokens", "output_tokens", "total_tokens", "tool_calls", "cost"]
@@ -196,7 +196,7 @@ TerminationReason: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLoopResult(Generic[Out]):
-    """What a loop leaves.
+    """The result of a loop.
 
     Args:
         text: The answer: the last response's text, or the tool's output where that is the answer.

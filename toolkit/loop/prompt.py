@@ -38,10 +38,10 @@ __all__ = [
 _logger = logging.getLogger("toolkit.loop")
 
 Prompt: TypeAlias = str | Sequence[Message] | ChatRequest | Snapshot
-"""What a loop starts from: a question, a transcript, a request with its settings, or a saved loop."""
+"""The start of a loop: a question, a transcript, a request with its settings, or a saved loop."""
 
 Decisions: TypeAlias = Mapping[str, Approval | bool | str]
-"""What was decided on the calls of a snapshot, by call id; it holds for what that snapshot says is pending."""
+"""The decisions on the calls of a snapshot, by call id; it holds for what that snapshot says is pending."""
 
 
 class LoopOptions(TypedDict, Generic[Out], total=False):

@@ -75,7 +75,7 @@ class LoopRecord:
         messages: The transcript so far.
         iterations: How many requests were made.
         tool_rounds: How many turns ran to their results.
-        phase: What is awaited; ``ready`` between two turns.
+        phase: The phase that is awaited; ``ready`` between two turns.
         response: The last response.
         reason: Why the loop ended; None while it goes on.
         closed: The results that the machine gave itself because the loop ended, and whether each call had started.

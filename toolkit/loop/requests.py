@@ -49,7 +49,7 @@ class ModelRequests:
     """Makes the requests of one loop.
 
     Args:
-        resources: What the loop works with.
+        resources: The resources of the loop.
         approvals: Prepares the calls of a reply.
         provider: Talks to the model.
         request: The settings of each request.

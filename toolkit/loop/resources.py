@@ -35,7 +35,7 @@ class SubAgentSeat:
 
     Args:
         agent: The sub-agent's name.
-        caller: Who is asked about its calls; None where nobody else is.
+        caller: The guards of the caller, which are asked about its calls; None where nobody else is.
     """
 
     agent: str
@@ -54,16 +54,16 @@ class LoopResources(Generic[Ctx]):
         state: The machine.
         config: The settings.
         registry: The tools.
-        ctx: What the tools get as their context.
-        frame: What loops inside its tools inherit.
-        budget: What may be spent; None without limits.
+        ctx: The context of the tools.
+        frame: The limits that loops inside its tools inherit.
+        budget: The budget; None without limits.
         answer: The typed answer, where one is asked for.
-        policy: What holds for every call.
-        fixed_tools: What the caller has the model offered; None offers what the registry holds.
-        chosen_tools: What middleware chose of those for the next request; None where none chooses.
-        shown_tools: What the last request offered; None before the first.
+        policy: The settings for every call.
+        fixed_tools: The definitions that the caller wants offered; None offers those of the registry.
+        chosen_tools: The ones of those that middleware chose for the next request; None where none chooses.
+        shown_tools: The tools that the last request offered; None before the first.
         listener: Takes the events; None where nobody does.
-        middleware: What serves the run; None where nothing does.
+        middleware: The chain of middleware; None where there is none.
     """
 
     state: LoopState

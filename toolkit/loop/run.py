@@ -173,7 +173,7 @@ def tool_loop_channel(
     Args:
         provider: Talks to the model.
         registry: The tools.
-        prompt: What the loop starts from.
+        prompt: The start of the loop: a question, messages, a request or a snapshot.
         buffer_size: How many events may wait; 0 hands each over.
         options: As for `tool_loop`.
     """

@@ -64,15 +64,15 @@ class SavedLoop:
         salt: Makes the digests of this loop's calls its own.
         state: The machine.
         request: The settings of each request.
-        bindings: What each call that may run or awaits approval is tied to, by call id, until it has run.
-        arguments: What an approver gave an open call in place of its own arguments, by call id, as canonical JSON.
-        seconds_left: What is left of the loop's time; None without a limit.
+        bindings: The binding of each call that may run or awaits approval, by call id, until it has run.
+        arguments: The arguments that an approver gave an open call in place of its own, by call id, as canonical JSON.
+        seconds_left: The seconds that are left of the loop's time; None without a limit.
         requests: Requests booked against the usage limits.
         tool_calls: Tool calls booked against the usage limits.
         answer_retries: How often the model may be asked again for an answer of a type.
         uses: How often each tool that has a limit was used, by name.
         cut_texts: The number in the id of the newest text that was cut and kept.
-        middleware: What each middleware that is named has saved.
+        middleware: The state that each named middleware has saved.
     """
 
     loop_id: str
@@ -121,9 +121,9 @@ def save_loop(
         tools: The tools that the caller fixed; None offers what the registry holds.
         approvals: Knows what awaits a decision, and what was decided.
         seconds_left: As in `SavedLoop`.
-        budget: What was spent of its limits.
+        budget: The usage under its limits.
         answer_retries: As in `SavedLoop`.
-        signing_key: What it is sealed with; None gives it a checksum, which keeps from mistakes alone.
+        signing_key: The key of its seal; None gives it a checksum, which keeps from mistakes alone.
         uses: As in `SavedLoop`.
         cut_texts: As in `SavedLoop`.
         middleware: As in `SavedLoop`.

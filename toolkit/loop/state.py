@@ -212,7 +212,7 @@ class LoopState(LoopGuiding):
         Args:
             calls: Those that `model_replied` returned, as they would run: names repaired, arguments canonical. Only
                 what looks at calls (`stop_when`, loop detection, the order of tools) reads them.
-            mistakes: What is wrong with each call that can't run because of its name or its arguments, by its id; read
+            mistakes: The mistake of each call that can't run because of its name or its arguments, by its id; read
                 for `SteeredRetries` alone.
         """
         if self.phase != "preparing":

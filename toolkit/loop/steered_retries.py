@@ -1,4 +1,4 @@
-"""What follows from calls that were refused or failed. Pure: it sees calls and results, and counts."""
+"""The consequences of calls that were refused or failed. Pure: it sees calls and results, and counts."""
 
 from __future__ import annotations
 

@@ -87,4 +87,4 @@ class InjectMessages:
 
 
 Command: TypeAlias = Continue | InjectMessages | Stop
-"""What the caller wants of the next turn."""
+"""The commands for the next turn."""

@@ -44,17 +44,17 @@ class Stop:
 
 
 StopDecision: TypeAlias = Continue | Stop
-"""What a stop condition may answer."""
+"""The answers of a stop condition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopContext:
-    """What a stop condition may look at, after each response.
+    """The facts that a stop condition is given, after each response.
 
     Args:
         iteration: The turn, from 1.
-        response: What the model just said, its calls as they would run: names repaired, arguments as the canonical JSON
-            of what the tool would be given.
+        response: The last response of the model, its calls as they would run: names repaired, arguments as canonical
+            JSON of what the tool would be given.
         usage: The sum over all requests so far.
         tool_calls_executed: How many calls have been answered in the turns before, refused and failed ones included.
         last_tool_results: The results of the turn before; empty on the first.

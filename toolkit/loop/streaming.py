@@ -100,7 +100,7 @@ class EventStream(Generic[Out]):
 
         Raises:
             LoopUsageError: It goes on.
-            Exception: What made it fail.
+            Exception: The exception that made it fail.
         """
         return self._handle.result
 
@@ -160,7 +160,7 @@ class LoopTask(Generic[Out]):
         Events that the task that calls this has not read are let go, so that the run is not held up.
 
         Raises:
-            Exception: What made the run fail.
+            Exception: The exception that made the run fail.
         """
         return await self._events.wait()
 
@@ -211,7 +211,7 @@ class ChannelEvents(Generic[Out]):
 
 
 class EventChannel(Generic[Out]):
-    """What `tool_loop_channel` gives: enter it for the events and the handle."""
+    """The value of `tool_loop_channel`: enter it for the events and the handle."""
 
     __slots__ = ("_stream",)
 

@@ -1,4 +1,4 @@
-"""Which tools a run must have used before others, and before its answer. Pure: it sees calls and results."""
+"""The tools that a run must have used before others, and before its answer. Pure: it sees calls and results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["OrderProgress", "ToolOrder"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOrder:
-    """Which tools come before others, and before the answer.
+    """The tools that come before others, and before the answer.
 
     ::
 

@@ -27,9 +27,9 @@ class Yielded:
     It speaks for its own turn alone: once the next one has begun, a command given here is logged and does nothing.
 
     Attributes:
-        tool_calls: What the model asked for.
-        results: What the tools gave, in call order.
-        assistant_content: What the model said besides.
+        tool_calls: The calls that the model asked for.
+        results: The results of the tools, in call order.
+        assistant_content: The other content of the model's message.
         iteration: The number of the turn.
         usage: The sum over all requests so far.
     """
@@ -101,4 +101,4 @@ class Completed(Generic[Out]):
 
 
 TurnOutcome: TypeAlias = Yielded | Completed[Out] | Failed
-"""What comes of a turn: more may follow, the loop has ended, or it can't go on."""
+"""The outcome of a turn: more may follow, the loop has ended, or it can't go on."""

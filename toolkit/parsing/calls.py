@@ -63,7 +63,7 @@ class KnownTools:
     """The tools that may be called.
 
     Args:
-        definitions: What the model was told.
+        definitions: The definitions that the model has.
     """
 
     def __init__(self, definitions: Iterable[ToolDefinition]) -> None:
@@ -193,8 +193,8 @@ def read_calls(text: str, tools: KnownTools, *, is_marked: bool) -> list[ToolCal
 
     Args:
         text: The object or list, as it was written.
-        tools: What may be called.
-        is_marked: Whether something else said that calls follow. Otherwise it must name tools that are known, and say
+        tools: The tools that may be called.
+        is_marked: True where something before it announced calls. Otherwise it must name tools that are known, and say
             nothing else.
 
     Returns:

@@ -26,8 +26,8 @@ def escape_markers(text: str, markers: Iterable[str] = ()) -> str:
     """Return a text of a user or a tool without the markers of a format, and without tokens of any chat template.
 
     Args:
-        text: What somebody else wrote.
-        markers: What else the format reads as a mark. A word counts at the beginning of a line, in any case.
+        text: A text that somebody else wrote.
+        markers: The other marks of the format. A word counts at the beginning of a line, in any case.
     """
     return _compile_markers(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
 

@@ -32,7 +32,7 @@ class FormReader:
 
     Args:
         format: Its name.
-        tools: What may be called.
+        tools: The tools that may be called.
 
     Attributes:
         opening: A pattern of all that may begin a call, thoughts, a fence or the end of a turn.

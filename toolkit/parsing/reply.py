@@ -37,7 +37,7 @@ def read_reply(text: str, tools: Iterable[ToolDefinition], *, format: TextFormat
 
     Args:
         text: The whole reply.
-        tools: What the model may call.
+        tools: The tools that the model may call.
         format: The only format that is looked for.
     """
     reader = ReplyReader(tools, format=format)
@@ -59,7 +59,7 @@ class ReplyReader:
     What was given as a call may turn out to be a thought: `settle` says so when the reply is over.
 
     Args:
-        tools: What the model may call.
+        tools: The tools that the model may call.
         format: The only format that is looked for.
         repeated: Texts of others that the model may repeat, such as results: what stands there is no call.
 

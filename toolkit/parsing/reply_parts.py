@@ -16,7 +16,7 @@ class UnreadCall:
 
     Args:
         text: All that belongs to it, as it was written.
-        reason: What is wrong with it, for the model.
+        reason: The problem, for the model.
     """
 
     text: str

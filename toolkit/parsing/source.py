@@ -38,7 +38,7 @@ class Source:
     """The text so far, with a place in it, and a mark before that from where the text is kept.
 
     Attributes:
-        is_ended: Whether no more text comes.
+        is_ended: True where no more text comes.
     """
 
     __slots__ = ("_kept", "_kept_length", "_mark", "_position", "_text", "is_ended")

@@ -1,4 +1,4 @@
-"""Whose words stand before a call: what a model says itself, and what it quotes, shows or reports.
+"""The speaker of the words before a call: the model itself, or a source that it quotes, shows or reports.
 
 A call behind a quotation mark, in a tag round other text, in code, behind a line such as "The page says:" is somebody
 else's. Nobody can know every way to quote: behind a colon, and in the middle of a sentence, a call is one only where
@@ -97,9 +97,9 @@ class Surroundings:
     Args:
         text: The last few hundred characters of the text before it; empty directly after a call.
         fence: The marks that end the fence round it; empty where there is none.
-        language: What the fence says that it holds.
-        is_quoted: Whether something that was opened before it, and is open still, makes it somebody else's words.
-        follows_item: Whether it follows a call that was an item of a list.
+        language: The language that the fence names.
+        is_quoted: True where something that was opened before it, and is open still, makes it somebody else's words.
+        follows_item: True where it follows a call that was an item of a list.
     """
 
     text: str = ""
@@ -260,8 +260,8 @@ class Speech:
     """Follows a reply, and says whether a quotation is open: in marks, code or a tag, or behind a line with a colon.
 
     Attributes:
-        is_reporting: Whether a line ended with a colon and did not say that the model does something.
-        is_citing: Whether such a line told of a source.
+        is_reporting: True where a line ended with a colon and did not say that the model does something.
+        is_citing: True where such a line told of a source.
     """
 
     def __init__(self) -> None:

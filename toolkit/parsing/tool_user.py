@@ -54,7 +54,7 @@ _logger = logging.getLogger("toolkit.parsing")
 
 @dataclass(frozen=True, slots=True)
 class ToolCalling:
-    """What a model wants to call.
+    """A call that a model wants to make.
 
     Args:
         tool_name: The tool, as the model wrote it.
@@ -82,9 +82,9 @@ class ToolUsageEvent:
     """Something that a `ToolUsage` did, and for whom.
 
     Args:
-        event: What happened, as a loop tells it, too.
+        event: The event, as a loop tells it too.
         agent_role: For which agent.
-        fingerprint_context: What the application says of who stands behind it.
+        fingerprint_context: The application's facts about its user.
     """
 
     event: ToolEvent
@@ -106,7 +106,7 @@ class ToolUsage(Generic[Ctx]):
 
     Args:
         tools: A registry, or tools and functions for one.
-        ctx: What tools get as their context.
+        ctx: The context of the tools.
         format: How the model is told to write calls; they are read in every format.
         model: Its name, which decides on the defaults, as for `TextToolProvider`.
         max_parsing_attempts: After how many unreadable replies in a row the model is told to go on without a tool.
@@ -114,18 +114,18 @@ class ToolUsage(Generic[Ctx]):
         cache: Where outputs are kept; None keeps none.
         approve: Asked about each call.
         agent_role: The agent, for events and `ToolContext.metadata`.
-        fingerprint_context: Who stands behind it, for events and ``ToolContext.metadata["fingerprint_context"]``; it
+        fingerprint_context: The user behind it, for events and ``ToolContext.metadata["fingerprint_context"]``; it
             is never among the arguments.
         on_event: Told what happens, on the thread that uses the tool; what it raises is logged and changes nothing.
-        verbose: Whether each start, end and refusal is printed; secret arguments are shown as digests.
-        refuse_repeated_calls: Whether the same call as the last one that succeeded is refused; False for agents that
+        verbose: True where each start, end and refusal is printed; secret arguments are shown as digests.
+        refuse_repeated_calls: True where the same call as the last one that succeeded is refused; False for agents that
             ask again until something has changed.
 
     Attributes:
         registry: The tools.
         parsing_failures: How many replies in a row could not be read.
         usages: How many calls have been answered, whatever the answer.
-        refuses_repeated_calls: Whether the same call as the last one that succeeded is refused.
+        refuses_repeated_calls: True where the same call as the last one that succeeded is refused.
 
     Raises:
         ConfigurationError: There is no such format, a limit is less than 1, or a setting is of a wrong type.

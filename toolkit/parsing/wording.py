@@ -33,7 +33,7 @@ class Wording:
         write_calls: Writes calls as the model would.
         write_result: Writes what a tool gave.
         stop: Texts at which the model must stop, because what it would write then is not its to say.
-        markers: What marks a call or a result in this format, beside the tokens that are escaped in all.
+        markers: The marks of a call or a result in this format, beside the tokens that are escaped in all.
     """
 
     format: TextFormat

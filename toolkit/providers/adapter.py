@@ -46,7 +46,7 @@ class Decoder(Protocol):
 
 
 UNREADABLE = (ValueError, ArithmeticError, RecursionError)
-"""What numbers without measure, and lists without end, raise where they are read."""
+"""The exceptions that numbers without measure, and lists without end, raise where they are read."""
 
 
 class _KnownUsage:
@@ -76,11 +76,11 @@ class Adapter(ABC):
 
     Args:
         model: The model's name as the server knows it.
-        name: What errors call the provider.
+        name: The provider's name in errors.
         base_url: Where requests go.
         timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the client.
         headers: Sent with each request.
-        clients: What holds the connections.
+        clients: The clients that hold the connections.
 
     Raises:
         ConfigurationError: There is no model, `base_url` is not an address, `timeout` no time, or a header no text.

@@ -45,7 +45,7 @@ class ClientOfLoop(Generic[ClientT]):
     Args:
         make: Makes one; nothing is opened yet.
         close: Closes one, and may be called again.
-        is_closed: Whether one is closed; the next use makes another.
+        is_closed: True where one is closed; the next use makes another.
     """
 
     def __init__(

@@ -32,10 +32,10 @@ def key_for(url: str, *, name: str, variables: Sequence[str], hosts: Sequence[st
 
     Args:
         url: Where requests go.
-        name: What errors call the provider.
+        name: The provider's name in errors.
         variables: Where the key may stand; the first that is set counts.
         hosts: The vendor's own.
-        advice: What else to do, for the error.
+        advice: Other advice, for the error.
 
     Raises:
         ProviderAuthError: There is none, or it is for another host.

@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 Choice: TypeAlias = Literal["auto", "none", "required", "one"]
-"""What `ChatRequest.tool_choice` asks for; with ``one`` it names the tool."""
+"""The choice that `ChatRequest.tool_choice` makes; with ``one`` it names the tool."""
 
 _LARGE = re.compile(r"\d[eE]\+?\d{3}")
 _TEXT_MEDIA_TYPES = ("application/json", "application/xml", "application/yaml", "application/javascript")
@@ -281,7 +281,7 @@ def strict_format(schema: Mapping[str, Any], *, is_openai: bool) -> tuple[Mappin
 
     Args:
         schema: Of the answer.
-        is_openai: Whether the server takes no keyword that strict mode does not know; others mostly know them.
+        is_openai: True where the server takes no keyword that strict mode does not know; others mostly know them.
     """
     if not is_openai:
         return schema, _is_strict(schema)

@@ -78,8 +78,8 @@ def to_bytes(value: object, subject: str) -> bytes:
     """Return JSON; lone surrogates become question marks, which no encoding can carry.
 
     Args:
-        value: What to encode.
-        subject: What it is, for the error.
+        value: The value to encode.
+        subject: The name of the value, for the error.
 
     Raises:
         ConfigurationError: JSON can't say it.

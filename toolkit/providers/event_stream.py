@@ -14,7 +14,7 @@ class EventReader:
     """Cuts the bytes of an event stream into the data of its events, in time linear in what comes.
 
     Attributes:
-        is_done: Whether the server has said ``[DONE]``; what follows is ignored.
+        is_done: True where the server has said ``[DONE]``; what follows is ignored.
     """
 
     def __init__(self) -> None:

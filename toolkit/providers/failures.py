@@ -62,13 +62,13 @@ class Failures:
     """Makes the errors of one provider.
 
     Args:
-        provider: What errors call it.
+        provider: The name in errors.
         url: Where requests go, without credentials.
         model: The model that is asked for.
-        key_advice: What to check when the key is refused.
-        protocol: What the server should speak, for the error of one that doesn't.
-        url_advice: What a right URL looks like.
-        secrets: What is struck out of whatever a server repeats.
+        key_advice: Advice for a key that is refused.
+        protocol: The protocol that the server should speak, for the error of one that doesn't.
+        url_advice: An example of a right URL.
+        secrets: The secrets to strike out of texts that a server repeats.
     """
 
     provider: str

@@ -33,7 +33,7 @@ class FallbackProvider:
 
     Args:
         providers: At least one.
-        when: Whether the next one is asked after an error; by default, after those that are retryable.
+        when: A function of an error that says whether the next one is asked; the default asks it after retryable ones.
 
     Raises:
         ConfigurationError: There is no provider, or what is none.

@@ -103,7 +103,7 @@ class PricedProvider(ProviderWrapper):
         provider: Answers.
         prices: Your own, in the place of the public ones: of the provider's model, of several by their names, or a
             function of the model's name and the usage.
-        vendor: Whose public prices hold, such as ``openai``, where the address doesn't tell: for a proxy.
+        vendor: The vendor whose public prices hold, such as ``openai``, where the address doesn't tell: for a proxy.
 
     Raises:
         ConfigurationError: There are no public prices for the address, or no such vendor.

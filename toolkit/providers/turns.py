@@ -9,7 +9,7 @@ __all__ = ["BEGINNING_LEFT_OUT", "USER", "turns"]
 USER = b"user"
 
 BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
-"""What the user says where a transcript begins with the model."""
+"""The user's message where a transcript begins with the model."""
 
 
 def turns(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes) -> bytes:

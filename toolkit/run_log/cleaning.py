@@ -15,7 +15,7 @@ from toolkit.secrets import MASK
 __all__ = ["ContentPolicy", "EntryCleaner"]
 
 ContentPolicy: TypeAlias = Literal["all", "none"]
-"""Whether what people, models and tools said is written, or only that they did."""
+"""``all`` writes what people, models and tools said, ``none`` only that they did."""
 
 _LONGEST_TEXT = 100_000
 _SHORTEST_SECRET = 4
@@ -46,7 +46,7 @@ class EntryCleaner:
     """Cleans the entries of one run.
 
     Args:
-        content: What is kept.
+        content: The content that is kept.
         secrets: Texts to strike out wherever they are.
     """
 

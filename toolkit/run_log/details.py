@@ -1,4 +1,4 @@
-"""What a step was about, in sections: messages, arguments, results and facts, as text."""
+"""The details of a step, in sections: messages, arguments, results and facts, as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Section:
     Args:
         title: Such as ``Arguments``, or the role of a message.
         kind: How it is shown.
-        text: What it says; for ``facts`` empty.
+        text: Its text; empty for ``facts``.
         facts: Names and values, for ``facts``.
     """
 

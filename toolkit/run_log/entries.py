@@ -45,7 +45,7 @@ class LogEntry:
     Attributes:
         position: Where it stands in its run.
         next_position: Where reading goes on after it.
-        plain: What it says, as JSON values.
+        plain: Its content, as JSON values.
     """
 
     position: int

@@ -132,7 +132,7 @@ def _assert_ending(text: str, kind: str) -> str:
 
 
 class _Played:
-    """What of a run's outermost loop a test needs."""
+    """The parts of a run's outermost loop that a test needs."""
 
     def __init__(self, run_id: str, entries: Iterable[LogEntry]) -> None:
         self.messages: list[Any] = []
@@ -196,7 +196,7 @@ REPLIES = {replies}
 TOOLS = {tools}
 
 OUTPUTS = {outputs}
-"""What each call gave: the text, and how it counted."""
+"""The result of each call: the text, and how it counted."""
 
 REFUSED = {refused}
 """Calls that did not run."""

@@ -76,7 +76,7 @@ def answer_question(log: RunLog, run_id: str, question: str, answer: QuestionAns
         log: Where the run is.
         run_id: The run.
         question: The ``question`` of the entry ``question_asked``.
-        answer: What is decided.
+        answer: The decision.
         reason: For a denial: what the model reads.
 
     Raises:

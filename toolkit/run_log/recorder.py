@@ -1,4 +1,4 @@
-"""What stands around one loop and tells the writer what happens in it."""
+"""The middleware around one loop that tells the writer its events."""
 
 from __future__ import annotations
 

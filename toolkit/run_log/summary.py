@@ -1,4 +1,4 @@
-"""What a list of runs says of each: counted as the entries come, and written once more at a run's end."""
+"""The summary of a run in a list: counted as the entries come, and written once more at a run's end."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class RunSummary:
         state: How it stands.
         started: Seconds since 1970.
         ended: The same for its end, or for the last that was written; None where nothing was.
-        agent: Who ran, where that has a name.
+        agent: The name of the agent that ran, if it has one.
         model: The model that answered first.
         prompt: The start of what the user said; empty where contents are not kept.
         ending: The `kind` of the reason for its end, or the class of the error that it failed with.
-        error: What that error said.
+        error: The message of that error.
         requests: How many requests were answered, sub-agents' among them; so are the others.
         tool_calls: How many calls ran or were refused.
         tool_errors: How many of them failed or were refused.
@@ -38,7 +38,7 @@ class RunSummary:
         input_tokens: Sum over all requests.
         output_tokens: The same.
         cost: The same, where a provider told it or prices are known; None where no request did.
-        problem: What is wrong with the log itself, in words; empty where nothing is.
+        problem: The problem of the log itself, in words; empty where nothing is.
         where: The file, or the place in the database.
     """
 

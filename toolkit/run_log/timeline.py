@@ -26,15 +26,15 @@ class RunStep:
     Attributes:
         id: Its number in the run, from 0, in the order in which steps began.
         parent: The step inside which it happened; None for the outermost loop.
-        kind: What it is.
-        title: What a row of a list says: the agent, the model, the tool.
+        kind: The kind of step.
+        title: The title of its row: the agent, the model, the tool.
         status: How it stands.
         start: Seconds since 1970.
         end: The same; None where it has not ended.
-        note: What it came to, in few words.
+        note: Its outcome, in few words.
         loop_id: The loop that did it.
         call_id: The call, for a tool.
-        question: What a person is asked about it, by its id; empty where nobody is.
+        question: The id of the question that a person is asked about it; empty where nobody is.
         tokens: Input and output together, for a request and a loop.
         cost: In the currency of the prices, where it is known.
         positions: Where its entries stand in the log.

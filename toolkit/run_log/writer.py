@@ -38,7 +38,7 @@ _EXIT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """What a log writes beside the events of a run; see `entries`."""
+    """The entries of a log beside the events of a run; see `entries`."""
 
     kind: str
     run_id: str
@@ -68,7 +68,7 @@ class RunWriter:
 
     Args:
         store: Where the lines go.
-        content: What of them is kept.
+        content: The part of them that is kept.
         secrets: Texts that are struck out.
     """
 

@@ -25,7 +25,7 @@ class Bell:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether anybody waits."""
+        """True where anybody waits."""
         return bool(self._wakers)
 
     def ring(self) -> None:

@@ -218,10 +218,10 @@ def malformed(text: str, reason: str, nodes: Nodes, accepts: Callable[[Any], boo
     """Return the error that says where a text stops being JSON.
 
     Args:
-        text: What came. What is around that place is quoted, unless it may hold a secret.
-        reason: What the parser said, ending in ``at line 1 column 5``.
-        nodes: What was wanted.
-        accepts: Whether some arguments would do; decides whether an example is shown.
+        text: The text that came. The part around that place is quoted, unless it may hold a secret.
+        reason: The message of the parser, ending in ``at line 1 column 5``.
+        nodes: The schema that was wanted.
+        accepts: True where some arguments would do; decides whether an example is shown.
     """
     if reason.startswith("EOF"):
         return MalformedJsonError(

@@ -52,8 +52,8 @@ class Checker:
 
     Args:
         schema: Plain JSON, which nobody changes.
-        subject: Whose it is, for errors.
-        formats: Whether ``format`` is checked, and not only told.
+        subject: Its owner, for errors.
+        formats: True where ``format`` is checked, and not only told.
 
     Raises:
         SchemaError: The schema is broken, refers to elsewhere, or could never be checked.

@@ -40,17 +40,17 @@ class FunctionSchema:
 
     Args:
         name: The function's own name, made legal; or the given one.
-        description: What the docstring says without its sections; or the given one.
+        description: The docstring without its sections; or the given one.
         parameters: The JSON Schema of the arguments.
         arguments: Checks arguments and turns them into what the hints promise.
         context_hint: The type of the leading context parameter; None without one, its text where only type checkers
             know it.
         return_hint: The type that it returns or, for a generator, that its output has; `inspect.Parameter.empty` where
             that is unknown.
-        kind: What calling it gives. ``sync`` is also a plain function around an asynchronous one, so what it gives may
+        kind: How it runs. ``sync`` is also a plain function around an asynchronous one, so what it gives may
             still be awaitable.
         bind: Turns arguments into ``(args, kwargs)``; None where ``function(**arguments)`` is right as it stands.
-        warnings: What its author should look at.
+        warnings: Advice for its author.
         docstring_errors: Those of the warnings that say what the docstring tells wrongly.
     """
 

@@ -33,7 +33,7 @@ class CompiledHint(NamedTuple):
         schema: The JSON Schema, for the caller to change.
         core_definitions: The definitions that `core` refers to.
         definitions: The definitions that `schema` refers to, by name: not to be changed.
-        has_members: Whether the schema has names of members that are to be described when it is finished.
+        has_members: True where the schema has names of members that are to be described when it is finished.
     """
 
     core: core_schema.CoreSchema

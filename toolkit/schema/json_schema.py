@@ -50,7 +50,7 @@ class GeneratedSchema(NamedTuple):
     Args:
         schema: The schema itself.
         skipped: The choices of unions that were left out because JSON can't carry them.
-        has_members: Whether names of an enum's members are to be described.
+        has_members: True where names of an enum's members are to be described.
     """
 
     schema: dict[str, Any]

@@ -19,7 +19,7 @@ def describe_keys(keys: Node, resolve: Callable[[Node], Node], *, is_literal: bo
     Args:
         keys: The schema of a key, as if it stood by itself.
         resolve: Returns what a schema refers to.
-        is_literal: Whether the values that it lists are taken as they are: no name is a number then.
+        is_literal: True where the values that it lists are taken as they are: no name is a number then.
     """
     keys = resolve(keys)
     if is_array(arms := keys.get("anyOf", keys.get("oneOf"))):

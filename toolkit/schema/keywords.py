@@ -58,8 +58,8 @@ class Assertion:
     Args:
         concerns: Of which values it says something.
         prepare: Makes what the keyword is set to ready to compare with.
-        holds: Whether a value is as the keyword says.
-        words: What a refused value should be, in words.
+        holds: A function that says whether a value satisfies the keyword.
+        words: The value that was expected, in words.
     """
 
     concerns: Callable[[Any], bool]

@@ -85,7 +85,7 @@ def find_fitting_text(pattern: str, *, least: int = 0) -> str | None:
     """Return a short text that a pattern should be found in, found by walking straight through it; None without one.
 
     Args:
-        pattern: What is looked ahead or behind at is left out of account.
+        pattern: The pattern; lookaheads and lookbehinds are left out of account.
         least: How long the text has to be; repeats are repeated until it is.
     """
     try:

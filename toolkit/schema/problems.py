@@ -43,7 +43,7 @@ class Problem:
         path: Where, in the arguments as they came.
         kind: ``wrong`` is a value, ``missing`` and ``unknown`` are about a name.
         reason: Why; told where what the schema says doesn't tell.
-        is_told: Whether the reason is told all the same.
+        is_told: True where the reason is told all the same.
         is_crash: True where the reason repeats an exception that was no refusal.
     """
 
@@ -60,10 +60,10 @@ def explain(
     """Return one message about all problems.
 
     Args:
-        problems: What is wrong.
+        problems: The problems.
         value: The arguments as they came, decoded.
-        nodes: What was wanted.
-        accepts: Whether some arguments would do; decides which example is shown.
+        nodes: The schema that was wanted.
+        accepts: True where some arguments would do; decides which example is shown.
         untold: How many more problems there are.
     """
     more = len(problems) + untold - _MOST_PROBLEMS_TOLD

@@ -42,8 +42,8 @@ def raw_arguments(parameters: Mapping[str, Any], *, subject: str, formats: bool 
 
     Args:
         parameters: The schema.
-        subject: Whose it is, for errors.
-        formats: Whether ``format`` is checked; else it only tells the model what is wanted.
+        subject: Its owner, for errors.
+        formats: True where ``format`` is checked; else it only tells the model what is wanted.
 
     Raises:
         SchemaError: The schema is broken, is not about an object, refers to elsewhere, or is too large or too deep.

@@ -22,7 +22,7 @@ class WorkBudget:
 
     Args:
         steps: How many.
-        is_trial: Whether `TooMuchWorkError` is for whoever gave the budget, to check elsewhere; else it is a refusal.
+        is_trial: True where `TooMuchWorkError` tells the giver of the budget to check elsewhere; else it is a refusal.
     """
 
     __slots__ = ("is_trial", "left")

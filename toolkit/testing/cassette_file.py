@@ -54,10 +54,10 @@ class RecordedExchange:
     Args:
         line: Of the file, from 1.
         method: How it was asked.
-        request: What was asked, as JSON values.
-        events: What came, for a stream; else what a stream of the answer would be.
+        request: The request, as JSON values.
+        events: The events of the stream; else those that a stream of the answer would have.
         response: The whole answer, if it came.
-        error: What was raised, if anything was.
+        error: The exception, if one was raised.
     """
 
     line: int

@@ -37,7 +37,7 @@ from toolkit.testing.cassette_file import (
 __all__ = ["Matching", "RecordingProvider", "ReplayProvider"]
 
 Matching: TypeAlias = Literal["strict", "lenient"]
-"""What makes a request the one that was recorded; see `ReplayProvider`."""
+"""The rule by which a request is the one that was recorded; see `ReplayProvider`."""
 
 
 _LONGEST_DIFF = 60

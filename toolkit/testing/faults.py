@@ -36,7 +36,7 @@ Fault: TypeAlias = Literal[
     "duplicate_ids",
     "missing_ids",
 ]
-"""What goes wrong with a request; `FlakyProvider` tells what each does."""
+"""The faults of a request; `FlakyProvider` describes each."""
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 """All of them."""
@@ -66,14 +66,14 @@ class FlakyProvider(ProviderWrapper):
 
     Args:
         provider: Answers.
-        script: What happens to the first requests, in order; None is nothing.
+        script: The faults of the first requests, in order; None is nothing.
         probability: Of each later request going wrong, from 0 to 1.
         faults: Those that chance chooses from, all alike.
         seed: Of the chance: equal seeds fail alike, where requests come in the same order.
         retry_after: Seconds that ``rate_limit_with_retry_after`` asks to wait.
 
     Attributes:
-        injected: What happened to each request so far.
+        injected: The fault of each request so far.
 
     Raises:
         ConfigurationError: A fault that is not there, or a probability that is none.

@@ -17,7 +17,7 @@ __all__ = ["FunctionProvider", "ModelFunction"]
 ModelFunction: TypeAlias = Callable[
     [ChatRequest], FixedReply | Awaitable[FixedReply] | AsyncIterator[StreamEvent | str]
 ]
-"""What answers a request: a reply, now or later, or an async generator of events, where a text is a `TextDelta`."""
+"""The answer to a request: a reply, now or later, or an async generator of events, where a text is a `TextDelta`."""
 
 _MODEL = "function"
 
@@ -42,7 +42,7 @@ class FunctionProvider:
         function: Gets the request; called once for each.
 
     Attributes:
-        requests: What was asked, with the transcript as it was then.
+        requests: The requests, with the transcript as it was then.
     """
 
     def __init__(self, function: ModelFunction) -> None:

@@ -24,7 +24,7 @@ class Answer:
         headers: More than the content type and length.
         content_type: Of a whole answer; one in pieces is an event stream.
         pieces: The body in pieces, each sent at once; None for a whole answer.
-        is_cut: Whether the connection is cut after the last piece.
+        is_cut: True where the connection is cut after the last piece.
     """
 
     body: Any = b""
@@ -55,7 +55,7 @@ class Server:
 
     Attributes:
         url: Its address, ending in ``/v1``.
-        answers: What it will answer, in order; the last one again and again.
+        answers: Its answers, in order; the last one again and again.
         requests: The JSON of each request so far.
         headers: Those of each request, their names in lower case.
         paths: The path of each request.

@@ -27,11 +27,11 @@ class ScriptedProvider:
     Streaming gives each reply word by word.
 
     Args:
-        replies: What to answer, one a request. Several calls in one reply are an `AssistantMessage`.
-        repeats: Whether it starts again after the last reply; otherwise one more request is an error.
+        replies: The replies, one a request. Several calls in one reply are an `AssistantMessage`.
+        repeats: True where it starts again after the last reply; otherwise one more request is an error.
 
     Attributes:
-        requests: What was asked, with the transcript as it was then.
+        requests: The requests, with the transcript as it was then.
     """
 
     def __init__(self, replies: Iterable[ScriptedReply], *, repeats: bool = False) -> None:

@@ -23,7 +23,7 @@ def check_transcript(
 
     Args:
         messages: The transcript.
-        events: What the runs told, in order; with none only validity is checked.
+        events: The events of the runs, in order; without them only validity is checked.
         allow_pending: Accept calls at the very end that wait for a decision.
 
     Raises:

@@ -36,7 +36,7 @@ class ComposedFunction:
     """A function that has been read, and what calls it.
 
     Args:
-        schema: What was read.
+        schema: The schema that was read.
         call: Calls the function and returns what it returns.
         execute: Runs it to its end and returns an output for the model.
         execute_raw: Runs it to its end and returns an output that holds the value as it is, in `details`.
@@ -61,11 +61,11 @@ def compose_function(
 
     Args:
         function: The function, bound to its receiver if it is a method.
-        schema: What was read from it.
+        schema: The schema that was read from it.
         options: How it is run.
-        original: What was decorated; another process imports that.
-        has_context: Whether it takes a context first.
-        is_raw: Whether its schema was given, so that it takes its arguments as they come.
+        original: The decorated function; another process imports that.
+        has_context: True where it takes a context first.
+        is_raw: True where its schema was given, so that it takes its arguments as they come.
     """
     takes_envelope = _wants_envelope(schema) if has_context else None
     call = _compose_call(function, schema, takes_envelope=takes_envelope)
@@ -127,7 +127,7 @@ def _name_needed_context(schema: FunctionSchema) -> str | None:
 
 
 def _refuses_none(hint: Any) -> bool:
-    """Whether None is surely no value of a type."""
+    """Return whether None is surely no value of a type."""
     kind = get_origin(hint) or hint
     if kind in (Union, UnionType):
         return all(_refuses_none(choice) for choice in get_args(hint))

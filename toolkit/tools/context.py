@@ -1,4 +1,4 @@
-"""What a running tool is told about its call, and how it reports back."""
+"""The context of a call, for the tool that runs, and how it reports back."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class ToolContext(Generic[Ctx_co]):
         tool_name: The name under which the tool was called.
         attempt: 1 for the first run, one more for each retry.
         depth: How many loops are running round this call; 1 inside a plain `tool_loop`, 0 outside of any.
-        metadata: What the application attached to the run; no model reads it.
+        metadata: The data that the application attached to the run; no model reads it.
         sync_workers: How many worker threads this event loop may run at once, for a tool that is not async.
-        policy: Who is asked about calls, for a tool that makes calls itself; None outside of a loop or a registry.
+        policy: The settings and guards of calls, for a tool that makes calls; None outside of a loop or a registry.
         scope: The tools and rules among which the call was found; None likewise.
-        waits_for: What the call waits for before its body begins; None once that has begun.
-        memory: What the run keeps between its calls; None outside of a run.
-        mark: What the task's cancellations were counted as when the call began.
+        waits_for: The thing that the call waits for before its body begins; None once that has begun.
+        memory: The state that the run keeps between its calls; None outside of a run.
+        mark: The count of the task's cancellations when the call began.
         clock: The time limit of the run that is under way; None before it has one.
-        is_left_running: Whether the call was given up while a worker thread was at work on it.
+        is_left_running: True where the call was given up while a worker thread was at work on it.
         left_by_child: The id of a loop that ran inside, and what it left; for a result that no output is there for.
     """
 
@@ -122,7 +122,7 @@ class ToolContext(Generic[Ctx_co]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call, or this attempt at it, was given up.
+        """True where the call, or this attempt at it, was given up.
 
         A function in a thread can't be stopped and should look at it. An async one finds it true while it tidies up.
         """
@@ -139,7 +139,7 @@ class ToolContext(Generic[Ctx_co]):
 
     @property
     def is_observed(self) -> bool:
-        """Whether anybody takes reports; a costly one need not be made otherwise."""
+        """True where anybody takes reports; a costly one need not be made otherwise."""
         return self._reporter is not None and not self._is_over and not self._reporter.is_over
 
     def report_update(self, output: object) -> None:
@@ -184,7 +184,7 @@ class ToolContext(Generic[Ctx_co]):
         the task that runs the tool.
 
         Args:
-            what: What it waits for, for the model to read: ``a worker thread``.
+            what: The thing that it waits for, for the model to read: ``a worker thread``.
 
         Raises:
             ToolTimeoutError: It waited too long; says that it was not started.

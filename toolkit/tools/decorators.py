@@ -74,8 +74,8 @@ def tool(
 
     Args:
         function: Anything callable; with options it is given to what this returns.
-        name: What the model calls it; None takes the function's name.
-        description: What the model reads; None takes the docstring without its sections.
+        name: The name that the model sees; None takes the function's name.
+        description: The description that the model sees; None takes the docstring without its sections.
         options: See `ToolOptions`.
 
     A docstring that describes a parameter which is not there gives a `UserWarning`; `ToolRegistry.lint` lists it too.
@@ -154,12 +154,12 @@ def tool_from_schema(
         weather = tool_from_schema("weather", "Get the weather.", schema, lambda arguments: ask(arguments["city"]))
 
     Args:
-        name: What the model calls it.
-        description: What the model reads.
+        name: The name that the model sees.
+        description: The description that the model sees.
         parameters: A JSON Schema of type object, of draft 2020-12 or, as its ``$schema`` says, 2019-09, 7, 6 or 4.
             Arguments are checked against it, and what they leave out is filled in from its defaults.
         handler: Sync, async or a generator, like a decorated function.
-        formats: Whether ``format`` is checked too; else it only tells the model what is wanted. All formats of the
+        formats: True where ``format`` is checked too; else it only tells the model what is wanted. All formats of the
             drafts are known but ``idn-email`` and ``idn-hostname``.
         options: See `ToolOptions`.
 

@@ -75,7 +75,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     instance it is bound to it.
 
     Attributes:
-        function: What was decorated.
+        function: The decorated function.
         options: How it is run.
         counter: How often it has been used; tools bound from one method share it.
     """
@@ -185,7 +185,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def takes_context(self) -> bool:
-        """Whether the function takes the application's context, or the envelope round it."""
+        """True where the function takes the application's context, or the envelope round it."""
         return self._takes_context
 
     @property
@@ -195,7 +195,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def definition(self) -> ToolDefinition:
-        """What the model is told; made at its first use, as a schema of the output can take a while."""
+        """The definition that the model sees; made at its first use, as a schema of the output can take a while."""
         if self._definition is None:
             schema = self._composed.schema
             self._definition = ToolDefinition(
@@ -209,7 +209,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def schema(self) -> FunctionSchema:
-        """What was read from the function."""
+        """The schema that was read from the function."""
         return self._composed.schema
 
     @property
@@ -219,7 +219,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def runner(self) -> Execute:
-        """What `execute` calls."""
+        """The function that `execute` calls."""
         return self._composed.execute
 
     def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
@@ -247,7 +247,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def has_reached_max_usage_count(self) -> bool:
-        """Whether no call is left outside of a run."""
+        """True where no call is left outside of a run."""
         return self.counter.is_exhausted
 
     def reset_usage_count(self) -> None:
@@ -418,7 +418,7 @@ def _is_in_class_body(function: Any) -> bool:
 
 
 def _is_class_method(function: Any) -> bool:
-    """Whether a function in a class body asks for the class first: a static method would give its parameter a type."""
+    """Return whether a function in a class body asks for the class first: a static method would type its parameter."""
     if not _is_in_class_body(function):
         return False
     first = next(iter(inspect.signature(function).parameters.values()), None)

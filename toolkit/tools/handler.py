@@ -28,7 +28,7 @@ _DEFAULT_OPTIONS = ToolOptions()
 
 @runtime_checkable
 class Tool(Protocol[Ctx_contra]):
-    """What a registry can hold: something to show to a model and something to run.
+    """A tool: something to show to a model and something to run.
 
     A tool that needs less fits where more is given: a ``Tool[object]`` is a ``Tool[App]``.
 
@@ -38,7 +38,7 @@ class Tool(Protocol[Ctx_contra]):
 
     @property
     def definition(self) -> ToolDefinition:
-        """What the model is told."""
+        """The definition that the model sees."""
         ...
 
     def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
@@ -107,7 +107,7 @@ class Registration(Generic[Ctx_contra]):
 
     @property
     def takes_secrets(self) -> bool:
-        """Whether an argument may be a secret, by its schema."""
+        """True where an argument may be a secret, by its schema."""
         if self._takes_secrets is None:
             nodes = self.arguments.nodes
             self._takes_secrets = nodes.is_secret(nodes.root)
@@ -147,7 +147,7 @@ class Registration(Generic[Ctx_contra]):
         """Return the same tool, with its counter, shown to the model in another way.
 
         Args:
-            definition: What the model is told from here on.
+            definition: The definition that the model sees from here on.
             rules: The permissions under which the tool has had its name so far.
         """
         other = self._make_changed(definition, self.options, self.counter)
@@ -155,7 +155,7 @@ class Registration(Generic[Ctx_contra]):
         return other
 
     def is_same_tool(self, other: Registration[Any]) -> bool:
-        """Whether both are one tool, whatever their names: the same object, or a method of the same object."""
+        """Return whether both are one tool, whatever their names: the same object, or a method of the same object."""
         return self.tool is other.tool or _function_of(self.tool) == _function_of(other.tool)
 
     def configured(self, options: ToolOptions) -> Registration[Ctx_contra]:
@@ -200,7 +200,7 @@ def _compose_copy(value: list[Any]) -> Callable[[], list[Any]]:
 
 
 def _is_guarded(options: ToolOptions) -> bool:
-    """Whether a run needs more than awaiting the tool."""
+    """Return whether a run needs more than awaiting the tool."""
     return (
         options.retry is not None
         or options.timeout is not None

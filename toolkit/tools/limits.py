@@ -17,7 +17,7 @@ class UsageCounter:
 
     Args:
         maximum: How many uses there are; None sets no limit.
-        scope: Whether that is how many each ``run`` has, and what is called outside of any, or the whole ``process``.
+        scope: ``run`` counts in each run, and once more outside of any; ``process`` counts in the whole process.
 
     Raises:
         ConfigurationError: `maximum` is negative.
@@ -41,7 +41,7 @@ class UsageCounter:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether none is left outside of runs."""
+        """True where none is left outside of runs."""
         return self._is_exhausted(self._current if self.scope == "process" else self._outside)
 
     def _is_exhausted(self, used: int) -> bool:

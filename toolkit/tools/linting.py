@@ -1,4 +1,4 @@
-"""What is legal about tools and still makes models fail: for the author, not at run time."""
+"""Mistakes in tools that are legal and still make models fail: for the author, not at run time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Finding:
     Args:
         tool: The name of the tool.
         parameter: The parameter it is about, or None.
-        problem: What is wrong, and what would be better.
+        problem: The problem, and what would be better.
     """
 
     tool: str

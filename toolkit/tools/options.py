@@ -1,4 +1,4 @@
-"""What may be said about a tool when it is made: the decorators' keywords and their meaning."""
+"""The options of a tool: the decorators' keywords and their meaning."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class ToolRetryConfig:
         max_backoff: The longest pause in seconds.
         backoff_multiplier: How much longer each pause is than the one before.
         jitter: From 0 (none) to 1.
-        retry_if: Whether an error is worth another try; None tries again after accidents only: not after a
-            `ToolError` or an error output, by which a tool says something on purpose. Never asked about bad arguments,
-            a denial, a cancellation, a usage limit, or a timeout whose thread still runs: those stand. Where it raises,
-            that is logged and the tool's own error stands.
+        retry_if: A function of an error that says whether it is worth another try; None tries again after accidents:
+            not after a `ToolError` or an error output, by which a tool says something on purpose. Never asked about bad
+            arguments, a denial, a cancellation, a usage limit, or a timeout whose thread still runs: those stand.
+            Where it raises, that is logged and the tool's own error stands.
     """
 
     max_retries: NonNegativeInt = 3
@@ -83,7 +83,7 @@ class EnvVar:
 
     Args:
         name: The variable.
-        description: What it is for, for the error when it is missing.
+        description: Its purpose, for the error when it is missing.
         default: Its value when it is not set; None makes it required.
     """
 
@@ -148,35 +148,35 @@ class ToolOptions:
     """How a tool is run.
 
     Args:
-        label: What a person reads in its place; empty means the name.
-        retry: Whether a failed run is tried again; None does not.
+        label: The name that a person sees in its place; empty means the name.
+        retry: How a failed run is tried again; None does not try again.
         timeout: Seconds for one run, from the moment that its body begins; None takes the loop's `timeouts.tool`.
-        strict: Whether ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
-        argument_repair: Whether malformed arguments are mended; None takes the loop's setting.
-        requires_approval: Whether somebody must agree to each call; a function says it by the validated arguments, and
-            may give the reason instead of True. Where it raises, somebody must.
-        sequential: Whether it runs alone, never beside another tool of the turn.
+        strict: True where ``"5"`` is refused for an integer, and providers are asked to hold the model to the schema.
+        argument_repair: True where malformed arguments are mended; None takes the loop's setting.
+        requires_approval: True where somebody must agree to each call; a function decides by the validated arguments,
+            and may give the reason instead of True. Where it raises, somebody must.
+        sequential: True where it runs alone, never beside another tool of the turn.
         concurrency: How many runs of it may be under way at once in this process; None sets no limit.
         lock: Names what the call needs for itself, as a text or by a function of the arguments, which may give None
             for nothing. Two calls that name the same never overlap: not of two tools, nor on two event loops of this
             process, nor while an abandoned thread of one still runs.
         isolation: ``process`` runs it in a process of its own that is killed when it must stop. Only a function at the
             top of a module can be found there; arguments and value cross as JSON, and there is no context.
-        idempotent: Whether running it twice does no harm, so that a lost answer may be asked for again.
-        result_as_answer: Whether the loop ends with its output as the answer.
+        idempotent: True where a second run does no harm, so that a lost answer may be asked for again.
+        result_as_answer: True where the loop ends with its output as the answer.
         max_usage_count: How many calls may run; None sets no limit.
-        usage_scope: Whether each ``run`` of a loop has that many calls, or the tool has, as long as the ``process``
-            lives. Outside of a run the application's own calls are counted together.
+        usage_scope: ``run`` counts the calls of each run of a loop, ``process`` those of the tool as long as the
+            process lives. Outside of a run the application's own calls are counted together.
         max_output_chars: The longest text that the model reads; None takes the loop's setting.
-        keep_output: Which part of a longer text the model reads; None takes the loop's setting.
-        env_vars: What it reads from the environment; checked at registration.
-        cache: Whether outputs are kept and given again for equal arguments, where the loop has a cache; None leaves it
-            to `should_cache`, and without that keeps none.
-        should_cache: Whether this output of these arguments may be kept; giving it asks for the cache, too, and False
-            keeps none.
+        keep_output: The part of a longer text that the model reads; None takes the loop's setting.
+        env_vars: The variables that it reads from the environment; checked at registration.
+        cache: True where outputs are kept and given again for equal arguments, if the loop has a cache; None leaves
+            it to `should_cache`, and without that keeps none.
+        should_cache: A function of arguments and output that says whether to keep it; giving one asks for the cache
+            too, and False keeps none.
         cache_key: For a tool that takes a context: gives what its outputs depend on of that, such as a user's id. It
             is given the application's object. Without it, or where it gives None, nothing is kept.
-        run_in_thread: Whether a function that is not async runs in a worker thread; False runs it on the event loop,
+        run_in_thread: True where a function that is not async runs in a worker thread; False runs it on the event loop,
             which waits for it.
         tags: For `ToolRegistry.tagged`.
         metadata: The application's own notes.

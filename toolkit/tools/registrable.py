@@ -30,7 +30,7 @@ class PlainFunction(Protocol):
 
 
 Registrable: TypeAlias = Tool[Ctx] | PlainFunction
-"""What a registry takes: a tool whose context fits, or a plain function that is made one."""
+"""The values that a registry takes: a tool whose context fits, or a plain function that is made one."""
 
 
 def as_tool(value: Any) -> Tool[Any]:

@@ -146,7 +146,7 @@ class ToolRegistry(Generic[Ctx]):
 
     @property
     def registrations(self) -> Mapping[str, Registration[Ctx]]:
-        """What is known of each tool, by name; changes with the registry."""
+        """The facts about each tool, by name; changes with the registry."""
         if self._renewals != Registration.renewals:
             self._renew_all()
         return self._registrations

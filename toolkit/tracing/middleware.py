@@ -67,8 +67,8 @@ class Tracing(Middleware[object]):
     going on is a new span, with a link to the first.
 
     Args:
-        content: What of messages, arguments and results is written: ``none``, all that the last request had not
-            (``new``), or ``all`` of each request, which grows with the square of the turns. Texts that look like
+        content: The part of messages, arguments and results that is written: ``none``, all that the last request had
+            not (``new``), or ``all`` of each request, which grows with the square of the turns. Texts that look like
             secrets, and fields whose names tell of one, are struck out.
         agent: The name of an outermost run; sub-agents have their own.
         conversation: The id of the conversation that the runs belong to; None has none.

@@ -1,4 +1,4 @@
-"""Who may see the page: whoever has the link, from this machine, by the page itself."""
+"""Access to the page: for whoever has the link, from this machine, by the page itself."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class TokenGate:
     has to be this server under a name of the loopback, and the origin, where one is said, this very page.
 
     Args:
-        app: What is behind it.
-        token: What the link has.
+        app: The application behind it.
+        token: The token of the link.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:

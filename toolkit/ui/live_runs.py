@@ -22,7 +22,7 @@ _LONGEST_TITLE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What has changed in a run.
+    """The changes of a run.
 
     Args:
         rows: The steps that have changed, as they are now.

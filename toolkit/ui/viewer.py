@@ -50,7 +50,7 @@ async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], 
     runs there.
 
     Args:
-        log: What is shown; runs that are written meanwhile are followed.
+        log: The log to show; runs that are written meanwhile are followed.
         port: Where to listen on 127.0.0.1; 0 takes one that is free.
         on_ready: Called with the link once it can be opened. The link has a token: who has it sees all runs, and can
             answer what they ask.
@@ -82,8 +82,8 @@ def viewer_app(log: RunLog, token: str) -> Starlette:
     """Return the page of a run log as an ASGI application.
 
     Args:
-        log: What is shown.
-        token: What a first request must have as its query ``token``; a cookie has it from then on.
+        log: The log to show.
+        token: The value that a first request must have as its query ``token``; a cookie has it from then on.
     """
     return _make_app(_Viewer(log), token)
 

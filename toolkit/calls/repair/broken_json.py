@@ -39,7 +39,7 @@ class Reading:
 
     Args:
         text: It as JSON.
-        assumed: What had to be assumed for that, in words.
+        assumed: The assumptions that this needed, in words.
     """
 
     text: str

@@ -15,7 +15,7 @@ class UnclearError(Exception):
     """The text may mean something else.
 
     Args:
-        is_cut_off: Whether it ends before it has become wrong.
+        is_cut_off: True where the text ends before it has become wrong.
     """
 
     def __init__(self, *, is_cut_off: bool = False) -> None:

@@ -24,9 +24,9 @@ class Mended:
     """One step of a repair.
 
     Args:
-        kind: Whether the ``text`` was mended, or ``values`` in it.
+        kind: ``text`` where the text was mended, ``values`` where values in it were.
         after: The arguments behind this step, as JSON.
-        assumed: What was assumed, in words.
+        assumed: The assumptions, in words.
     """
 
     kind: Any
@@ -45,7 +45,7 @@ def mend_arguments(
         error: Why the parser refused it.
 
     Raises:
-        InvalidArgumentsError: What the model should be told: it means nothing that the schema takes, or two things.
+        InvalidArgumentsError: No reading of the arguments fits the schema, or two do; the text is for the model.
     """
     if not isinstance(error, MalformedJsonError):
         return _mend_values(text, parser, error)

@@ -26,8 +26,8 @@ def repair_name(
 
     Args:
         name: As a model wrote it.
-        available: What there is.
-        similar: Whether other letters are taken too: then the single most similar name counts, with a
+        available: The names that there are.
+        similar: True to take other letters too: then the single most similar name counts, with a
             `difflib.SequenceMatcher` ratio above 0.85.
         hidden: Names that are there elsewhere. What is one of them, or fits one of them as well, means nothing here.
     """

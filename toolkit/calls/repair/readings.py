@@ -96,7 +96,7 @@ def find_readings(text: str, nodes: Nodes) -> list[Reading]:
     A reading that assumes `DOUBTFUL` is there to make others unclear; it is never what was meant.
 
     Args:
-        text: What a model sent as arguments. It must not be cut off.
+        text: The text that a model sent as arguments. It must not be cut off.
         nodes: The schema of the arguments.
     """
     if len(text) > _LONGEST_READ:

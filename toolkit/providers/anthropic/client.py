@@ -60,7 +60,7 @@ class AnthropicProvider(Adapter):
         cache: Lets the server keep what it has read for five minutes or an hour, so that the next request of the same
             conversation costs a tenth for it: marks the end of the tools, of the system text, and of the messages.
             None marks nothing, which is right where no second request follows.
-        name: What errors call it.
+        name: The name in errors.
         client: A client of your own, for a proxy or other credentials; it is not closed, and `api_key`, `base_url` and
             `headers` are its own matter.
 

@@ -58,7 +58,7 @@ def decode_message(
     """Return a message as an answer.
 
     Args:
-        answer: What the server sent.
+        answer: The reply of the server.
         failures: Makes errors.
         names: The tools' own names by those on the wire, where they differ.
         request_id: From the headers; else the message's own id is taken.

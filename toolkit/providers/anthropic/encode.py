@@ -82,7 +82,7 @@ class MessagesEncoder:
         defaults: Fields that the request may overwrite.
         max_tokens: The limit for requests that have none: the format wants one.
         cache: How long the server shall keep what it has read; None marks nothing.
-        takes_temperature: Whether the server knows such a field.
+        takes_temperature: True where the server knows such a field.
     """
 
     def __init__(

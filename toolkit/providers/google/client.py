@@ -67,11 +67,11 @@ class GoogleProvider(Adapter):
         headers: Sent with each request.
         options: Settings for each request, as ``google.genai.types.GenerateContentConfigDict`` has them;
             `ChatRequest.options` go over them. A setting that is not known is an error at the first request.
-        vertexai: Whether to speak to Vertex AI; None leaves it to ``GOOGLE_GENAI_USE_VERTEXAI``.
+        vertexai: True to use Vertex AI, False to use the Gemini API; None leaves it to ``GOOGLE_GENAI_USE_VERTEXAI``.
         project: The project at Google Cloud; None leaves it to the SDK.
         location: The location at Google Cloud; None leaves it to the SDK.
         credentials: Of Google Cloud; None takes the default ones of this machine.
-        name: What errors call it.
+        name: The name in errors.
         http_client: A client of your own, for a proxy or certificates; it is not closed.
 
     Raises:

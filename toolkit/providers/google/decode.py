@@ -70,7 +70,7 @@ def decode_answer(
     """Return the first candidate as an answer.
 
     Args:
-        answer: What the server sent.
+        answer: The reply of the server.
         failures: Makes errors.
         names: The tools' own names by those on the wire, where they differ.
         request_id: From the headers; else the response's own id is taken.

@@ -80,7 +80,7 @@ class GeminiContent:
 
     Args:
         parts: Its parts.
-        attachments: What a result can't hold: parts that follow the turn's last result.
+        attachments: The parts that a result can't hold; they follow the turn's last result.
     """
 
     parts: Sequence[JsonObject]
@@ -181,8 +181,8 @@ def encode_gemini_message(message: Message, *, wants_signatures: bool = True) ->
     """Return the parts that a message is on the wire. Pure: the same message gives the same value.
 
     Args:
-        message: What to encode; a result needs its `tool_name`.
-        wants_signatures: Whether the model refuses calls without a signature.
+        message: The message to encode; a result needs its `tool_name`.
+        wants_signatures: True where the model refuses calls without a signature.
     """
     match message:
         case SystemMessage():

@@ -85,10 +85,11 @@ def mcp_server(
     Args:
         registry: Its permissions, limits and options hold.
         ctx: For each call.
-        name: What the server calls itself.
-        instructions: What clients may tell their models about the server.
-        crashes: What clients read of an exception that is no `ToolError`: ``reference`` gives its type and a reference
-            under which the log has the rest, as its text may hold paths, queries and keys; ``text`` gives all of it.
+        name: The name of the server.
+        instructions: A text about the server that clients may give their models.
+        crashes: How much clients see of an exception that is no `ToolError`: ``reference`` gives its type and a
+            reference under which the log has the rest, as its text may hold paths, queries and keys; ``text`` gives
+            all of it.
     """
     check_setting("crashes", crashes, "reference", "text")
     return _Serving(registry, ctx, crashes).make_server(name, instructions)
@@ -255,7 +256,7 @@ class _Approver:
     answered with the question, and comes again with the user's answer and the seal that was given with the question.
 
     Attributes:
-        question: What to answer the call with, where its user is to be asked first.
+        question: The answer to the call, where its user is to be asked first.
     """
 
     def __init__(self, context: ServerRequestContext[Any, Any], params: wire.CallToolRequestParams, seal: str) -> None:

@@ -69,8 +69,8 @@ def mcp_app(
     Args:
         registry: As for `mcp_server`.
         ctx: As for `mcp_server`.
-        name: What the server calls itself.
-        instructions: What clients may tell their models about the server.
+        name: The name of the server.
+        instructions: A text about the server that clients may give their models.
         crashes: As for `mcp_server`.
         path: Where it is.
         bearer: The token that each request must have, as ``Authorization: Bearer ...``; None asks for none.

@@ -47,7 +47,7 @@ class Elicitation:
     """A server's question to the user.
 
     Args:
-        message: What it asks.
+        message: The question.
         schema: A flat JSON Schema of the answer; None where the user is to open `url`.
         url: A page to open, with the user's consent, in a browser; None where an answer is asked for.
     """
@@ -78,9 +78,9 @@ class SamplingRequest:
     """A server's request for a model's words, as a person should see it before it is made.
 
     Args:
-        server: What errors and logs call the server.
-        messages: What the model would be given.
-        system_prompt: What the server wants the model's instructions to be; handed on only where `Sampling` allows it.
+        server: The server's name in errors and logs.
+        messages: The messages for the model.
+        system_prompt: The system prompt that the server asks for; handed on only where `Sampling` allows it.
         max_tokens: How long the answer may be.
     """
 
@@ -108,7 +108,7 @@ class Sampling:
         max_tokens: The longest answer; a request that asks for more gets so much.
         max_input_chars: The longest request, all its texts together.
         concurrency: How many are made at once; more wait.
-        allow_system_prompt: Whether the server may write the model's instructions; else they stand in the first user
+        allow_system_prompt: True where the server may write the model's instructions; else they stand in the first user
             message, as what they are: a server's words.
     """
 
@@ -133,7 +133,7 @@ class Questions:
 
     Args:
         answer: The callback; what it raises is told as a cancellation.
-        server: What logs call the server.
+        server: The server's name in logs.
     """
 
     def __init__(self, answer: ElicitationCallback, server: str) -> None:
@@ -178,7 +178,7 @@ class Sampler:
 
     Args:
         sampling: The bounds.
-        server: What errors and logs call the server.
+        server: The server's name in errors and logs.
         find_frame: Returns the loop on whose account a request is made: that of the call which has run longest on the
             server; None where no loop's call is under way.
     """

@@ -88,10 +88,10 @@ def to_mcp_error(
     """Return what happened as an error of ours; secrets of the server are struck out.
 
     Args:
-        error: What was raised.
+        error: The exception that was raised.
         server: By whom.
-        what: What was tried, such as ``connect``.
-        faults: What went wrong in the requests below it.
+        what: The action that was tried, such as ``connect``.
+        faults: The errors of the requests below it.
         words: The last lines that the server logged.
         seconds: How long it was tried, for a timeout.
     """

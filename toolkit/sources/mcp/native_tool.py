@@ -26,10 +26,10 @@ class MCPNativeTool:
     """A tool of a server whose session is open; any number of its calls may run at once.
 
     Attributes:
-        definition: What a model is told.
+        definition: The definition that a model sees.
         options: How it is run; tags and idempotence are as the server says.
         arguments: Checks the arguments before anything is sent.
-        original_name: What the server calls it.
+        original_name: Its name on the server.
         listed: All that the server says of it.
     """
 

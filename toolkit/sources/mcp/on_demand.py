@@ -39,9 +39,9 @@ class MCPToolWrapper:
     server says that the tool reads or is idempotent.
 
     Args:
-        server: What `stdio`, `http` or `sse` give.
-        tool: What the server lists.
-        name: What a model calls it; None takes the server's name.
+        server: A server from `stdio`, `http` or `sse`.
+        tool: The tool, as the server lists it.
+        name: The name that a model sees; None takes the server's name.
         connect_timeout: Seconds for one try to start, connect and greet.
         timeout: Seconds for one run.
         first_pause: Seconds before the second try; twice as many before the third.

@@ -37,7 +37,7 @@ async def read_all_pages(
 
     Args:
         page: Given a page's cursor, None for the first; gives what is on it, and the next one's cursor.
-        server: Whose pages they are.
+        server: The server of the pages.
 
     Raises:
         McpError: They never end.

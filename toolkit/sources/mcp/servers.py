@@ -87,7 +87,7 @@ class StdioServer:
         arguments: Its arguments; no repr shows them, as they may hold a key.
         env: Set besides the few variables that it inherits (``PATH``, ``HOME`` and their like).
         cwd: Its working directory; None is that of this process.
-        name: What errors and logs call it.
+        name: Its name in errors and logs.
     """
 
     command: str
@@ -170,11 +170,11 @@ class HttpServer:
     Args:
         url: Where it is; a repr shows neither user nor query.
         headers: Sent with each request.
-        auth: What signs each request, such as the SDK's ``OAuthClientProvider``.
-        verify: Which certificates are trusted; None takes the system's.
+        auth: The object that signs each request, such as the SDK's ``OAuthClientProvider``.
+        verify: The certificates to trust; None takes the system's.
         timeout: Seconds to connect and to send.
-        is_sse: Whether it speaks the older transport, server-sent events, rather than streamable HTTP.
-        name: What errors and logs call it.
+        is_sse: True where it speaks the older transport, server-sent events, rather than streamable HTTP.
+        name: Its name in errors and logs.
     """
 
     url: str = field(repr=False)
@@ -249,7 +249,7 @@ def stdio(
         arguments: Its arguments.
         env: Set besides ``PATH``, ``HOME`` and their like; nothing else of this process's environment is inherited.
         cwd: Its working directory.
-        name: What errors and logs call it; None takes the command, or what it runs where that is ``npx``, ``python`` or
+        name: Its name in errors and logs; None takes the command, or what it runs where that is ``npx``, ``python`` or
             another that runs programs.
 
     Raises:
@@ -282,10 +282,10 @@ def http(
         url: Such as ``https://example.com/mcp``.
         headers: Sent with each request.
         bearer: A token, sent as ``Authorization: Bearer ...``.
-        auth: What signs each request, such as ``mcp.client.auth.OAuthClientProvider``.
-        verify: Which certificates are trusted; None takes the system's.
+        auth: The object that signs each request, such as ``mcp.client.auth.OAuthClientProvider``.
+        verify: The certificates to trust; None takes the system's.
         timeout: Seconds to connect and to send; an answer may take as long as the call.
-        name: What errors and logs call it; None takes the host.
+        name: Its name in errors and logs; None takes the host.
 
     Raises:
         ConfigurationError: The URL is not absolute.

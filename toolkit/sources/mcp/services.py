@@ -35,9 +35,9 @@ async def register_mcp_service(
 
     Args:
         registry: Where to.
-        service: Whose tools; it must live as long as they are used.
+        service: The service with the tools; it must live as long as they are used.
         prefix: Put before each name, as ``{prefix}__{name}``.
-        replace: Whether tools of the same names give way.
+        replace: True to replace tools of the same names.
 
     Raises:
         McpError: A name is taken, or is there twice.

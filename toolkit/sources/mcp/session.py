@@ -117,9 +117,9 @@ class McpSession:
         """Make a request, on a new connection where the old one is lost.
 
         Args:
-            what: What it is, for an error.
+            what: Its name, for an error.
             make: Makes it.
-            is_repeatable: Whether it may be made again when it is not known what became of the first one.
+            is_repeatable: True where it may be made again when it is not known what became of the first one.
 
         Raises:
             McpError: The server refused it or can't be reached.

@@ -198,14 +198,14 @@ def mcp_tools(
     ask about all calls of one that you don't trust.
 
     Args:
-        server: What `stdio`, `http` or `sse` give.
+        server: A server from `stdio`, `http` or `sse`.
         prefix: Put before each name, as ``{prefix}__{name}``; None puts nothing.
         allowed: The names, as the server has them, of the tools to take; None takes all.
         blocked: The names of those to leave out, also of those that are allowed.
         filter: Says of each other tool whether it is taken.
         timeout: Seconds for a call; None leaves it to the loop's `timeouts.tool`.
         connect_timeout: Seconds to start, connect, greet and list the tools.
-        sampling: What the server may ask of a model, and who sees it first; None offers no model.
+        sampling: The rules for what the server may ask of a model, and who sees it first; None offers no model.
         elicitation: Answers where the server asks the user something; None offers no such thing.
 
     Raises:

@@ -96,10 +96,10 @@ class OAuth2ClientCredentials:
     """A token that is asked for when it is needed, kept while it lasts, and asked for again when it is refused.
 
     Args:
-        client_id: Who asks.
-        client_secret: What proves it.
+        client_id: The id of the client.
+        client_secret: The secret of the client.
         token_url: Where to ask; None takes it from the document.
-        scopes: What is asked for.
+        scopes: The scopes to ask for.
     """
 
     client_id: str
@@ -154,7 +154,7 @@ class Signer:
     """Signs requests by one `Auth`.
 
     Args:
-        auth: Who calls.
+        auth: The credentials.
         token_url: Where tokens come from, for `OAuth2ClientCredentials`.
         secrets: Where what it uses is remembered.
     """

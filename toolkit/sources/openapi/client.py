@@ -33,13 +33,13 @@ class OperationCaller:
     """Calls operations over connections of its own, from when it is entered until it is left.
 
     Args:
-        sign: What signs: everything, each security scheme, or nothing.
-        secrets: What is blotted out of all that is said.
+        sign: The signers: one for everything, each security scheme, or nothing.
+        secrets: The secrets to strike out of all texts.
         headers: Sent with each request.
         timeout: Seconds for a call.
         limits: How much of a response is taken.
         trusted: The origins that the application has named: nothing that proves who calls goes elsewhere.
-        transport: What sends, on whichever event loop a call is; None is the network.
+        transport: The transport of requests, on whichever event loop a call is; None is the network.
     """
 
     def __init__(

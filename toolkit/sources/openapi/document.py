@@ -114,7 +114,7 @@ class Document:
 
     Args:
         root: All of it.
-        name: What errors call it: a path, a URL without credentials, or a word.
+        name: Its name in errors: a path, a URL without credentials, or a word.
         version: As it says, such as ``3.1.0``.
         url: Where it was loaded from, for server URLs that are relative; empty where it was no URL.
     """

@@ -52,7 +52,7 @@ class EndpointReader:
     Args:
         document: Where they are from.
         base_url: Used instead of the document's servers; None takes the first of those that it has.
-        server_variables: What to put into a server's URL.
+        server_variables: The values of variables in a server's URL.
     """
 
     def __init__(self, document: Document, *, base_url: str | None, server_variables: Mapping[str, str]) -> None:

@@ -39,7 +39,7 @@ class Operation:
         path: As the document writes it, such as ``/pets/{id}``.
         tags: The document's.
         summary: One line; may be empty.
-        is_deprecated: Whether the document says so.
+        is_deprecated: True where the document says so.
     """
 
     id: str
@@ -61,8 +61,8 @@ class ValueEncoding:
 
     Args:
         style: As OpenAPI names it.
-        explode: Whether each item of a list, or property of an object, is written by itself.
-        allow_reserved: Whether characters with a meaning in URLs stay as they are.
+        explode: True where each item of a list, or property of an object, is written by itself.
+        allow_reserved: True where characters with a meaning in URLs stay as they are.
         media_type: How it is written instead, as a document of its own; None for none.
     """
 
@@ -88,7 +88,7 @@ class Body:
 
     Args:
         argument: Mostly ``body``.
-        media_type: What it is sent as.
+        media_type: The media type of the body.
         kind: How it is written.
         encodings: Of a form's properties, where the document says something about them.
         files: A form's properties that are files.
@@ -106,8 +106,8 @@ class Endpoint:
     """All that it takes to call an operation.
 
     Args:
-        operation: What it is.
-        description: What a model reads.
+        operation: The operation of the document.
+        description: The description that a model sees.
         base_url: Without a slash at the end.
         parameters: In the order of the document.
         body: None where it takes none.

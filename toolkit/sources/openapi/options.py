@@ -46,14 +46,14 @@ class OpenApiOptions:
     """The operations that become tools, who calls them, and within which limits.
 
     Args:
-        filter: Which operations; None takes all. `Only` or a function of an `Operation`.
-        auth: Who calls. One for every call; or by the names of the document's security schemes, where a bare string is
-            the token or key and each operation takes what it asks for. It goes to hosts that you have named alone: that
-            of `base_url`, that of the URL in `source`, and those of `allow_hosts`. None signs nothing.
+        filter: The operations to take; None takes all. `Only` or a function of an `Operation`.
+        auth: The credentials. One for every call; or by the names of the document's security schemes, where a bare
+            string is the token or key and each operation takes what it asks for. It goes to hosts that you have named
+            alone: that of `base_url`, that of the URL in `source`, and those of `allow_hosts`. None signs nothing.
         base_url: Instead of the document's servers. None takes an operation's own server, else that of its path,
             else the document's first.
         prefix: Put before each name, as ``{prefix}__{name}``.
-        server_variables: What to put into a server's URL; what is not said takes the document's default.
+        server_variables: The values of variables in a server's URL; a missing one takes the document's default.
         headers: Sent with each call to hosts that you have named, as for `auth`; not where a redirect leads elsewhere,
             and not to who gives tokens.
         allow_hosts: More hosts that may be told who calls, such as ``api.example.com``, or ``http://10.0.0.1:8080`` for
@@ -63,8 +63,8 @@ class OpenApiOptions:
         max_file_bytes: An image, sound or file that is larger is not handed to the model.
         skip_broken: True leaves out an operation that the document gets wrong, with a warning in the log; else it is
             refused together with all others.
-        transport: What sends requests, such as an ``httpx2.AsyncHTTPTransport`` with a proxy or certificates of its
-            own; None is the network, with the proxies that the environment names. Closed with the block.
+        transport: The transport of requests, such as an ``httpx2.AsyncHTTPTransport`` with a proxy or certificates of
+            its own; None is the network, with the proxies that the environment names. Closed with the block.
         on_progress: Told how much is done of how much, while the document becomes tools, on another thread.
 
     Raises:

@@ -42,10 +42,10 @@ async def read_response(
 
     Args:
         response: Its body not read yet; it is not closed here.
-        method: What was asked.
+        method: The method of the request.
         url: Where, without anything secret.
         limits: A longer text is cut there; a larger file is not handed on.
-        secrets: What is blotted out of text.
+        secrets: The secrets to strike out of texts.
 
     Raises:
         httpx2.HTTPError: The body does not arrive.

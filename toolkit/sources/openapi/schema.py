@@ -54,7 +54,7 @@ class Schemas:
     """The schemas of one document; each that others refer to is converted once.
 
     Args:
-        is_3_0: Whether they are of OpenAPI 3.0's own dialect.
+        is_3_0: True where they are of OpenAPI 3.0's own dialect.
     """
 
     def __init__(self, *, is_3_0: bool) -> None:

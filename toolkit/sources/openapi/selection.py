@@ -1,4 +1,4 @@
-"""Which operations of a document become tools."""
+"""The choice of the operations of a document that become tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Only:
     Args:
         operations: Ids, as the document writes them.
         tags: The document's tags.
-        paths: What a path begins with, such as ``/pets``: that path itself, and those under it.
+        paths: The beginning of a path, such as ``/pets``: that path itself, and those under it.
         methods: Such as ``GET``.
     """
 

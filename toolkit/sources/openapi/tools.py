@@ -67,7 +67,7 @@ async def openapi_tools(
     Args:
         source: The document as a mapping, as JSON or YAML text, or its path or URL (``http`` or ``https``). What it
             refers to beside it is read too: from its folder, or from its server.
-        options: Which operations, who calls, and within which limits; see `OpenApiOptions`.
+        options: The operations, the credentials and the limits; see `OpenApiOptions`.
 
     Raises:
         OpenApiError: The document can't be had or can't be used; names the place and what would be right.

@@ -69,7 +69,7 @@ class Description(BaseModel):
 
     Args:
         tools: At least one.
-        extensions: Which of the extensions it speaks.
+        extensions: The extensions that it speaks.
         is_single: True where it described one tool without a list: then calls don't name it.
     """
 

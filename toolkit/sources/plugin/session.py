@@ -106,7 +106,7 @@ class PluginSession:
         """Have a tool run and return its output; `prepare` comes first, and one call after the other.
 
         Args:
-            tool: Which one, by the plugin's name for it.
+            tool: The tool, by the plugin's name for it.
             arguments: Its arguments.
             call_id: The call's id, for the plugin and for logs; a number makes it its own.
             report: Takes updates.

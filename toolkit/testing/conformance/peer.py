@@ -28,11 +28,11 @@ class Features:
         tool_choices: Of ``auto``, ``none``, ``required`` and ``one``.
         stop_reasons: Those that an answer can tell.
         usage: The fields of `Usage` that an answer can tell, beside the tokens of input and output.
-        parallel_switch: Whether calls side by side can be turned off.
-        structured_output: Whether a schema can be asked for.
-        reasoning: Whether an answer can tell what the model thought.
-        reasoning_back: Whether that is sent back with the next request.
-        images: Whether the user can show some.
+        parallel_switch: True where calls side by side can be turned off.
+        structured_output: True where a schema can be asked for.
+        reasoning: True where an answer can tell what the model thought.
+        reasoning_back: True where that is sent back with the next request.
+        images: True where the user can show some.
         waiting: The kinds of items that only the application can answer; an answer has them in `unanswered`.
     """
 
@@ -53,7 +53,7 @@ class Peer(Protocol):
     """The other side of an adapter: told what to answer, and asked what it was asked.
 
     Attributes:
-        features: What both sides can say.
+        features: The features of both sides.
         provider: The adapter. It is closed after each test, where it has an ``aclose``.
     """
 
@@ -74,7 +74,7 @@ class Wire(Protocol):
     """Words answers in one format, and reads its requests: no more than the suite says.
 
     Attributes:
-        features: What the format can say.
+        features: The features of the format.
     """
 
     features: Features

@@ -76,9 +76,9 @@ def decode_completion(
     """Return the first choice as an answer.
 
     Args:
-        answer: What the server sent.
+        answer: The reply of the server.
         failures: Makes errors.
-        reading: What of the request the answer is read by.
+        reading: The settings of the request that decide how the answer is read.
         request_id: From the headers; else the completion's own id is taken.
 
     Raises:
@@ -102,7 +102,7 @@ class ChatStreamDecoder:
 
     Args:
         failures: Makes errors.
-        reading: What of the request the answer is read by.
+        reading: The settings of the request that decide how the answer is read.
         request_id: From the headers; else the completion's own id is taken.
     """
 

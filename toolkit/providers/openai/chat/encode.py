@@ -78,7 +78,7 @@ class ChatReading:
 
     Args:
         names: The tools' own names by those on the wire, where they differ.
-        audio_format: What sound was asked for.
+        audio_format: The format of the sound that was asked for.
     """
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -97,7 +97,7 @@ class ChatEncoder:
         defaults: Fields that the request may overwrite.
         max_tokens_field: Where the limit goes.
         reasoning_field: Where reasoning goes back; None leaves it out.
-        is_openai: Whether the server refuses what is not OpenAI's own: what others told with calls, say.
+        is_openai: True where the server refuses what is not OpenAI's own: what others told with calls, say.
     """
 
     def __init__(
@@ -194,9 +194,9 @@ def encode_chat_message(
     """Return one message as the wire has it. Pure: the same message gives the same value, which may be kept.
 
     Args:
-        message: What to encode.
+        message: The value to encode.
         reasoning_field: The field in which the server wants its reasoning back; None leaves it out.
-        sends_extra: Whether what servers told with calls goes back.
+        sends_extra: True where what servers told with calls goes back.
     """
     match message:
         case SystemMessage():

@@ -43,7 +43,7 @@ class OpenAIProvider(OpenAIClient):
             ``max_tokens`` elsewhere.
         reasoning_field: The field in which the model's reasoning is sent back; None means ``reasoning_content``, and
             nothing at OpenAI and Azure, which refuse it. An empty text leaves it out.
-        name: What errors call it.
+        name: The name in errors.
         client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
             `headers` are its own matter.
 

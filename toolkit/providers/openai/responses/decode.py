@@ -50,7 +50,7 @@ _PAID_CALLS = {
     "code_interpreter_call": "code_executions",
     "image_generation_call": "generated_images",
 }
-"""What OpenAI's own tools are priced by, beside the tokens."""
+"""The counts by which OpenAI's own tools are priced, beside the tokens."""
 
 
 def decode_response(
@@ -63,7 +63,7 @@ def decode_response(
     """Return a response as an answer.
 
     Args:
-        answer: What the server sent.
+        answer: The reply of the server.
         failures: Makes errors.
         names: The tools' own names by those on the wire, where they differ.
         request_id: From the headers; else the response's own id is taken.

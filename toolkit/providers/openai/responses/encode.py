@@ -70,7 +70,7 @@ class ResponsesEncoder:
         model: The model's name.
         defaults: Fields that the options may overwrite, and the request.
         options: Fields for each request, as `ResponsesOptions`.
-        is_openai: Whether the server refuses what is not OpenAI's own: reasoning without a seal, say.
+        is_openai: True where the server refuses what is not OpenAI's own: reasoning without a seal, say.
     """
 
     def __init__(

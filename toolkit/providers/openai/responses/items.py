@@ -11,7 +11,7 @@ from toolkit.providers.json_values import as_mapping, as_text
 __all__ = ["MESSAGE_ITEMS", "SETTLED", "WAITING", "find_unanswered"]
 
 MESSAGE_ITEMS = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
-"""What has a word of ours."""
+"""Items that have a block of ours."""
 
 SETTLED = frozenset(
     {"additional_tools", "code_interpreter_call", "compaction", "file_search_call", "mcp_approval_response", "mcp_call"}
@@ -19,13 +19,13 @@ SETTLED = frozenset(
     | {"apply_patch_call_output", "computer_call_output", "custom_tool_call_output", "function_call_output"}
     | {"local_shell_call_output", "program_output", "shell_call_output", "tool_search_output"}
 )
-"""What happened at OpenAI, and answers that stand in the response already."""
+"""Items that report what happened at OpenAI, and answers that stand in the response already."""
 
 WAITING = frozenset(
     {"apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call", "mcp_approval_request", "program"}
     | {"shell_call", "tool_search_call"}
 )
-"""What the application answers, unless the response holds the answer."""
+"""Items that the application answers, unless the response holds the answer."""
 
 
 def find_unanswered(items: Sequence[Mapping[str, Any]]) -> tuple[UnansweredItem, ...]:

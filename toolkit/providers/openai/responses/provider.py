@@ -36,9 +36,9 @@ class OpenAIResponsesProvider(OpenAIClient):
             which waits ten minutes for each piece.
         headers: Sent with each request.
         options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
-        seals_reasoning: Whether to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
+        seals_reasoning: True to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
             reason, which refuse to be asked.
-        name: What errors call it.
+        name: The name in errors.
         client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
             `headers` are its own matter.
 
