@@ -3,6 +3,8 @@
 import importlib
 from pathlib import Path
 
+from docs_build.tables import write_loggers_page, write_module_table, write_options_page, write_settings_page
+
 # In the order of the navigation.
 PUBLIC_MODULES = (
     "toolkit",
@@ -38,12 +40,19 @@ PUBLIC_MODULES = (
 )
 
 
+TABLE_PAGES = {"loggers.md": write_loggers_page, "options.md": write_options_page, "settings.md": write_settings_page}
+
+
 def write_reference_pages(folder: Path) -> None:
     """Write a page for each public module, and the index of them."""
     folder.mkdir()
-    for module in PUBLIC_MODULES:
-        (folder / name_page(module)).write_text(f"# {module}\n\n::: {module}\n", encoding="utf-8")
-    (folder / "index.md").write_text(_write_index(), encoding="utf-8")
+    pages = {
+        name_page(module): f"# {module}\n\n{write_module_table(module)}\n::: {module}\n" for module in PUBLIC_MODULES
+    }
+    pages["index.md"] = _write_index()
+    pages |= {name: write() for name, write in TABLE_PAGES.items()}
+    for name, text in pages.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def name_page(module: str) -> str:
@@ -53,6 +62,8 @@ def name_page(module: str) -> str:
 
 def _write_index() -> str:
     lines = ["# Reference", "", "Every public name, by the module that it is imported from.", ""]
+    lines += ["Tables: [settings](settings.md), [options](options.md), [events](events.md), [endings](endings.md),"]
+    lines += ["[errors](errors.md), [log messages](loggers.md).", ""]
     lines += ["| module | holds |", "| --- | --- |"]
     for module in PUBLIC_MODULES:
         first_line = (importlib.import_module(module).__doc__ or "").split("\n")[0].replace("``", "`")

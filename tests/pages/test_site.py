@@ -13,14 +13,14 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import toolkit
-from docs_build.reference import PUBLIC_MODULES, name_page
+from docs_build.reference import PUBLIC_MODULES, TABLE_PAGES, name_page
 
 ROOT = Path(__file__).parents[2]
+MODULE_PAGES = [name_page(module) for module in PUBLIC_MODULES]
 GENERATED = {
     "changelog.md",
     "examples.md",
-    "reference/index.md",
-    *(f"reference/{name_page(m)}" for m in PUBLIC_MODULES),
+    *(f"reference/{name}" for name in ("index.md", *MODULE_PAGES, *TABLE_PAGES)),
 }
 
 

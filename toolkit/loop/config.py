@@ -191,7 +191,7 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     """How a loop runs.
 
     Args:
-        max_iterations: After so many turns with tools the loop ends.
+        max_iterations: The most turns that run tools; then the loop ends as `MaxIterations`.
         on_max_iterations: ``stop`` ends with the last response; ``answer`` asks once more, without tools.
         execution: How the calls of a turn run; their results are in call order whatever it says.
         timeout: Seconds for the whole loop; what is running then is cancelled, and nothing is raised.

@@ -1,0 +1,191 @@
+"""The tables of the reference, made from the code: settings, options, events, endings, errors, messages of loggers."""
+
+import ast
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from griffe import Docstring, DocstringSectionParameters
+
+import toolkit
+from toolkit import ToolOptions, errors
+from toolkit.endings import TerminationReason
+from toolkit.events import LoopEvent
+from toolkit.policies import (
+    AnswerFormat,
+    LoopDetectionConfig,
+    LoopLimits,
+    OutputLimits,
+    ProviderRetryConfig,
+    Timeouts,
+    ToolRetryConfig,
+    UsageLimits,
+)
+
+# The first is the one that the others stand in.
+SETTINGS: tuple[type, ...] = (
+    toolkit.ToolLoopConfig,
+    LoopLimits,
+    UsageLimits,
+    Timeouts,
+    OutputLimits,
+    AnswerFormat,
+    LoopDetectionConfig,
+    ProviderRetryConfig,
+)
+OPTIONS: tuple[type, ...] = (ToolOptions, ToolRetryConfig)
+LOG_LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
+
+_PLAIN_TYPES = {
+    "NonNegativeInt": "int, 0 or more",
+    "PositiveInt": "int, 1 or more",
+    "NonNegativeFloat": "number, 0 or more",
+    "ZeroToOne": "number from 0 to 1",
+    "Seconds": "seconds or timedelta",
+}
+_STAMPS = ("run_id", "loop_id", "time", "kind")
+
+Row = tuple[str, ...]
+
+
+def write_settings_page() -> str:
+    """Return the page with all settings of a loop."""
+    return "# Table of settings\n\nThe fields of `ToolLoopConfig`, and of the groups in it.\n\n" + _write_groups(
+        SETTINGS
+    )
+
+
+def write_options_page() -> str:
+    """Return the page with all options of a tool."""
+    return "# Table of options\n\nThe keywords of `tool`, `tool_with_ctx` and the like.\n\n" + _write_groups(OPTIONS)
+
+
+def write_loggers_page() -> str:
+    """Return the page with each message that a logger of toolkit writes."""
+    introduction = "# Table of log messages\n\n[Logging](../logging.md) says how to see them.\n\n"
+    return introduction + lay_out(("logger", "level", "message"), list_log_messages())
+
+
+def write_module_table(module: str) -> str:
+    """Return the table that stands at the top of a module's page; empty for most."""
+    match module:
+        case "toolkit.events":
+            return lay_out(("event", "tells", "fields"), list_union_rows(get_args(LoopEvent)))
+        case "toolkit.endings":
+            return lay_out(("ending", "says", "fields"), list_union_rows(get_args(TerminationReason)))
+        case "toolkit.errors":
+            return lay_out(("error", "is a", "says"), list_error_rows())
+        case _:
+            return ""
+
+
+def list_setting_rows(settings: type) -> list[Row]:
+    """Return name, type, default and meaning of each field that may be given."""
+    meanings = {**_read_arguments(settings.__mro__[1]), **_read_arguments(settings)}
+    fields = [field for field in dataclasses.fields(settings) if field.init and field.name != "_"]
+    return [
+        (f"`{field.name}`", f"`{_write_type(field)}`", f"`{_write_default(field)}`", meanings.get(field.name, ""))
+        for field in sorted(fields, key=lambda field: field.name)
+    ]
+
+
+def list_union_rows(kinds: Iterable[type]) -> list[Row]:
+    """Return name, meaning and fields of the classes of a union."""
+    return [
+        (
+            f"`{kind.__name__}`",
+            _read_summary(kind),
+            ", ".join(f"`{field.name}`" for field in dataclasses.fields(kind) if field.name not in (*_STAMPS, "_")),
+        )
+        for kind in kinds
+    ]
+
+
+def list_error_rows() -> list[Row]:
+    """Return name, parent and meaning of each error, each below its parent."""
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    kinds.sort(key=lambda kind: [parent.__name__ for parent in reversed(kind.__mro__)])
+    return [(f"`{kind.__name__}`", f"`{kind.__base__.__name__}`", _read_summary(kind)) for kind in kinds]
+
+
+def list_log_messages() -> list[Row]:
+    """Return logger, level and text of each message in the sources."""
+    folder = Path(inspect.getfile(toolkit)).parent
+    rows = {row for path in folder.rglob("*.py") for row in _read_log_calls(path.read_text(encoding="utf-8"))}
+    return sorted(rows)
+
+
+def lay_out(head: Row, rows: Sequence[Row]) -> str:
+    """Return a table of Markdown."""
+    lines = [head, ("---",) * len(head), *[tuple(cell.replace("|", "\\|") for cell in row) for row in rows]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _write_groups(kinds: Iterable[type]) -> str:
+    head = ("name", "type", "default", "meaning")
+    return "\n".join(f"## {kind.__name__}\n\n{lay_out(head, list_setting_rows(kind))}" for kind in kinds)
+
+
+def _read_arguments(kind: type) -> dict[str, str]:
+    sections = Docstring(inspect.getdoc(kind) or "").parse("google", warnings=False)
+    return {
+        parameter.name: _join_lines(parameter.description)
+        for section in sections
+        if isinstance(section, DocstringSectionParameters)
+        for parameter in section.value
+    }
+
+
+def _read_summary(kind: type) -> str:
+    return _join_lines((inspect.getdoc(kind) or "").split("\n\n")[0])
+
+
+def _join_lines(text: str) -> str:
+    return " ".join(text.split()).replace("``", "`")
+
+
+def _write_type(field: dataclasses.Field[Any]) -> str:
+    text = field.type if isinstance(field.type, str) else inspect.formatannotation(field.type)
+    return re.sub(r"\w+", lambda word: _PLAIN_TYPES.get(word[0], word[0]), text)
+
+
+def _write_default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return (
+            repr(field.default_factory()).split("(")[0] + "()" if _is_config(field) else repr(field.default_factory())
+        )
+    return "required" if field.default is dataclasses.MISSING else repr(field.default)
+
+
+def _is_config(field: dataclasses.Field[Any]) -> bool:
+    return dataclasses.is_dataclass(field.default_factory)
+
+
+def _read_log_calls(source: str) -> Iterable[Row]:
+    """Yield a row for each ``_logger.warning("...")`` of a module."""
+    tree = ast.parse(source)
+    names = {
+        target.id: ast.literal_eval(node.value.args[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == _MAKER
+        for target in node.targets
+        if isinstance(target, ast.Name) and node.value.args and isinstance(node.value.args[0], ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            continue
+        logger = names.get(ast.unparse(node.func.value))
+        if logger is not None and node.func.attr in LOG_LEVELS:
+            level = "error" if node.func.attr == "exception" else node.func.attr
+            yield f"`{logger}`", f"`{level.upper()}`", _write_message(node.args[0])
+
+
+_MAKER = "logging.getLogger"
+
+
+def _write_message(template: ast.expr) -> str:
+    text = str(template.value) if isinstance(template, ast.Constant) else "(a text that depends on the case)"
+    return re.sub(r"%(\.\d+)?[sdrgf]", "…", text)

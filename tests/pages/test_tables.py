@@ -1,0 +1,47 @@
+"""The generated tables of the reference are complete, and say something about each row."""
+
+import dataclasses
+import logging
+from pathlib import Path
+
+import pytest
+
+from docs_build.tables import (
+    LOG_LEVELS,
+    OPTIONS,
+    SETTINGS,
+    list_error_rows,
+    list_log_messages,
+    list_setting_rows,
+    write_module_table,
+)
+from toolkit import errors
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("kind", [*SETTINGS, *OPTIONS], ids=lambda kind: kind.__name__)
+def test_each_setting_has_a_row_that_says_what_it_means(kind: type) -> None:
+    rows = list_setting_rows(kind)
+    given = {field.name for field in dataclasses.fields(kind) if field.init} - {"_"}
+    assert {name.strip("`") for name, *_ in rows} == given
+    assert [name for name, *_, meaning in rows if not meaning] == []
+
+
+def test_each_error_has_a_row() -> None:
+    assert {name.strip("`") for name, *_ in list_error_rows()} == set(errors.__all__)
+
+
+@pytest.mark.parametrize("module", ["toolkit.events", "toolkit.endings", "toolkit.errors"])
+def test_each_row_of_a_union_says_something(module: str) -> None:
+    rows = write_module_table(module).splitlines()[2:]
+    assert len(rows) > 10
+    assert [row for row in rows if not all(cell.strip() for cell in row.split(" | ")[:2])] == []
+
+
+def test_each_logger_of_the_sources_has_a_message() -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "toolkit").rglob("*.py"))
+    named = {f"`{name}`" for name in logging.root.manager.loggerDict if f'getLogger("{name}")' in sources}
+    rows = list_log_messages()
+    assert named <= {logger for logger, *_ in rows}
+    assert {level for _, level, _ in rows} <= {f"`{level.upper()}`" for level in LOG_LEVELS}
