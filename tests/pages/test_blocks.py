@@ -20,8 +20,7 @@ PAGES = [README, *sorted(set((ROOT / "docs").rglob("*.md")) - set(TUTORIAL))]
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = ROOT if page == README else tmp_path
-    run_blocks([page], folder, monkeypatch)
+    run_blocks([page], tmp_path, monkeypatch)
 
 
 def test_the_blocks_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +28,7 @@ def test_the_blocks_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def run_blocks(pages: list[Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the blocks of the pages in a folder, as one module that can be looked up by its name."""
+    """Run the blocks of the pages in an empty folder, as one module that can be looked up by its name."""
     monkeypatch.chdir(folder)
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
@@ -49,3 +48,11 @@ def test_the_readme_starts_with_the_two_commands() -> None:
     assert len(commands) == 2
     assert commands[0].strip().endswith("python -m toolkit demo")
     assert commands[1].strip().endswith("poe check")
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
