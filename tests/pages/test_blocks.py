@@ -15,7 +15,8 @@ BLOCK = re.compile(r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)``
 # The steps of the tutorial are one program: they run in their order, as one.
 TUTORIAL = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 README = ROOT / "README.md"
-PAGES = [README, *sorted(set((ROOT / "docs").rglob("*.md")) - set(TUTORIAL))]
+FOR_AGENTS = sorted((ROOT / "toolkit" / "coding_agents").rglob("*.md"))
+PAGES = [README, *sorted(set((ROOT / "docs").rglob("*.md")) - set(TUTORIAL)), *FOR_AGENTS]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

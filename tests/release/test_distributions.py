@@ -62,7 +62,8 @@ def test_the_wheel_holds_the_package_and_its_two_modules_beside_it(wheel: zipfil
     information = {top for top in tops if top.endswith(".dist-info")}
     assert len(information) == 1
     assert tops - information == {"toolkit", "toolkit_script.py", "toolkit_pytest.py"}
-    assert {"toolkit/py.typed", "toolkit/ui/static/page.html"} <= set(wheel.namelist())
+    guides = {f"toolkit/coding_agents/{name}" for name in ("AGENTS.md", "skills/toolkit/SKILL.md")}
+    assert {"toolkit/py.typed", "toolkit/ui/static/page.html", *guides} <= set(wheel.namelist())
 
 
 def test_the_wheel_holds_no_tests_and_nothing_that_a_tool_left(wheel: zipfile.ZipFile) -> None:
