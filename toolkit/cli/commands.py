@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from toolkit.cli.evaluation_commands import eval_command
 from toolkit.cli.options import (
     log_option,
     output_option,
@@ -279,4 +280,5 @@ def call_command(
     return call_tool_once(source, call, settings)
 
 
+command_line.add_command(eval_command)
 command_line.add_command(runs_group)

@@ -21,13 +21,14 @@ _MODEL_IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 _PRICED = ("openai", "openai-responses", "anthropic", "google")
 
 
-def read_model(name: str, url: str, timeout: float) -> Provider:
+def read_model(name: str, url: str, timeout: float, *, calls_natively: bool = False) -> Provider:
     """Return the provider of a name such as ``openai:gpt-5-mini``, or what ``file.py:NAME`` holds or returns.
 
     Args:
         name: The model.
         url: Where a compatible server is; empty for the vendor's own.
         timeout: Seconds that the import of a file may take.
+        calls_natively: True where a local model is to call tools in its own way, and what helps it comes from outside.
 
     Raises:
         ToolkitError: There is no such model, or no key for it.
@@ -38,8 +39,11 @@ def read_model(name: str, url: str, timeout: float) -> Provider:
     from toolkit.providers import provider_for  # noqa: PLC0415 - it brings packages that few commands need
 
     settings: dict[str, Any] = {"base_url": url} if url else {}
+    kind = name.partition(":")[0].strip().lower()
+    if calls_natively and kind == "local":
+        settings["calling"] = "native"
     provider = provider_for(name, **settings)
-    if name.partition(":")[0].strip().lower() in _PRICED and find_spec("genai_prices") is not None:
+    if kind in _PRICED and find_spec("genai_prices") is not None:
         from toolkit.providers import PricedProvider  # noqa: PLC0415 - as above
 
         return PricedProvider(provider)

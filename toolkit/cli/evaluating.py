@@ -1,0 +1,234 @@
+"""The command ``eval``: tasks by models by ways, with intervals, as a table, JSON and a page."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, redirect_stdout
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from toolkit.chat import Provider
+from toolkit.cli.endings import CommandError, ExitCode
+from toolkit.cli.models import open_model, read_model
+from toolkit.cli.progress import Steps
+from toolkit.cli.screen import OutputFormat, Screen
+from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources, read_source
+from toolkit.cli.terminal import Terminal
+from toolkit.dataclass import dataclass
+from toolkit.evaluation import (
+    Candidate,
+    CandidateTrials,
+    EvaluationSummary,
+    TrialFile,
+    TrialSettings,
+    load_tasks,
+    run_candidates,
+    summarize_trials,
+    write_report,
+)
+from toolkit.evaluation.summary import ALL_KINDS, find_candidate
+from toolkit.private_files import make_private
+
+__all__ = ["EvaluationSettings", "evaluate_tools", "make_candidates", "make_progress"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSettings:
+    """The options of ``eval``.
+
+    Args:
+        tasks: The file of tasks.
+        models: The names of models.
+        url: Where a server that is compatible with them is; empty for the vendors' own.
+        ways: How each model is asked.
+        trial: How each task is run.
+        per_class: How many tasks of each class; 0 for all.
+        against: The candidate that the others are compared with; empty for the first.
+        results: Where outcomes are kept; None keeps none.
+        report: Where the page is written; None writes none.
+        output: What standard output takes.
+    """
+
+    tasks: Path
+    models: Sequence[str]
+    url: str = ""
+    ways: Sequence[str] = ("native",)
+    trial: TrialSettings
+    per_class: int = 0
+    against: str = ""
+    results: Path | None = None
+    report: Path | None = None
+    output: OutputFormat = "text"
+
+
+def evaluate_tools(words: Sequence[str], evaluation: EvaluationSettings, settings: dict[str, Any]) -> int:
+    """Run what is missing and write the figures, also of what was done where Ctrl-C ends it.
+
+    Returns 1 where a model was given up.
+    """
+    screen, terminal, read = Screen(evaluation.output), Terminal(), SourceSettings(**settings)
+    tasks = load_tasks(evaluation.tasks)
+    tasks = tasks.sample(evaluation.per_class) if evaluation.per_class else tasks
+    sources = [read_source(word, read) for word in words]
+    steps = Steps()
+    candidates = make_candidates(evaluation.models, evaluation.ways, evaluation.url, read.timeout, steps)
+    base = find_candidate(candidates, evaluation.against)
+    kept = TrialFile(evaluation.results)
+    outcomes: list[CandidateTrials] = []
+
+    async def main() -> int:
+        with steps:
+            async with open_sources(sources, steps) as tools:
+                registry = leave_out_unusable(tools.registry, screen.note)
+                await run_candidates(
+                    candidates,
+                    tasks,
+                    registry,
+                    evaluation.trial,
+                    kept=kept,
+                    outcomes=outcomes,
+                    on_progress=make_progress(steps),
+                )
+        return ExitCode.FAILED if any(outcome.problem for outcome in outcomes) else ExitCode.DONE
+
+    with redirect_stdout(sys.stderr):  # by tools that print
+        code = terminal.run(main)
+    done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
+    if done:
+        against = base.label if any(outcome.candidate is base for outcome in done) else ""
+        summary = summarize_trials(done, tasks.kinds, against=against)
+        if evaluation.report is not None:
+            _write_page(evaluation.report, write_report(summary, done, tasks))
+            screen.note(f"the page is at {evaluation.report}")
+        _write_figures(screen, summary, done)
+    return code
+
+
+def make_candidates(
+    models: Sequence[str], ways: Sequence[str], url: str, timeout: float, steps: Steps
+) -> list[Candidate]:
+    """Return each model in each way; modules of Python are imported here.
+
+    Raises:
+        ToolkitError: There is no such model, or no key for it.
+    """
+    return [
+        Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, _WAYS[way], steps))
+        for model in dict.fromkeys(models)
+        for provider in [read_model(model, url, timeout, calls_natively=True)]
+        for way in dict.fromkeys(ways)
+    ]
+
+
+def make_progress(steps: Steps) -> Callable[[Candidate, int, int], None]:
+    """Return what shows how far an evaluation is."""
+
+    def show_progress(candidate: Candidate, done: int, total: int) -> None:
+        steps.begin(candidate.label, total=total)
+        steps.advance(done, total)
+
+    return show_progress
+
+
+def _wrap_native(provider: Provider) -> Provider:
+    return provider
+
+
+def _wrap_text(provider: Provider) -> Provider:
+    from toolkit.parsing import TextToolProvider  # noqa: PLC0415 - few evaluations need each
+
+    return TextToolProvider(provider, model=str(getattr(provider, "model", "")))
+
+
+_WAYS: dict[str, Callable[[Provider], Provider]] = {"native": _wrap_native, "text": _wrap_text}
+
+
+@asynccontextmanager
+async def _open_way(provider: Provider, wrap: Callable[[Provider], Provider], steps: Steps) -> AsyncGenerator[Provider]:
+    async with open_model(provider, steps) as opened:
+        yield wrap(opened)
+
+
+def _shorten_model(name: str) -> str:
+    """Return a name without the folders of a file, which would fill each table."""
+    prefix, colon, rest = name.partition(":")
+    return f"{prefix}{colon}{Path(rest).stem}" if rest.endswith(".gguf") else name
+
+
+def _write_figures(screen: Screen, summary: EvaluationSummary, outcomes: Sequence[CandidateTrials]) -> None:
+    if screen.is_json:
+        trials = [
+            {"model": outcome.candidate.model, "way": outcome.candidate.way, **asdict(trial)}
+            for outcome in outcomes
+            for trial in outcome.trials.values()
+        ]
+        screen.document({**asdict(summary), "trials": trials})
+        return
+    _write_scores(screen, summary)
+    _write_differences(screen, summary)
+    _write_costs(screen, summary)
+
+
+def _write_page(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        make_private(fresh)
+        fresh.write_text(text, encoding="utf-8")
+        os.replace(fresh, path)  # noqa: PTH105 - in one step, so that no half of it is ever there
+    except OSError as error:
+        raise CommandError(f"the page can't be written: {error}") from error
+
+
+def _write_scores(screen: Screen, summary: EvaluationSummary) -> None:
+    rows = [["solved, in % (interval)", *(each.label for each in summary.candidates)]]
+    for kind in (*summary.kinds, ALL_KINDS):
+        scores = [each.scores[kind] for each in summary.candidates]
+        rows.append(
+            [
+                f"{kind} ({max(score.tasks for score in scores)})",
+                *(f"{100 * s.solved / s.tasks:.0f} ({s.interval})" if s.tasks else "-" for s in scores),
+            ]
+        )
+    _write_rows(screen, rows)
+
+
+def _write_differences(screen: Screen, summary: EvaluationSummary) -> None:
+    if not summary.comparisons:
+        return
+    screen.say()
+    rows = [[f"points more than {summary.comparisons[0].against}", *(each.label for each in summary.comparisons)]]
+    for kind in (*summary.kinds, ALL_KINDS):
+        cells = [each.differences[kind] for each in summary.comparisons]
+        rows.append(
+            [
+                kind,
+                *(
+                    f"{100 * cell.difference:+.0f} ({cell.interval}){' *' if cell.is_clear else ''}"
+                    if cell.tasks
+                    else "-"
+                    for cell in cells
+                ),
+            ]
+        )
+    _write_rows(screen, rows)
+    screen.note("* the interval does not hold zero")
+
+
+def _write_costs(screen: Screen, summary: EvaluationSummary) -> None:
+    screen.say()
+    for each in summary.candidates:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in each.reasons.items()) or "nothing failed"
+        screen.say(f"{each.label}: {each.tokens:.0f} tokens and {each.seconds:.2f} s for a task; {reasons}")
+        if each.problem:
+            screen.note(f"{each.label} was given up: {each.problem}", "bad")
+
+
+def _write_rows(screen: Screen, rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        screen.say("  ".join([row[0].ljust(widths[0]), *cells]))

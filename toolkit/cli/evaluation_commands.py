@@ -1,0 +1,131 @@
+"""The commands ``eval`` and ``tune``: how well models call these tools, and which words of the tools do better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from toolkit.cli.options import output_option, source_options, sources_argument
+from toolkit.cli.screen import OutputFormat
+
+__all__ = ["eval_command"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+_TRIAL_OPTIONS = (
+    click.option("--tasks", type=_FILE, required=True, metavar="FILE.yaml", help="The tasks."),
+    click.option("--per-class", type=click.IntRange(1), help="Only so many tasks of each class, the first ones."),
+    click.option("--model-url", "url", default="", metavar="URL", help="Where a server that is compatible is."),
+    click.option(
+        "--results", type=_FILE, metavar="FILE.jsonl", help="Keep outcomes there, and run only what is not there yet."
+    ),
+    click.option(
+        "--run-tools",
+        "runs_tools",
+        is_flag=True,
+        help="Run the tools for real; otherwise each call is answered by what the task says it returns.",
+    ),
+    click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="The most of a reply."),
+    click.option("--max-turns", type=click.IntRange(1), default=5, show_default=True, help="The most turns of a task."),
+    click.option(
+        "--task-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=120.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="The longest a task may take.",
+    ),
+    click.option(
+        "--own-temperature", is_flag=True, help="Leave temperature and seed to the model, as some take no others."
+    ),
+)
+
+
+def trial_options(function: _Function) -> _Function:
+    """Give a command the options by which tasks are run."""
+    for option in reversed(_TRIAL_OPTIONS):
+        function = option(function)
+    return function
+
+
+def make_trial_settings(
+    *, runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool
+) -> Any:
+    """Return the settings that these options say."""
+    from toolkit.evaluation import TrialSettings  # noqa: PLC0415 - see the docstring of `commands`
+
+    return TrialSettings(
+        temperature=None if own_temperature else 0,
+        seed=None if own_temperature else 1,
+        max_tokens=max_tokens,
+        max_turns=max_turns,
+        timeout=task_timeout,
+        runs_tools=runs_tools,
+    )
+
+
+@click.command("eval")
+@sources_argument
+@click.option("--model", "-m", "models", multiple=True, required=True, help="The model; may be repeated.")
+@click.option(
+    "--way",
+    "ways",
+    multiple=True,
+    type=click.Choice(["native", "text"]),
+    default=["native"],
+    show_default=True,
+    help="How it is asked: by its own tool calls, or by calls written as text; may be repeated.",
+)
+@click.option("--against", default="", metavar="NAME", help="The model or way that others are compared with.")
+@click.option("--report", type=_FILE, metavar="FILE.html", help="Write a page of it there.")
+@trial_options
+@source_options
+@output_option
+def eval_command(
+    sources: tuple[str, ...],
+    tasks: Path,
+    models: tuple[str, ...],
+    url: str,
+    ways: tuple[str, ...],
+    per_class: int | None,
+    against: str,
+    results: Path | None,
+    report: Path | None,
+    runs_tools: bool,
+    max_tokens: int,
+    max_turns: int,
+    task_timeout: float,
+    own_temperature: bool,
+    output: OutputFormat,
+    **settings: Any,
+) -> int:
+    """Measure how well models call the tools of each SOURCE.
+
+    Each task is run with each model in each way. The figures have intervals, and differences are paired by task. With
+    --results a run that was stopped goes on where it was.
+    """
+    from toolkit.cli.evaluating import EvaluationSettings, evaluate_tools  # noqa: PLC0415 - as above
+
+    evaluation = EvaluationSettings(
+        tasks=tasks,
+        models=models,
+        url=url,
+        ways=ways,
+        trial=make_trial_settings(
+            runs_tools=runs_tools,
+            max_tokens=max_tokens,
+            max_turns=max_turns,
+            task_timeout=task_timeout,
+            own_temperature=own_temperature,
+        ),
+        per_class=per_class or 0,
+        against=against,
+        results=results,
+        report=report,
+        output=output,
+    )
+    return evaluate_tools(sources, evaluation, settings)
