@@ -134,17 +134,17 @@ def make_progress(steps: Steps) -> Callable[[Candidate, int, int], None]:
     return show_progress
 
 
-def _wrap_native(provider: Provider) -> Provider:
+def _ask_natively(provider: Provider) -> Provider:
     return provider
 
 
-def _wrap_text(provider: Provider) -> Provider:
+def _ask_by_text(provider: Provider) -> Provider:
     from toolkit.parsing import TextToolProvider  # noqa: PLC0415 - few evaluations need each
 
     return TextToolProvider(provider, model=str(getattr(provider, "model", "")))
 
 
-_WAYS: dict[str, Callable[[Provider], Provider]] = {"native": _wrap_native, "text": _wrap_text}
+_WAYS: dict[str, Callable[[Provider], Provider]] = {"native": _ask_natively, "text": _ask_by_text}
 
 
 @asynccontextmanager

@@ -31,9 +31,9 @@ def write_report(summary: EvaluationSummary, outcomes: Sequence[CandidateTrials]
     digest = b64encode(sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     parts = [
-        _write_scores(summary),
-        _write_differences(summary),
-        _write_costs(summary),
+        _draw_scores(summary),
+        _draw_differences(summary),
+        _draw_costs(summary),
         _write_reasons(summary),
         _write_tasks(outcomes, tasks),
     ]
@@ -67,7 +67,7 @@ def _write_row(name: str, cells: Iterable[str], *, is_total: bool = False) -> st
     return f'<tr{" class=all" if is_total else ""}><th scope="row">{_show_text(name)}</th>{inner}</tr>'
 
 
-def _write_scores(summary: EvaluationSummary) -> str:
+def _draw_scores(summary: EvaluationSummary) -> str:
     head = ["Solved", *(_show_text(each.label) for each in summary.candidates)]
     rows = [
         _write_row(kind, [_write_score(each.scores[kind]) for each in summary.candidates], is_total=kind == ALL_KINDS)
@@ -87,7 +87,7 @@ def _write_score(score: Score) -> str:
     )
 
 
-def _write_differences(summary: EvaluationSummary) -> str:
+def _draw_differences(summary: EvaluationSummary) -> str:
     if not summary.comparisons:
         return ""
     against = summary.comparisons[0].against
@@ -113,7 +113,7 @@ def _write_difference(paired: PairedDifference) -> str:
     )
 
 
-def _write_costs(summary: EvaluationSummary) -> str:
+def _draw_costs(summary: EvaluationSummary) -> str:
     rows = [
         _write_row(
             each.label,
