@@ -3,18 +3,23 @@
 The standard library writes and compiles the source of `__repr__`, `__eq__` and `__hash__` for each class. With a
 hundred classes that is a fifth of the time that importing toolkit takes; here they are the same functions for all. And
 it sets each field of a frozen object by `object.__setattr__`, which looks the field up by its name; here `__init__`
-knows the slot of each field.
+knows the slot of each field. A field with the metadata `AS_TUPLE` keeps a list, which its owner could change later, as
+a tuple.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass"]
+__all__ = ["AS_TUPLE", "dataclass"]
+
+AS_TUPLE: Mapping[str, bool] = {"as_tuple": True}
+"""Metadata of a field of a frozen class with slots."""
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -54,6 +59,8 @@ else:
         The names in it are added to `known`.
         """
         default = f"_default_{field.name}"
+        if field.metadata.get("as_tuple"):
+            return field.name, f"tuple({field.name}) if isinstance({field.name}, list) else {field.name}"
         if field.default_factory is not dataclasses.MISSING:
             known[default] = field.default_factory
             if not field.init:

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -66,9 +66,9 @@ def canonical_json(value: object, *, reveal_secrets: bool = False) -> str:
     """
     encode = _REVEALING if reveal_secrets else _HIDING
     try:
-        return encode(value)
+        return "".join(encode(value, 0))
     except TypeError:  # of keys that are no text, or can't be put in order
-        return encode(_make_plain(value, reveal_secrets))
+        return "".join(encode(_make_plain(value, reveal_secrets), 0))
 
 
 def digest_json(value: object) -> str:
@@ -133,10 +133,21 @@ def _simplify_value(value: Any, reveal: bool) -> Any:
                 return without_addresses(repr(value))
 
 
-def _make_encoder(*, reveal: bool) -> Callable[[object], str]:
+def _make_encoder(*, reveal: bool) -> Callable[[object, int], Iterable[str]]:
+    """Return what writes a value, given with how deep it stands, in pieces."""
     # What is JSON already, as most values are, is written in one go, and `default` is asked about the rest.
     simplify: Callable[[Any], Any] = partial(_simplify_value, reveal=reveal)
-    return json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=simplify).encode
+    encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=simplify)
+    # `JSONEncoder` makes a compiled encoder for each text. One is enough, without the marks of what it is inside of:
+    # what contains itself is then a RecursionError. Where Python has no compiled one, it is as slow as ever.
+    compile_encoder: Any = getattr(json.encoder, "c_make_encoder", None)
+    if compile_encoder is None:
+        return lambda value, _: encoder.iterencode(value)
+    write_text: Any = json.encoder.encode_basestring_ascii
+    return cast(
+        "Callable[[object, int], Iterable[str]]",
+        compile_encoder(None, simplify, write_text, None, ":", ",", True, False, True),
+    )
 
 
 _HIDING, _REVEALING = _make_encoder(reveal=False), _make_encoder(reveal=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, field
 from typing import Any, TypeAlias
 
 from toolkit.chat import ToolCall, ToolDefinition
+from toolkit.chat.definition import copy_definition
 from toolkit.dataclass import dataclass
 from toolkit.settings import check_fields
 
@@ -74,13 +75,15 @@ class ApprovalRequest:
         tool_name: The tool that would run, its name repaired.
         arguments: The arguments that the tool would be given, validated.
         original: The call as the model wrote it.
-        definition: The definition of the tool, as the model has it.
         tags: The tool's tags.
         reason: Why it is asked about, where a rule says so.
         preview: The arguments as JSON to be shown to a person: characters that are not seen, or that change how others
             are seen, stand as escapes, and secrets as digests.
         agent: The sub-agent that wants to make the call; empty where it is no sub-agent's.
         loop_id: The id of the sub-agent's loop.
+
+    Attributes:
+        definition: The definition of the tool, as the model has it; each time a copy, which changes nothing.
     """
 
     call_id: str
@@ -88,12 +91,17 @@ class ApprovalRequest:
     arguments: Mapping[str, Any]
     _: KW_ONLY
     original: ToolCall
-    definition: ToolDefinition
+    _definition: ToolDefinition = field(repr=False)
     tags: frozenset[str] = frozenset()
     reason: str = ""
     preview: str = ""
     agent: str = ""
     loop_id: str = ""
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """See the class."""
+        return copy_definition(self._definition)
 
 
 ApprovalHook: TypeAlias = Callable[[ApprovalRequest], Approval | bool | str | Awaitable[Approval | bool | str]]

@@ -124,7 +124,7 @@ async def _ask_approver(
         call.name,
         ready.copy_arguments(),
         original=ready.original,
-        definition=ready.registration.copy_definition(),
+        _definition=ready.registration.definition,
         tags=ready.registration.options.tags,
         reason=reason,
         preview=escape_in_json(written),

@@ -101,11 +101,10 @@ class Ready(Generic[Ctx]):
             self._shown = self.registration.arguments.dump_json(self.arguments)
         return self._shown
 
-    @property
-    def exact_json(self) -> str:
-        """The arguments as canonical JSON, with secrets as they are."""
+    def write_exact_json(self) -> str:
+        """Return the arguments as canonical JSON, with secrets as they are."""
         text = self.registration.arguments.dump_json(self.arguments, reveal_secrets=True)
-        if not self.registration.takes_secrets and self._has_flat_arguments():
+        if (self._is_flat or self._has_flat_arguments()) and not self.registration.takes_secrets:
             self._shown = text
         return text
 
@@ -154,7 +153,7 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
     arguments = None
     if isinstance(prepared, Ready):
         try:
-            arguments = prepared.exact_json
+            arguments = prepared.write_exact_json()
         except (TypeError, ValueError, RecursionError):  # of a type of the author's own
             arguments = None
     text = canonical_arguments(call.arguments) if arguments is None else arguments
@@ -189,53 +188,62 @@ def error_result(call: ToolCall, message: str) -> ToolResult:
 
 def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
     """Find the tool, read the arguments and apply the rules; nobody is asked and nothing runs."""
-    registrations = scope.registrations
-    registration = registrations.get(call.name)
+    registration = scope.registrations.get(call.name)
     repairs: tuple[ToolCallRepaired, ...] = ()
     original = call
     if registration is None:
-        from toolkit.calls.repair.names import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend_arguments`
-
-        name: str | None = None
-        if policy.config.name_repair is not False:
-            similar = policy.config.name_repair == "similar"
-            name = repair_name(call.name, registrations, similar=similar, hidden=scope.hidden_names)
-        if name is None:
-            unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
-            return Refused(call, error_result(call, unknown.message), mistake="name")
+        name = _repair_name(call, scope, policy)
+        if isinstance(name, Refused):
+            return name
         repairs = (ToolCallRepaired(call_id=call.id, tool_name=name, kind="name", before=call.name, after=name),)
-        registration = registrations[name]
+        registration = scope.registrations[name]
         call = ToolCall(call.id, name, call.arguments, extra=call.extra)
     try:
-        arguments, more = _parse_arguments(call, registration, policy)
+        try:
+            arguments = registration.parse_json(call.arguments)
+        except Exception as error:  # noqa: BLE001 - of a parser of the application's own, it may be anything
+            arguments, more = _read_refused(call, registration, policy, error)
+            repairs += more
+        else:
+            if "null" in call.arguments:
+                repairs += _tell_nulls(call, registration, arguments)
     except InvalidArgumentsError as error:
         return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
-    repairs += more
     ready = Ready(call, registration, arguments, original, scope, repairs=repairs)
     if registration.options.requires_approval is not False:
         ready.asks = _find_approval_need(ready, registration)
     return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
 
 
-def _parse_arguments(
-    call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy
+def _repair_name(call: ToolCall, scope: Scope[Any], policy: ExecutionPolicy) -> str | Refused:
+    """Return the name that was meant by one that is not there, or the refusal of the call."""
+    from toolkit.calls.repair.names import nearest_names, repair_name  # noqa: PLC0415 - as in `_mend_arguments`
+
+    registrations = scope.registrations
+    name: str | None = None
+    if policy.config.name_repair is not False:
+        similar = policy.config.name_repair == "similar"
+        name = repair_name(call.name, registrations, similar=similar, hidden=scope.hidden_names)
+    if name is not None:
+        return name
+    unknown = ToolNotFoundError(call.name, tuple(registrations), nearest_names(call.name, registrations))
+    return Refused(call, error_result(call, unknown.message), mistake="name")
+
+
+def _read_refused(
+    call: ToolCall, registration: Registration[Any], policy: ExecutionPolicy, error: Exception
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
-    """Return the validated arguments and what was mended for that, or raise what the model should be told."""
-    try:
-        arguments = registration.parse_json(call.arguments)
-    except InvalidArgumentsError as error:
+    """Return mended arguments in place of those on which a parser raised this, or raise what the model is told."""
+    if isinstance(error, InvalidArgumentsError):
         allowed = registration.options.argument_repair
-        if not (policy.config.argument_repair if allowed is None else allowed):
-            raise
-        return _mend_arguments(call, registration, error)
-    except (ToolkitError, TooMuchWorkError):
-        raise
-    except Exception as error:  # of a parser of the application's own
-        _logger.exception("the arguments of a call of %s could not be read", call.name)
-        refusal = InvalidArgumentsError(f"The arguments were refused: {type(error).__name__}: {error}")
-        refusal.crash = error
-        raise refusal from error
-    return arguments, _tell_nulls(call, registration, arguments) if "null" in call.arguments else ()
+        if policy.config.argument_repair if allowed is None else allowed:
+            return _mend_arguments(call, registration, error)
+    if isinstance(error, (ToolkitError, TooMuchWorkError)):
+        raise error
+    _logger.error("the arguments of a call of %s could not be read", call.name, exc_info=error)
+    refusal = InvalidArgumentsError(f"The arguments were refused: {type(error).__name__}: {error}")
+    refusal.crash = error
+    raise refusal from error
 
 
 async def prepare_all(
@@ -246,18 +254,20 @@ async def prepare_all(
     All that is checked of one call takes its steps from one budget.
     """
     prepared: list[Ready[Ctx] | Refused] = []
-    for call in calls:
-        if len(call.arguments) <= _LONG_TEXT:
-            before = SHARED_BUDGET.set("trial")
-            try:
-                prepared.append(prepare(call, scope, policy))
-                continue
-            except TooMuchWorkError:
-                pass
-            finally:
-                SHARED_BUDGET.reset(before)
-        # Not a thread of tools: all of those may be held by what was abandoned.
-        prepared.append(await to_thread.run_sync(_prepare_long, call, scope, policy, abandon_on_cancel=True))
+    before = SHARED_BUDGET.set("trial")
+    try:
+        for call in calls:
+            if len(call.arguments) <= _LONG_TEXT:
+                SHARED_BUDGET.set("trial")
+                try:
+                    prepared.append(prepare(call, scope, policy))
+                    continue
+                except TooMuchWorkError:
+                    pass
+            # Not a thread of tools: all of those may be held by what was abandoned.
+            prepared.append(await to_thread.run_sync(_prepare_long, call, scope, policy, abandon_on_cancel=True))
+    finally:
+        SHARED_BUDGET.reset(before)
     return prepared
 
 

@@ -87,8 +87,22 @@ async def run(
         clock: Counts the time of this run; None makes one.
         cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
     """
-    call, registration, observer = ready.call, ready.registration, policy.observer
-    context = _make_context(ready, state, policy, depth, memory, clock)
+    call, registration, observer, config = ready.call, ready.registration, policy.observer, policy.config
+    context = ToolContext(
+        state,
+        call_id=call.id,
+        tool_name=call.name,
+        depth=depth,
+        metadata=config.metadata,
+        sync_workers=config.sync_workers,
+        reporter=None if observer is None or not registration.may_report else _make_call_reporter(ready, observer),
+        wait_timeout=config.timeouts.wait,
+        memory=memory,
+        policy=policy,
+        scope=ready.scope,
+        mark=cancellation_mark(),
+        clock=clock,
+    )
     began = 0.0
     is_cached = is_over = False
     crash: BaseException | None = None
@@ -97,8 +111,7 @@ async def run(
             began = time.perf_counter()
             await observer.emit(_make_start(ready))
         try:
-            chosen = policy.config
-            if registration.is_guarded or policy.around or chosen.cache is not None or chosen.timeouts.tool is not None:
+            if registration.is_guarded or policy.around or config.cache is not None or config.timeouts.tool is not None:
                 run_it = _run_guarded if policy.around is None else _run_around
                 output, is_cached = await run_it(ready, context, policy)
             else:
@@ -122,32 +135,6 @@ async def run(
     if crash is not None and policy.config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
-
-
-def _make_context(
-    ready: Ready[Ctx],
-    state: Ctx,
-    policy: ExecutionPolicy,
-    depth: int,
-    memory: RunMemory | None,
-    clock: CallClock | None,
-) -> ToolContext[Ctx]:
-    call, observer, config, may_report = ready.call, policy.observer, policy.config, ready.registration.may_report
-    return ToolContext(
-        state,
-        call_id=call.id,
-        tool_name=call.name,
-        depth=depth,
-        metadata=config.metadata,
-        sync_workers=config.sync_workers,
-        reporter=_make_call_reporter(ready, observer) if observer is not None and may_report else None,
-        wait_timeout=config.timeouts.wait,
-        memory=memory,
-        policy=policy,
-        scope=ready.scope,
-        mark=cancellation_mark(),
-        clock=clock,
-    )
 
 
 def _is_failure(error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from toolkit.dataclass import dataclass
 from toolkit.schema import project_openai_strict
 
-__all__ = ["ToolDefinition", "openai_strict"]
+__all__ = ["ToolDefinition", "copy_definition", "openai_strict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,12 @@ class ToolDefinition:
     parameters: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None = None
     strict: bool = False
+
+
+def copy_definition(definition: ToolDefinition) -> ToolDefinition:
+    """Return the definition for somebody who may change what it holds."""
+    parameters, output_schema = copy.deepcopy((definition.parameters, definition.output_schema))
+    return replace(definition, parameters=parameters, output_schema=output_schema)
 
 
 def openai_strict(definition: ToolDefinition) -> ToolDefinition:

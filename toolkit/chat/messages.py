@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from toolkit.chat.content import AssistantContent, ContentBlock, TextBlock, ToolCall
-from toolkit.dataclass import dataclass
+from toolkit.dataclass import AS_TUPLE, dataclass
 from toolkit.errors import TranscriptError
 from toolkit.json_text import write_json
 
@@ -57,14 +57,9 @@ class SystemMessage:
 class UserMessage:
     """A message of the user: text, or blocks."""
 
-    content: str | tuple[ContentBlock, ...]
+    content: str | tuple[ContentBlock, ...] = field(metadata=AS_TUPLE)
     _: KW_ONLY
     role: Literal["user"] = "user"
-
-    def __post_init__(self) -> None:
-        content: object = self.content
-        if isinstance(content, list):  # which its owner could change later
-            object.__setattr__(self, "content", tuple(cast("list[ContentBlock]", content)))
 
     @property
     def text(self) -> str:
@@ -119,7 +114,7 @@ class ToolResult:
     """
 
     call_id: str
-    content: str | tuple[ContentBlock, ...]
+    content: str | tuple[ContentBlock, ...] = field(metadata=AS_TUPLE)
     _: KW_ONLY
     tool_name: str = ""
     is_error: bool = False
@@ -128,11 +123,6 @@ class ToolResult:
     details: Any = field(default=None, compare=False)
     time: float | None = field(default=None, compare=False)
     role: Literal["tool"] = "tool"
-
-    def __post_init__(self) -> None:
-        content: object = self.content
-        if isinstance(content, list):  # which its owner could change later
-            object.__setattr__(self, "content", tuple(cast("list[ContentBlock]", content)))
 
     @property
     def text(self) -> str:

@@ -128,7 +128,7 @@ class Approvals(Generic[Ctx]):
 
     def prepare(self, calls: Sequence[ToolCall]) -> None:
         """Prepare calls of a turn that are taken up again."""
-        policy, scope = self._resources.policy, self._resources.offered
+        policy, scope = self._resources.policy, self._resources.find_scope()
         self._prepared = {call.id: prepare(call, scope, policy) for call in calls}
 
     async def prepare_turn(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
@@ -138,18 +138,17 @@ class Approvals(Generic[Ctx]):
         """
         resources = self._resources
         config = resources.config
-        found = await prepare_all(calls, resources.offered, resources.policy)
-        prepared: dict[str, Ready[Ctx] | Refused] = {}
-        self._prepared = prepared
+        found = await prepare_all(calls, resources.find_scope(), resources.policy)
+        self._prepared = {}
         for call, each in zip(calls, found, strict=True):
-            prepared[call.id] = each
+            self._prepared[call.id] = each
         if config.steered_retries is not None:
             refused = [each for each in found if isinstance(each, Refused)]
             self.mistakes = {each.call.id: each.mistake for each in refused if each.mistake is not None}
         has_watchers = config.stop_when is not None or config.loop_detection is not None
         if not has_watchers and config.order is None and config.steered_retries is None:
             return calls
-        return [canonical_call(each) for each in prepared.values()]
+        return list(map(canonical_call, found))
 
     def refusal_of(self, tool_name: str) -> str | None:
         """Return why all calls of a tool are refused, as they were prepared; None where one may run."""

@@ -23,6 +23,7 @@ from toolkit.chat import (
     ToolCall,
     ToolDefinition,
 )
+from toolkit.chat.definition import copy_definition
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
@@ -144,7 +145,7 @@ class CallInfo(Generic[Ctx]):
     @property
     def definition(self) -> ToolDefinition:
         """A copy of what the model was told about the tool."""
-        return self._ready.registration.copy_definition()
+        return copy_definition(self._ready.registration.definition)
 
     @property
     def label(self) -> str:

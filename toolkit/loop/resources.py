@@ -81,6 +81,7 @@ class LoopResources(Generic[Ctx]):
     middleware: MiddlewareChain | None = None
     memory: RunMemory = field(init=False)
     _reader: Registration[object] | None = field(default=None, init=False)
+    _scope: tuple[object, Scope[Ctx]] | None = field(default=None, init=False)
     _with_reader: tuple[object, tuple[ToolDefinition, ...]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -144,15 +145,18 @@ class LoopResources(Generic[Ctx]):
         if listener is not self.policy.observer:
             self.policy = replace(self.policy, observer=listener)
 
-    @property
-    def offered(self) -> Scope[Ctx]:
-        """The tools that were offered, and the names of others: what was not offered does not run."""
+    def find_scope(self) -> Scope[Ctx]:
+        """Return the tools that were offered, and the names of others: what was not offered does not run."""
         registry, shown = self.registry, self.shown_tools
-        registrations, hidden = registry.registrations, registry.hidden_names
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
+        known = self._scope
+        if known is not None and known[0] is current is shown and known[1].permissions is registry.permissions:
+            return known[1]
+        registrations, hidden = registry.registrations, registry.hidden_names
         if self.memory.count:
             current = self.list_tools()
-        if self.chosen_tools is not None or self.fixed_tools is not None or shown is not current:
+        is_all = self.chosen_tools is None and self.fixed_tools is None and shown is current
+        if not is_all:
             names = {definition.name for definition in (current if shown is None else shown)}
             hidden = frozenset({*hidden, *registrations} - names)
             registrations = {name: registrations[name] for name in registrations if name in names}
@@ -160,7 +164,10 @@ class LoopResources(Generic[Ctx]):
             registrations = {**registrations, self._reader.name: self._reader}
         if self.answer is not None and self.config.asks_by_tool:
             registrations = {**registrations, ANSWER_TOOL: self.answer.registration}
-        return Scope(registrations, permissions=registry.permissions, hidden_names=hidden)
+        scope = Scope(registrations, permissions=registry.permissions, hidden_names=hidden)
+        # It stays what it is while all tools of the registry are offered, and nothing else.
+        self._scope = (current, scope) if is_all and not self.memory.count else None
+        return scope
 
 
 def find_own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id: str) -> ExecutionPolicy:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, runtime_checkable
 
 from typing_extensions import TypeVar
@@ -54,7 +51,6 @@ class Registration(Generic[Ctx_contra]):
     """A tool in a registry under a name, with everything about it that does not depend on the call."""
 
     __slots__ = (
-        "_copy_schemas",
         "_source",
         "_takes_secrets",
         "arguments",
@@ -101,7 +97,6 @@ class Registration(Generic[Ctx_contra]):
         self.cache_identity: str | None = None
         # Whether a loop offers it by itself, for its answer say: nobody has to allow that, but may deny it.
         self.is_offered_by_loop: bool = False
-        self._copy_schemas: Callable[[], list[Any]] | None = None
         self._takes_secrets: bool | None = None
         self._set_options(self.options)
 
@@ -120,26 +115,12 @@ class Registration(Generic[Ctx_contra]):
         shared = counter if isinstance(counter, UsageCounter) else self.tool
         return id(shared), id(getattr(self.tool, "receiver", None))
 
-    def copy_definition(self) -> ToolDefinition:
-        """Return the definition for somebody who may change what it holds."""
-        definition = self.definition
-        if self._copy_schemas is None:
-            self._copy_schemas = _compose_copy([definition.parameters, definition.output_schema])
-        parameters, output_schema = self._copy_schemas()
-        return ToolDefinition(
-            name=definition.name,
-            description=definition.description,
-            parameters=parameters,
-            output_schema=output_schema,
-            strict=definition.strict,
-        )
-
     def renew(self) -> None:
         """Take what the tool shows and checks now, under the same name."""
         source = self.tool.definition
         if source is not self._source:
             fresh = Registration(self.tool, replace(source, name=self.name))
-            self._source, self.definition, self._copy_schemas = source, fresh.definition, None
+            self._source, self.definition = source, fresh.definition
             self._takes_secrets = None
             self.arguments, self.parse_json = fresh.arguments, fresh.parse_json
 
@@ -186,17 +167,6 @@ def _function_of(tool: object) -> object:
     """Return what tells a tool from others: two that are bound to one object from one method are the same."""
     function, receiver = getattr(tool, "function", None), getattr(tool, "receiver", None)
     return id(tool) if function is None or receiver is None else (id(function), id(receiver))
-
-
-def _compose_copy(value: list[Any]) -> Callable[[], list[Any]]:
-    """Return what makes copies of a value: by its JSON where that says all, as of most schemas."""
-    from pydantic_core import from_json  # noqa: PLC0415 - slow to import where no tool is called
-
-    try:
-        text = json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return partial(copy.deepcopy, value)
-    return partial(from_json, text) if from_json(text) == value else partial(copy.deepcopy, value)
 
 
 def _is_guarded(options: ToolOptions) -> bool:
