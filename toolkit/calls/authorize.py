@@ -56,9 +56,11 @@ async def authorize(ready: Ready[Any], policy: ExecutionPolicy) -> Verdict:
             if not isinstance(verdict, Approve):
                 return _end_callers(verdict, passed)
         if guard.config.on_tool_call is not None:
-            verdict = apply_answer(ready, await _ask_approver(ready, guard.config.on_tool_call, guard, policy), policy)
-            if not isinstance(verdict, Approve):
-                return _end_callers(verdict, passed)
+            answer = await _ask_approver(ready, guard.config.on_tool_call, guard, policy)
+            if not isinstance(answer, Approve):
+                verdict = apply_answer(ready, answer, policy)
+                if not isinstance(verdict, Approve):
+                    return _end_callers(verdict, passed)
             approved_by = len(passed)
         if guard.caller is None:
             break

@@ -10,7 +10,7 @@ from toolkit.calls.authorize import authorize, write_refusal
 from toolkit.calls.events import Observer, ToolCallRefused
 from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
 from toolkit.calls.prepare import Refused, Scope, prepare_all, scope_of
-from toolkit.calls.run import run
+from toolkit.calls.run import CallHost, run
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.runtime.contexts import run_in_own_context
 from toolkit.runtime.gathering import gather
@@ -64,7 +64,7 @@ async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: Exe
     ready, results = prepared, list[ToolResult]()
 
     async def run_it() -> None:
-        results.append(await run(ready, ctx, policy))
+        results.append(await run(ready, CallHost(ctx, policy)))
 
     await run_in_own_context(run_it)
     return results[0]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Generic, cast
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -42,7 +42,7 @@ from toolkit.settings import describe_value
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx, Registration
 
-__all__ = ["CutCall", "run", "run_directly"]
+__all__ = ["CallHost", "CutCall", "run", "run_directly"]
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -63,41 +63,46 @@ class CutCall:
     left_by_child: tuple[str | None, object] = (None, None)
 
 
-async def run(
-    ready: Ready[Ctx],
-    state: Ctx,
-    policy: ExecutionPolicy,
-    *,
-    depth: int = 0,
-    keep: Callable[[str, ToolResult], None] | None = None,
-    cut: Callable[[str, CutCall], None] | None = None,
-    memory: RunMemory | None = None,
-    clock: CallClock | None = None,
-) -> ToolResult:
+@dataclass(slots=True)
+class CallHost(Generic[Ctx]):
+    """The things that the calls of one run share.
+
+    Args:
+        ctx: The application's context.
+        policy: The settings for every call.
+        depth: For `ToolContext.depth`.
+        memory: The state that the run keeps between its calls; None outside of a run.
+        keep: Given a call's id and its result the moment that is there: telling of it waits for others, and a
+            cancellation that comes meanwhile must not undo what has been done.
+        cut: Given a call's id and how far it came when it ends without a result, before what ends it passes out.
+    """
+
+    ctx: Ctx
+    policy: ExecutionPolicy
+    _: KW_ONLY
+    depth: int = 0
+    memory: RunMemory | None = None
+    keep: Callable[[str, ToolResult], None] | None = None
+    cut: Callable[[str, CutCall], None] | None = None
+
+
+async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = None) -> ToolResult:
     """Run a call that may run, and give its result; all that a tool raises becomes an error result.
 
     Args:
         ready: The call.
-        state: The application's context.
-        policy: The settings for every call.
-        depth: For `ToolContext.depth`.
-        keep: Given the call's id and its result the moment that is there: telling of it waits for others, and a
-            cancellation that comes meanwhile must not undo what has been done.
-        memory: The state that the run keeps between its calls; None outside of a run.
+        host: The things that the calls of the run share.
         clock: Counts the time of this run; None makes one.
-        cut: Given the call's id and how far it came when it ends without a result, before what ends it passes out.
     """
-    call, registration, observer, config = ready.call, ready.registration, policy.observer, policy.config
+    call, registration, policy = ready.call, ready.registration, host.policy
+    observer, config = policy.observer, policy.config
     context = ToolContext(
-        state,
+        host.ctx,
         call_id=call.id,
         tool_name=call.name,
-        depth=depth,
-        metadata=config.metadata,
-        sync_workers=config.sync_workers,
+        depth=host.depth,
         reporter=None if observer is None or not registration.may_report else _make_call_reporter(ready, observer),
-        wait_timeout=config.timeouts.wait,
-        memory=memory,
+        memory=host.memory,
         policy=policy,
         scope=ready.scope,
         mark=cancellation_mark(),
@@ -111,9 +116,12 @@ async def run(
             began = time.perf_counter()
             await observer.emit(_make_start(ready))
         try:
-            if registration.is_guarded or policy.around or config.cache is not None or config.timeouts.tool is not None:
+            timeout = registration.options.timeout or config.timeouts.tool
+            if registration.is_guarded or policy.around is not None or config.cache is not None:
                 run_it = _run_guarded if policy.around is None else _run_around
                 output, is_cached = await run_it(ready, context, policy)
+            elif timeout is not None:
+                output = await run_in_time(registration, ready.arguments, context, timeout)
             else:
                 context.waits_for = None  # what waits first says so itself
                 output = await registration.execute(ready.arguments, context)
@@ -123,16 +131,16 @@ async def run(
     finally:
         if not is_over:
             context.abandon()
-            if cut is not None:
-                may_go_on = may_run_on(registration, context)
-                cut(call.id, CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child))
+            if host.cut is not None:
+                host.cut(call.id, _describe_cut(registration, context))
     context.close()
     unsaid, whole, limited = shape_result(ready, output, policy, context)
-    if keep is not None:
-        keep(call.id, limited)
+    if host.keep is not None:
+        host.keep(call.id, limited)
     if observer is not None:
-        await _tell_end(ready, whole, observer, began=began, is_cached=is_cached, crash=crash, unsaid=unsaid)
-    if crash is not None and policy.config.on_tool_exception == "raise":
+        duration = time.perf_counter() - began
+        await observer.emit(_make_end(ready, whole, duration, is_cached=is_cached, crash=crash, unsaid=unsaid))
+    if crash is not None and config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
 
@@ -185,30 +193,32 @@ def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
     )
 
 
-async def _tell_end(
+def _make_end(
     ready: Ready[Any],
     result: ToolResult,
-    observer: Observer,
+    duration: float,
     *,
-    began: float,
     is_cached: bool,
     crash: BaseException | None,
     unsaid: tuple[str, ...],
-) -> None:
+) -> ToolExecutionEnd:
     call, options = ready.call, ready.registration.options
-    await observer.emit(
-        ToolExecutionEnd(
-            call_id=call.id,
-            tool_name=call.name,
-            label=options.label,
-            tags=options.tags,
-            result=result if result.details is None else copy_result(result),
-            duration=time.perf_counter() - began,
-            is_cached=is_cached,
-            error=crash,
-            unsaid=unsaid,
-        )
+    return ToolExecutionEnd(
+        call_id=call.id,
+        tool_name=call.name,
+        label=options.label,
+        tags=options.tags,
+        result=result if result.details is None else copy_result(result),
+        duration=duration,
+        is_cached=is_cached,
+        error=crash,
+        unsaid=unsaid,
     )
+
+
+def _describe_cut(registration: Registration[Any], context: ToolContext[Any]) -> CutCall:
+    may_go_on = may_run_on(registration, context)
+    return CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child)
 
 
 async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
@@ -236,7 +246,7 @@ async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: Exec
 async def _run_guarded(
     ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy
 ) -> tuple[ToolOutput, bool]:
-    """Run under cache, usage limit, locks, retry and timeout; say whether the output came from the cache."""
+    """Run under cache, usage limit, locks, retries and a timeout; say whether the output came from the cache."""
     registration, arguments = ready.registration, ready.arguments
     options = registration.options
     key = None
@@ -245,13 +255,11 @@ async def _run_guarded(
         kept = None if key is None else await _read_cache(policy.config.cache, key)
         if kept is not None:
             return kept, True
-    if not registration.counter.claim(context.memory):
+    if registration.counter.maximum is not None and not registration.counter.claim(context.memory):
         raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
     timeout = options.timeout or policy.config.timeouts.tool
     if options.lock is not None or options.concurrency is not None:
         output = await _run_in_gates(registration, arguments, context, timeout)
-    elif options.retry is None:
-        output = await run_in_time(registration, arguments, context, timeout)
     else:
         output = await run_with_retry(registration, arguments, context, timeout)
     if key is not None and policy.config.cache is not None:

@@ -128,7 +128,7 @@ class Approvals(Generic[Ctx]):
 
     def prepare(self, calls: Sequence[ToolCall]) -> None:
         """Prepare calls of a turn that are taken up again."""
-        policy, scope = self._resources.policy, self._resources.find_scope()
+        policy, scope = self._resources.policy, self._resources.offered
         self._prepared = {call.id: prepare(call, scope, policy) for call in calls}
 
     async def prepare_turn(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
@@ -138,7 +138,7 @@ class Approvals(Generic[Ctx]):
         """
         resources = self._resources
         config = resources.config
-        found = await prepare_all(calls, resources.find_scope(), resources.policy)
+        found = await prepare_all(calls, resources.offered, resources.policy)
         self._prepared = {}
         for call, each in zip(calls, found, strict=True):
             self._prepared[call.id] = each

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,8 @@ import anyio
 from toolkit.calls.prepare import Ready
 from toolkit.calls.run import run
 from toolkit.loop.approvals import Approvals
-from toolkit.loop.depth import current_call_id, current_frame
+from toolkit.loop.depth import LoopFrame, current_call_id, current_frame
+from toolkit.loop.listener import Listener
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import RunTools
 from toolkit.runtime.call_clock import CallClock
@@ -19,7 +20,7 @@ from toolkit.runtime.contexts import run_in_own_context
 from toolkit.runtime.gathering import gather
 from toolkit.tools.handler import Ctx
 
-__all__ = ["run_unit"]
+__all__ = ["run_beside_pump", "run_call", "run_unit"]
 
 
 async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: Approvals[Ctx], clock: CallClock) -> None:
@@ -39,16 +40,24 @@ async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: App
         if steered:
             resources.state.steered(steered)
             return
+    listener, frame = resources.listener, resources.frame
     ready = [approvals.ready[call.id] for call in step.calls]
-    listener = resources.listener
-    if listener is None or not listener.needs_pump or not _may_report(ready):
+    has_pump = listener is not None and listener.needs_pump and _may_report(ready)
+    if len(ready) == 1:
         # What stands around a call may have a scope of its own open when that ends, which must not be left before it.
-        await _run_all(ready, resources, step.limit, clock if resources.policy.around is None else None)
-        return
+        own = None if has_pump or resources.policy.around is not None else clock
+        run_calls = partial(run_in_own_context, partial(run_call, ready[0], resources, own, frame))
+    else:
+        run_calls = partial(gather, [partial(run_call, each, resources, None, frame) for each in ready], step.limit)
+    await (run_calls() if listener is None or not has_pump else run_beside_pump(listener, run_calls))
+
+
+async def run_beside_pump(listener: Listener, run_calls: Callable[[], Awaitable[None]]) -> None:
+    """Run calls while their reports are delivered."""
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listener.pump)
-            await _run_all(ready, resources, step.limit, None)
+            await run_calls()
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         # What no `Exception` is passes out as itself; beside it there can only be cancellations.
@@ -60,28 +69,9 @@ def _may_report(calls: Sequence[Ready[Any]]) -> bool:
     return any(ready.registration.may_report for ready in calls)
 
 
-async def _run_all(
-    calls: Sequence[Ready[Ctx]], resources: LoopResources[Ctx], limit: int | None, clock: CallClock | None
-) -> None:
-    if len(calls) == 1:
-        await run_in_own_context(partial(_run_call, calls[0], resources, clock))
-    else:
-        await gather([partial(_run_call, ready, resources, None) for ready in calls], limit)
-
-
-async def _run_call(ready: Ready[Ctx], resources: LoopResources[Ctx], clock: CallClock | None) -> None:
-    """Run one call, telling the machine that it started and ended."""
-    state, frame = resources.state, resources.frame
+async def run_call(ready: Ready[Ctx], resources: LoopResources[Ctx], clock: CallClock | None, frame: LoopFrame) -> None:
+    """Run one call in a context of its own, telling the machine that it started and ended."""
     current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
     current_call_id.set(ready.call.id)
-    state.tool_started(ready.call.id)
-    await run(
-        ready,
-        resources.ctx,
-        resources.policy,
-        depth=frame.depth,
-        keep=state.tool_returned,
-        cut=state.tool_cut,
-        memory=resources.memory,
-        clock=clock,
-    )
+    resources.state.tool_started(ready.call.id)
+    await run(ready, resources.host, clock)

@@ -150,6 +150,7 @@ class Driver(Generic[Ctx, Out]):
             self._take_place()
         if resources.listener is None or feed is not self._feed:
             self._set_listener(feed)
+        resources.prepare_host()
         listener, frame = resources.listener, resources.frame
         if not self._is_logged:
             self._is_logged = True
@@ -255,7 +256,7 @@ class Driver(Generic[Ctx, Out]):
                     await self._compact_transcript(step)
                 if state.closed:
                     await self._tell_refusals()
-                is_between_turns = state.phase == "ready" and state.is_at_boundary
+                is_between_turns = state.phase == "ready"
                 if is_between_turns and not to_end:
                     return
 

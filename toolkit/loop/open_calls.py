@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from toolkit.calls.run import CutCall
@@ -16,8 +15,6 @@ from toolkit.chat import Message, ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
 from toolkit.loop.own_results import write_interrupted, write_not_started
-
-_call_of = attrgetter("call")
 
 __all__ = ["CallStatus", "OpenCall", "OpenCalls"]
 
@@ -59,8 +56,6 @@ class OpenCalls:
 
     def list_undecided(self) -> Sequence[ToolCall]:
         """Return the calls that await the first decision."""
-        if self.undecided == len(self.by_id):
-            return tuple(map(_call_of, self.by_id.values()))
         return tuple([entry.call for entry in self.by_id.values() if entry.status == "undecided"])
 
     def list_deferred(self) -> tuple[ToolCall, ...]:
@@ -141,7 +136,7 @@ class OpenCalls:
             LoopUsageError: Calls of this unit are still running.
         """
         while self._units:
-            waiting = tuple([entry.call for entry in self._units[0] if entry.status in ("approved", "alone")])
+            waiting = [entry.call for entry in self._units[0] if entry.status in ("approved", "alone")]
             if waiting:
                 return waiting
             if any(entry.status == "started" for entry in self._units[0]):

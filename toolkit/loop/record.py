@@ -26,7 +26,9 @@ from toolkit.loop.tool_order import OrderProgress
 
 __all__ = ["FrozenCall", "FrozenState", "LoopRecord", "Phase"]
 
-Phase: TypeAlias = Literal["ready", "compacting", "asking", "preparing", "deciding", "running", "finished", "failed"]
+Phase: TypeAlias = Literal[
+    "ready", "compacting", "compacted", "asking", "preparing", "deciding", "running", "finished", "failed"
+]
 
 
 @dataclass(slots=True)
@@ -91,7 +93,6 @@ class LoopRecord:
         "_history",
         "_hold",
         "_incoming",
-        "_is_compacted",
         "_is_last",
         "_open",
         "_order",
@@ -125,7 +126,6 @@ class LoopRecord:
         self.reason: TerminationReason | None = None
         self._config = config
         self._compacts = compacts
-        self._is_compacted: bool = False
         self.phase: Phase = "ready"
         self._calls: Sequence[ToolCall] = ()
         self._open = OpenCalls(now)
@@ -158,7 +158,7 @@ class LoopRecord:
     @property
     def is_at_boundary(self) -> bool:
         """True where no turn is under way: the transcript is whole and may be changed."""
-        return self.phase == "ready" and not self._is_compacted
+        return self.phase == "ready"
 
     @property
     def deferred_ids(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from toolkit.calls.policy import Caller, ExecutionPolicy
 from toolkit.calls.prepare import Scope
 from toolkit.calls.results import ResultStore
+from toolkit.calls.run import CallHost
 from toolkit.calls.run_memory import READER, RunMemory
 from toolkit.chat import ToolDefinition
 from toolkit.dataclass import dataclass
@@ -64,6 +65,10 @@ class LoopResources(Generic[Ctx]):
         shown_tools: The tools that the last request offered; None before the first.
         listener: Takes the events; None where nobody does.
         middleware: The chain of middleware; None where there is none.
+
+    Attributes:
+        host: The things that the calls share; from `prepare_host` on.
+        memory: The state that the run keeps between its calls.
     """
 
     state: LoopState
@@ -79,6 +84,7 @@ class LoopResources(Generic[Ctx]):
     shown_tools: Sequence[ToolDefinition] | None = None
     listener: Listener | None = None
     middleware: MiddlewareChain | None = None
+    host: CallHost[Ctx] = field(init=False)
     memory: RunMemory = field(init=False)
     _reader: Registration[object] | None = field(default=None, init=False)
     _scope: tuple[object, Scope[Ctx]] | None = field(default=None, init=False)
@@ -86,6 +92,18 @@ class LoopResources(Generic[Ctx]):
 
     def __post_init__(self) -> None:
         self.memory = RunMemory(self.policy.loop_id, self.config.output.store, self._find_reader)
+
+    def prepare_host(self) -> None:
+        """Put together what all calls share, once the run has its place, its middleware and its listener."""
+        state = self.state
+        self.host = CallHost(
+            self.ctx,
+            self.policy,
+            depth=self.frame.depth,
+            memory=self.memory,
+            keep=state.tool_returned,
+            cut=state.tool_cut,
+        )
 
     def count_uses(self) -> dict[str, int]:
         """Return how often this run has used each tool that has a limit."""
@@ -145,8 +163,9 @@ class LoopResources(Generic[Ctx]):
         if listener is not self.policy.observer:
             self.policy = replace(self.policy, observer=listener)
 
-    def find_scope(self) -> Scope[Ctx]:
-        """Return the tools that were offered, and the names of others: what was not offered does not run."""
+    @property
+    def offered(self) -> Scope[Ctx]:
+        """The tools that were offered, and the names of others: what was not offered does not run."""
         registry, shown = self.registry, self.shown_tools
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
         known = self._scope

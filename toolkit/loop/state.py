@@ -105,13 +105,16 @@ class LoopState(LoopGuiding):
             calls = self._open.find_unit()
             return RunTools(calls, self._config.execution.limit) if calls else self._await_decisions()
         if phase == "deciding":
-            return AskApproval(self._open.list_undecided())
+            is_all = self._open.undecided == len(self._calls)
+            return AskApproval(self._calls if is_all else self._open.list_undecided())
         if phase == "asking":
             return CallModel(self.iterations, has_tools=not self._is_last, hold=self._hold)
         if phase == "preparing":
             raise LoopUsageError("the reply has calls: feed calls_prepared before asking for the next step")
         if phase == "compacting":
             return Compact(self.messages)
+        if phase == "compacted":
+            return self._begin_turn()
         if self.reason is None:
             raise LoopUsageError("the loop failed and can't go on: its error was raised already")
         return Finished(self.reason)
@@ -134,11 +137,9 @@ class LoopState(LoopGuiding):
         if self._is_last or (most == 0 and self._config.on_max_iterations == "stop"):
             self._end_loop(MaxIterations(most))
             return self.next_step()
-        if self._compacts:
-            if not self._is_compacted:
-                self.phase = "compacting"
-                return Compact(self.messages)
-            self._is_compacted = False
+        if self._compacts and self.phase == "ready":
+            self.phase = "compacting"
+            return Compact(self.messages)
         self._is_last = self.tool_rounds >= most
         self.phase = "asking"
         self.iterations += 1
@@ -150,8 +151,7 @@ class LoopState(LoopGuiding):
         """Take the transcript as it is after `Compact`."""
         self._require_phase("compacting", "compacted")
         self.messages[:] = messages
-        self._is_compacted = True
-        self.phase = "ready"
+        self.phase = "compacted"
 
     def keep_partial(self, text: str) -> None:
         """Keep what an answer had said when it was cut off for good; it is no answer, and the loop is about to end."""

@@ -28,7 +28,7 @@ from toolkit.calls.events import (
 from toolkit.calls.policy import CallConfig, ExecutionPolicy
 from toolkit.calls.prepare import Ready, Refused, error_result, prepare_all, scope_of
 from toolkit.calls.repair.names import nearest_names, repair_name
-from toolkit.calls.run import run
+from toolkit.calls.run import CallHost, run
 from toolkit.chat import TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
@@ -306,7 +306,7 @@ class ToolUsage(Generic[Ctx]):
         verdict = await authorize(prepared, self._policy)
         if not isinstance(verdict, Approve):
             return self._refuse_call(write_refusal(prepared, verdict))
-        result = await run(prepared, cast("Ctx", self._ctx), self._policy)
+        result = await run(prepared, CallHost(cast("Ctx", self._ctx), self._policy))
         if not result.is_error:
             self._last = _describe_call(prepared)
         return result

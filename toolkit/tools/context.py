@@ -28,6 +28,7 @@ __all__ = ["Ctx_co", "ToolContext"]
 Ctx_co = TypeVar("Ctx_co", covariant=True, default=object)
 
 _NO_METADATA: Mapping[str, Any] = {}
+_DEFAULT_WORKERS = 40
 
 
 class ToolContext(Generic[Ctx_co]):
@@ -40,8 +41,6 @@ class ToolContext(Generic[Ctx_co]):
         tool_name: The name under which the tool was called.
         attempt: 1 for the first run, one more for each retry.
         depth: How many loops are running round this call; 1 inside a plain `tool_loop`, 0 outside of any.
-        metadata: The data that the application attached to the run; no model reads it.
-        sync_workers: How many worker threads this event loop may run at once, for a tool that is not async.
         policy: The settings and guards of calls, for a tool that makes calls; None outside of a loop or a registry.
         scope: The tools and rules among which the call was found; None likewise.
         waits_for: The thing that the call waits for before its body begins; None once that has begun.
@@ -59,7 +58,6 @@ class ToolContext(Generic[Ctx_co]):
         "_next",
         "_reporter",
         "_state",
-        "_wait_timeout",
         "attempt",
         "call_id",
         "clock",
@@ -68,10 +66,8 @@ class ToolContext(Generic[Ctx_co]):
         "left_by_child",
         "mark",
         "memory",
-        "metadata",
         "policy",
         "scope",
-        "sync_workers",
         "tool_name",
         "waits_for",
     )
@@ -83,10 +79,7 @@ class ToolContext(Generic[Ctx_co]):
         call_id: str = "",
         tool_name: str = "",
         depth: int = 0,
-        metadata: Mapping[str, Any] = _NO_METADATA,
-        sync_workers: int = 40,
         reporter: Reporter | None = None,
-        wait_timeout: float | None = None,
         memory: RunMemory | None = None,
         policy: ExecutionPolicy | None = None,
         scope: Scope[Any] | None = None,
@@ -102,8 +95,6 @@ class ToolContext(Generic[Ctx_co]):
         self.tool_name: str = tool_name
         self.attempt: int = 1
         self.depth: int = depth
-        self.metadata: Mapping[str, Any] = metadata
-        self.sync_workers: int = sync_workers
         self.waits_for: str | None = "its turn"
         self.is_left_running: bool = False
         self.left_by_child: tuple[str | None, object] = (None, None)
@@ -112,13 +103,22 @@ class ToolContext(Generic[Ctx_co]):
         self._next: ToolContext[Ctx_co] | None = None
         self._is_cancelled = False
         self._is_over = False
-        self._wait_timeout = wait_timeout
         self.clock: CallClock | None = clock
 
     @property
     def state(self) -> Ctx_co:
         """The user's own object."""
         return self._state
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The data that the application attached to the run; no model reads it."""
+        return _NO_METADATA if self.policy is None else self.policy.config.metadata
+
+    @property
+    def sync_workers(self) -> int:
+        """How many worker threads this event loop may run at once, for a tool that is not async."""
+        return _DEFAULT_WORKERS if self.policy is None else self.policy.config.sync_workers
 
     @property
     def cancelled(self) -> bool:
@@ -190,7 +190,7 @@ class ToolContext(Generic[Ctx_co]):
             ToolTimeoutError: It waited too long; says that it was not started.
         """
         before, self.waits_for = self.waits_for, what
-        clock, seconds = self.clock, self._wait_timeout
+        clock, seconds = self.clock, None if self.policy is None else self.policy.config.timeouts.wait
         if clock is not None:
             clock.pause()
         limit = anyio.CancelScope(deadline=math.inf if seconds is None else anyio.current_time() + seconds)
@@ -214,10 +214,7 @@ class ToolContext(Generic[Ctx_co]):
             call_id=self.call_id,
             tool_name=self.tool_name,
             depth=self.depth,
-            metadata=self.metadata,
-            sync_workers=self.sync_workers,
             reporter=None if self._reporter is None else self._reporter.another(),
-            wait_timeout=self._wait_timeout,
             memory=self.memory,
             policy=self.policy,
             scope=self.scope,

@@ -242,7 +242,10 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
 
     @property
     def current_usage_count(self) -> int:
-        """How many calls have run, or been let run, in all runs and outside of them."""
+        """How many calls have run, or been let run, in all runs and outside of them.
+
+        A loop does not count those of a tool that has no limit.
+        """
         return self.counter.current
 
     @property

@@ -170,10 +170,9 @@ def _function_of(tool: object) -> object:
 
 
 def _is_guarded(options: ToolOptions) -> bool:
-    """Return whether a run needs more than awaiting the tool."""
+    """Return whether a run needs more than awaiting the tool for a time."""
     return (
         options.retry is not None
-        or options.timeout is not None
         or options.concurrency is not None
         or options.lock is not None
         or options.max_usage_count is not None
