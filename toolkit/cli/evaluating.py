@@ -50,7 +50,7 @@ class EvaluationSettings:
         against: The candidate that the others are compared with; empty for the first.
         results: Where outcomes are kept; None keeps none.
         report: Where the page is written; None writes none.
-        output: What standard output takes.
+        output: The form of standard output: text or JSON.
     """
 
     tasks: Path

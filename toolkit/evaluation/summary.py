@@ -1,4 +1,4 @@
-"""What came of an evaluation: solved tasks by class with intervals, differences, reasons, tokens and seconds."""
+"""The figures of an evaluation: solved tasks by class with intervals, differences, reasons, tokens and seconds."""
 
 from __future__ import annotations
 
