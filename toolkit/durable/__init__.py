@@ -1,5 +1,66 @@
-"""Runs that survive the end of their process: the logs in which they are kept, and what takes them up again."""
+"""Runs that survive the end of their process: the logs in which they are kept, and what takes them up again.
 
+`DurableRuns` and `DurableWorker` need the extra ``durable``; they are imported when they are used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from toolkit.durable.encryption import Encryption
+from toolkit.durable.errors import (
+    DatabaseUnavailableError,
+    DecisionRefusedError,
+    DurableError,
+    DurableRunNotFoundError,
+)
+from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace, StartRate, durable_loop
 from toolkit.loop.journal import EntryWork, Journal, JournalEntry, JournalValue
 
-__all__ = ["EntryWork", "Journal", "JournalEntry", "JournalValue"]
+if TYPE_CHECKING:
+    from toolkit.durable.client import DurableRuns
+    from toolkit.durable.runs import DurableEvent, DurableRun, DurableStatus
+    from toolkit.durable.worker import DurableWorker
+
+__all__ = [
+    "DatabaseUnavailableError",
+    "DecisionRefusedError",
+    "DurableError",
+    "DurableRunNotFoundError",
+    "DurableEvent",
+    "DurableLoop",
+    "DurableRun",
+    "DurableRuns",
+    "DurableStatus",
+    "DurableWorker",
+    "Encryption",
+    "EntryWork",
+    "Journal",
+    "JournalEntry",
+    "JournalValue",
+    "LoopQueue",
+    "RunPlace",
+    "StartRate",
+    "durable_loop",
+]
+
+_ON_ENGINE = {
+    "DurableEvent": "runs",
+    "DurableRun": "runs",
+    "DurableRuns": "client",
+    "DurableStatus": "runs",
+    "DurableWorker": "worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_ENGINE:
+        raise AttributeError(f"module 'toolkit.durable' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only for the extra
+
+    try:
+        return getattr(import_module(f"toolkit.durable.{_ON_ENGINE[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("dbos", "sqlalchemy"):
+            raise
+        raise ModuleNotFoundError(
+            f"toolkit.durable.{name} needs DBOS: `pip install 'toolkit-sdk[durable]'`", name=error.name
+        ) from error

@@ -19,9 +19,9 @@ from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 from toolkit.loop.middleware import RunInfo
 from toolkit.run_log.entries import read_line
+from toolkit.run_log.lines import LogRecord
 from toolkit.run_log.log import RunLog
 from toolkit.run_log.recorder import recorded_run
-from toolkit.run_log.writer import LogRecord
 
 __all__ = ["QuestionAnswer", "answer_question", "ask_on_page"]
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from toolkit.chat import ChatResponse, Message, ToolDefinition
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.middleware import Middleware, RequestInfo, RequestProceed, RunInfo, RunProceed
-from toolkit.run_log.writer import LogRecord, RunWriter
+from toolkit.run_log.lines import LogRecord, Told
 
-__all__ = ["RunRecorder", "recorded_run"]
+__all__ = ["EntryTaker", "RunRecorder", "recorded_run"]
 
 recorded_run: ContextVar[RunInfo[Any] | None] = ContextVar("toolkit_recorded_run", default=None)
 """The loop that is being written, for what is asked of a person on its behalf."""
+
+
+class EntryTaker(Protocol):
+    """Takes what a loop tells, and writes it down."""
+
+    def put(self, told: Told) -> None:
+        """Take an event or a record; returns at once."""
+        ...
 
 
 class RunRecorder(Middleware[object]):
@@ -26,7 +34,7 @@ class RunRecorder(Middleware[object]):
         run: The loop.
     """
 
-    def __init__(self, writer: RunWriter, run: RunInfo[object]) -> None:
+    def __init__(self, writer: EntryTaker, run: RunInfo[object]) -> None:
         self._writer = writer
         self._run = run
         self._last: Message | None = None

@@ -44,6 +44,15 @@ class ReplyText:
         text = _LAST_WORDS.sub("", self._text[: len(self._text) - held_back])
         open_key = _OPEN_KEY.search(text)
         clean = self._clean(text if open_key is None else text[: open_key.start()])
+        return self._take_beyond(clean)
+
+    def take_rest(self) -> str:
+        """Return what was not given out yet, where the reply is whole."""
+        self._text += "".join(self._pieces)
+        self._pieces.clear()
+        return self._take_beyond(self._clean(self._text))
+
+    def _take_beyond(self, clean: str) -> str:
         # Where more text has made a secret of what was shown, the rest waits for the whole reply.
         if len(clean) <= len(self._shown) or not clean.startswith(self._shown):
             return ""

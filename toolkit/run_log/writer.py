@@ -7,23 +7,23 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from dataclasses import field
+from typing import Any
 from weakref import WeakSet
 
-from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta, ToolDefinition
-from toolkit.chat.messages import messages_to_plain
+from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
 from toolkit.dataclass import dataclass
 from toolkit.loop.event_json import dump_event
-from toolkit.loop.events import Done, Failed, LoopEvent, ProviderRetried, ResponseReceived
+from toolkit.loop.events import Done, Failed, ProviderRetried, ResponseReceived
 from toolkit.run_log.cleaning import ContentPolicy, EntryCleaner
 from toolkit.run_log.entries import make_header, make_record, read_line, write_line
+from toolkit.run_log.lines import Told, write_plain
 from toolkit.run_log.replies import ReplyText
 from toolkit.run_log.stores import RunStore
 from toolkit.run_log.summary import RunTally
 
-__all__ = ["LogRecord", "RunWriter"]
+__all__ = ["RunWriter"]
 
 _logger = logging.getLogger("toolkit.run_log")
 
@@ -34,20 +34,6 @@ _REPLY_SECONDS = 0.3
 _BEAT_SECONDS = 5.0
 _LINGER_SECONDS = 2.0
 _EXIT_SECONDS = 3.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRecord:
-    """The entries of a log beside the events of a run; see `entries`."""
-
-    kind: str
-    run_id: str
-    loop_id: str
-    time: float
-    fields: Mapping[str, Any]
-
-
-_Told: TypeAlias = LoopEvent | LogRecord
 
 
 @dataclass(slots=True)
@@ -76,7 +62,7 @@ class RunWriter:
         self._store = store
         self._content: ContentPolicy = content
         self._secrets = tuple(secrets)
-        self._waiting: deque[_Told] = deque()
+        self._waiting: deque[Told] = deque()
         self._news = threading.Event()
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
@@ -86,7 +72,7 @@ class RunWriter:
         self._has_failed = False
         _writers.add(self)
 
-    def put(self, told: _Told) -> None:
+    def put(self, told: Told) -> None:
         """Take an event or a record; returns at once."""
         waiting = len(self._waiting)
         if waiting >= _MOST_DELTAS_WAITING and (
@@ -156,7 +142,7 @@ class RunWriter:
                     self._idle.notify_all()
                 return
 
-    def _read_told(self, told: _Told) -> None:
+    def _read_told(self, told: Told) -> None:
         """Make a line of what was told."""
         run_id = told.run_id
         run = self._runs.get(run_id)
@@ -176,7 +162,7 @@ class RunWriter:
                 run.replies = {key: reply for key, reply in run.replies.items() if key[0] != told.loop_id}
             case _:
                 pass
-        self._add_entry(run, run.cleaner.clean(_to_plain(told, run.cleaner)))
+        self._add_entry(run, run.cleaner.clean(write_plain(told, run.cleaner)))
         if isinstance(told, (Done, Failed)) and told.loop_id == run_id:
             summary = {"summary": run.tally.dump_summary()}
             self._add_entry(run, make_record("run_ended", run_id, told.loop_id, told.time, **summary))
@@ -184,7 +170,7 @@ class RunWriter:
             self._runs.pop(run_id, None)
             self._store.close_run(run_id)
 
-    def _open_run(self, told: _Told) -> _OpenRun:
+    def _open_run(self, told: Told) -> _OpenRun:
         run = _OpenRun(EntryCleaner(self._content, self._secrets), RunTally(told.run_id))
         self._runs[told.run_id] = run
         if self._store.find_run(told.run_id) is None:
@@ -244,30 +230,6 @@ class RunWriter:
         if not self._has_failed:
             self._has_failed = True
             _logger.error("a run log can't be written, and runs go on without it: %s", error, exc_info=error)
-
-
-def _to_plain(told: _Told, cleaner: EntryCleaner) -> dict[str, Any]:
-    match told:
-        case LogRecord():
-            fields = dict(told.fields)
-            if told.kind == "request_made":
-                fields["messages"] = messages_to_plain(fields["messages"])
-                if "definitions" in fields:
-                    cleaner.learn_tools(fields["definitions"])
-                    fields["definitions"] = [_dump_definition(each) for each in fields["definitions"]]
-            return make_record(told.kind, told.run_id, told.loop_id, told.time, **fields)
-        case Done(result):
-            # The requests and replies before have said it all.
-            return dump_event(replace(told, result=replace(result, messages=[], snapshot=None)))
-        case Failed():
-            return dump_event(replace(told, messages=()))
-        case _:
-            return dump_event(told)
-
-
-def _dump_definition(definition: ToolDefinition) -> dict[str, Any]:
-    parameters = dict(definition.parameters)
-    return {"name": definition.name, "description": definition.description, "parameters": parameters}
 
 
 _writers: WeakSet[RunWriter] = WeakSet()

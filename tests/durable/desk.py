@@ -1,0 +1,113 @@
+"""The loop that the tests of durable runs use: what its model says is a function of the transcript alone.
+
+A prompt is a list of words, one for each turn: ``add`` calls a tool, ``refund`` one that asks for approval, ``wait``
+one that ends when the test says so, ``both`` two at once, ``fail`` is a server that is broken; then it answers.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+
+from toolkit import AssistantMessage, ToolCall, ToolContext, ToolRegistry, tool_with_ctx
+from toolkit.chat import ChatRequest, Message
+from toolkit.durable import DurableLoop, LoopQueue, RunPlace, durable_loop
+from toolkit.errors import ProviderError
+from toolkit.testing import FunctionProvider
+
+
+class Desk:
+    """What the tools work on: a file with a line for each thing that they did, and files that say what may go on."""
+
+    def __init__(self, folder: Path, run_id: str) -> None:
+        self.folder = folder
+        self.run_id = run_id
+
+    def note(self, text: str) -> None:
+        file = os.open(self.folder / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(file, f"{self.run_id} {text}\n".encode())
+        finally:
+            os.close(file)
+
+
+def read_notes(folder: Path, run_id: str) -> list[str]:
+    """Return what the tools of a run did."""
+    notes = folder / "notes"
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    return [line.partition(" ")[2] for line in lines if line.partition(" ")[0] == run_id]
+
+
+@tool_with_ctx
+async def add(context: ToolContext[Desk], n: int) -> str:
+    """Add something."""
+    context.state.note(f"add {context.call_id}")
+    return f"added {n}"
+
+
+@tool_with_ctx(requires_approval=True)
+async def refund(context: ToolContext[Desk], n: int) -> str:
+    """Give money back."""
+    context.state.note(f"refund {context.call_id} {n}")
+    return f"refunded {n}"
+
+
+@tool_with_ctx
+async def wait(context: ToolContext[Desk]) -> str:
+    """Wait until there is a file."""
+    desk = context.state
+    desk.note(f"wait {context.call_id}")
+    try:
+        while not (desk.folder / f"go-{desk.run_id}").exists():  # noqa: ASYNC110 - of another process
+            await anyio.sleep(0.01)
+    except BaseException as error:
+        desk.note(f"told {context.call_id} {type(error).__name__}")
+        raise
+    return "waited"
+
+
+def find_words(messages: Sequence[Message]) -> list[str]:
+    """Return what the user has said, word by word."""
+    return " ".join(message.text for message in messages if message.role == "user").split()
+
+
+def say_number(n: int) -> str:
+    return json.dumps({"n": n})
+
+
+def reply(request: ChatRequest, folder: Path | None = None) -> str | ToolCall | AssistantMessage:
+    """Return what the model says to a transcript."""
+    turn = sum(message.role == "assistant" for message in request.messages)
+    words = find_words(request.messages)
+    word = words[turn] if turn < len(words) else "end"
+    match word:
+        case "add" | "wait":
+            return ToolCall(f"c{turn}", word, say_number(turn) if word == "add" else "{}")
+        case "refund":
+            return ToolCall(f"c{turn}", "refund", say_number(turn))
+        case "both":
+            calls = [ToolCall(f"c{turn}.{each}", "refund", say_number(each)) for each in range(2)]
+            return AssistantMessage(calls)
+        case "fail":
+            if folder is not None and (folder / "mended").exists():
+                return ToolCall(f"c{turn}", "add", say_number(turn))
+            raise ProviderError("desk", "the server is broken")
+        case _:
+            return f"Done after {turn} turns: {' '.join(words)}."
+
+
+def make_desk(folder: Path, *, name: str = "desk", queue: LoopQueue | None = None) -> DurableLoop[Desk, None]:
+    """Return the loop."""
+
+    def make_context(place: RunPlace) -> Desk:
+        return Desk(folder, place.run_id)
+
+    return durable_loop(
+        name,
+        provider=FunctionProvider(lambda request: reply(request, folder)),
+        registry=ToolRegistry[Desk]([add, refund, wait]),
+        ctx=make_context,
+        queue=queue,
+    )

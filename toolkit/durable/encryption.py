@@ -1,0 +1,93 @@
+"""What a durable run keeps, as text: JSON, and encrypted where the application gives the functions for it."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any
+
+from toolkit.dataclass import dataclass
+from toolkit.durable.errors import DurableError
+from toolkit.json_text import write_json
+from toolkit.settings import check_fields
+
+__all__ = ["Encryption", "StoredText"]
+
+_SEALED = "e1:"
+"""Stands before an encrypted text; no JSON text begins so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encryption:
+    """How what is stored is encrypted.
+
+    ::
+
+        fernet = Fernet(key)
+        encryption = Encryption(encrypt=fernet.encrypt, decrypt=fernet.decrypt)
+
+    Prompts, replies, arguments, results, snapshots and events are encrypted. The ids, loops, tenants, states and times
+    of runs are not: they are what a database looks runs up by.
+
+    Args:
+        encrypt: Returns bytes that only `decrypt` can read.
+        decrypt: Returns what `encrypt` was given, also what it was given before a key was changed; raises for all else.
+    """
+
+    encrypt: Callable[[bytes], bytes]
+    decrypt: Callable[[bytes], bytes]
+
+    def __post_init__(self) -> None:
+        check_fields(self, "encryption.{}")
+
+
+class StoredText:
+    """Writes values as the text that is stored, and reads them.
+
+    Args:
+        encryption: None stores plain JSON.
+    """
+
+    def __init__(self, encryption: Encryption | None) -> None:
+        self._encryption = encryption
+
+    def write(self, value: object) -> str:
+        """Return a value as it is stored.
+
+        Raises:
+            TypeError: It is no JSON.
+            ValueError: The same.
+        """
+        return self.seal(write_json(value))
+
+    def read(self, text: str) -> Any:
+        """Return the value of a stored text.
+
+        Raises:
+            DurableError: It can't be read: it is encrypted and there are no functions for it, or with another key.
+        """
+        return json.loads(self.open(text))
+
+    def seal(self, text: str) -> str:
+        """Return a text as it is stored."""
+        if self._encryption is None:
+            return text
+        return _SEALED + b64encode(self._encryption.encrypt(text.encode())).decode()
+
+    def open(self, text: str) -> str:
+        """Return what was stored as this text.
+
+        Raises:
+            DurableError: As for `read`.
+        """
+        if not text.startswith(_SEALED):
+            return text
+        if self._encryption is None:
+            raise DurableError("the durable runs in this database are encrypted: give the encryption that wrote them")
+        try:
+            return self._encryption.decrypt(b64decode(text.removeprefix(_SEALED))).decode()
+        except Exception as error:
+            raise DurableError(
+                f"what is stored can't be decrypted: {type(error).__name__}; is it the right key?"
+            ) from error

@@ -1,0 +1,62 @@
+"""What can be wrong with a durable run.
+
+::
+
+    ToolkitError
+      DurableError                  a durable run can't be begun, found or changed as it was asked
+        DurableRunNotFoundError
+        DecisionRefusedError        somebody decided already, or on something else
+        DatabaseUnavailableError
+
+What a developer does wrong is a `ConfigurationError`, as everywhere.
+"""
+
+from toolkit.errors import ToolkitError
+
+__all__ = ["DatabaseUnavailableError", "DecisionRefusedError", "DurableError", "DurableRunNotFoundError"]
+
+
+class DurableError(ToolkitError):
+    """A durable run can't be begun, found or changed as it was asked."""
+
+
+class DurableRunNotFoundError(DurableError):
+    """There is no durable run of this id.
+
+    Args:
+        run_id: The id that was asked for.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"there is no durable run {run_id!r} in this database")
+
+
+class DecisionRefusedError(DurableError):
+    """A decision on a call of a durable run was not taken: somebody decided before, or it is on something else.
+
+    Args:
+        run_id: The run.
+        call_id: The call.
+        reason: Why it was not taken, and what to do.
+    """
+
+    def __init__(self, run_id: str, call_id: str, reason: str) -> None:
+        self.run_id = run_id
+        self.call_id = call_id
+        self.reason = reason
+        super().__init__(f"the decision on call {call_id!r} of run {run_id!r} was not taken: {reason}")
+
+
+class DatabaseUnavailableError(DurableError):
+    """The database of durable runs can't be reached, or is none.
+
+    Args:
+        url: Its address without a password.
+        reason: What was wrong.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url = url
+        self.reason = reason
+        super().__init__(f"the database of durable runs at {url} can't be used: {reason}")

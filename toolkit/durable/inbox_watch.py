@@ -1,0 +1,87 @@
+"""Gives what is said to runs to those that move here, and has those at rest go on; denies what nobody decided."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from toolkit.durable.rests import RESTING
+from toolkit.durable.run_rows import RunRows
+from toolkit.durable.segments import SegmentRunner
+from toolkit.durable.storage import Storage
+
+__all__ = ["InboxWatch", "deny_expired"]
+
+_logger = logging.getLogger("toolkit.durable")
+
+_LOOK_SECONDS = 0.15
+_DUE_SECONDS = 1.0
+_MOST = 1_000
+
+
+class InboxWatch:
+    """A thread that looks into the inbox.
+
+    Args:
+        storage: The database.
+        runner: Moves runs here.
+        keep_seconds: After which runs that have ended are deleted; None keeps them.
+    """
+
+    def __init__(self, storage: Storage, runner: SegmentRunner, keep_seconds: float | None) -> None:
+        self._keep_seconds = keep_seconds
+        self._rows = RunRows(storage)
+        self._runner = runner
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch_on, name="toolkit durable inbox", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._end.set()
+        self._thread.join(5)
+
+    def _watch_on(self) -> None:
+        next_due = 0.0
+        while not self._end.wait(_LOOK_SECONDS):
+            try:
+                self._deliver_items()
+                if time.monotonic() >= next_due:
+                    next_due = time.monotonic() + _DUE_SECONDS
+                    self._tidy_up()
+            except Exception as error:  # noqa: BLE001 - whatever a database does, it is tried again
+                _logger.warning("what is said to durable runs could not be read: %s", error)
+                self._end.wait(1.0)
+
+    def _tidy_up(self) -> None:
+        for run_id in self._rows.find_due(_MOST):
+            deny_expired(self._rows, run_id)
+        if self._keep_seconds is not None:
+            for run_id in self._rows.find_ended(self._keep_seconds, _MOST):
+                self._rows.delete(run_id)
+
+    def _deliver_items(self) -> None:
+        for run_id, items in self._rows.find_undelivered(_MOST).items():
+            if not self._runner.deliver(run_id, items) and self._rows.read(run_id).state in RESTING:
+                self._rows.begin_next(run_id)
+
+
+def deny_expired(rows: RunRows, run_id: str) -> None:
+    """Deny each call of a run that awaits a decision for too long."""
+    rest = rows.read_rest(rows.read(run_id))
+    for pending in [] if rest is None else rest.pending:
+        rows.put_item(
+            run_id,
+            "decide",
+            f"decide/{pending.call_id}/{pending.binding}",
+            {
+                "call_id": pending.call_id,
+                "binding": pending.binding,
+                "decision": {"kind": "deny", "reason": "Tool call denied: nobody decided in time."},
+            },
+        )
+    rows.begin_next(run_id)

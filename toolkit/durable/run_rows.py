@@ -1,0 +1,326 @@
+"""Where each run stands, as rows: begun, taken up by an attempt, brought to its next segment, read and deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from dbos import EnqueueOptions, error as dbos_error
+from sqlalchemy.exc import IntegrityError
+
+from toolkit.dataclass import dataclass
+from toolkit.durable.errors import DurableError, DurableRunNotFoundError
+from toolkit.durable.rests import RESTING, InboxItem, Rest, read_rest
+from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, segment_id
+from toolkit.durable.tables import database_now, entries, events, inbox, runs
+
+__all__ = ["SEGMENT_WORKFLOW", "AttemptFacts", "RunRow", "RunRows", "queue_name"]
+
+SEGMENT_WORKFLOW = "toolkit.segment"
+"""The engine's name of the workflow that a segment is."""
+
+_VOID = 0
+_ENDED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
+
+
+def queue_name(loop: str) -> str:
+    """Return the engine's name of a loop's queue."""
+    return f"toolkit.{loop}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run as its row says it.
+
+    Args:
+        run_id: The run.
+        loop: The name of its loop.
+        tenant: Whom it is for.
+        priority: Its place in the queue.
+        metadata: What it was begun with.
+        state: How it stands.
+        segment: The number of its last segment.
+        attempts: How often that was taken up.
+        last_seq: The number of its last event.
+        created: When it was begun, in seconds since 1970.
+        updated: When something of it was written last.
+    """
+
+    run_id: str
+    loop: str
+    tenant: str
+    priority: int
+    metadata: Mapping[str, Any]
+    state: str
+    segment: int
+    attempts: int
+    last_seq: int
+    created: float
+    updated: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFacts:
+    """What an attempt at a segment begins with.
+
+    Args:
+        row: The run.
+        told: The entries of the segment that were told of.
+        items: What was said to the run and is in no transcript yet.
+    """
+
+    row: RunRow
+    told: frozenset[str]
+    items: Sequence[InboxItem]
+
+
+_COLUMNS = [column for column in runs.c if column.name not in ("attempt", "due")]
+
+
+class RunRows:
+    """Reads and writes the rows of runs; blocks.
+
+    Args:
+        storage: The database.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def start(self, row: RunRow, begin: Mapping[str, Any]) -> RunRow:
+        """Begin a run, or return the one that has its id.
+
+        Raises:
+            DurableError: The prompt or the metadata can't be stored.
+        """
+        now = time.time()
+        try:
+            metadata = self._storage.text.write(dict(row.metadata))
+            self._storage.text.write(dict(begin))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DurableError(f"run '{row.run_id}' can't be stored, as it is no JSON: {error}") from error
+        values = {name: getattr(row, name) for name in ("run_id", "loop", "tenant", "priority")}
+        values |= {"metadata": metadata, "state": "queued", "segment": 1, "attempts": 0, "last_seq": 0}
+        try:
+            with self._storage.engine.begin() as connection:
+                connection.execute(runs.insert().values(**values, created=now, updated=now))
+                self._enqueue_segment(connection, row, 1, begin)
+        except IntegrityError:
+            return self.read(row.run_id)
+        return self.read(row.run_id)
+
+    def read(self, run_id: str) -> RunRow:
+        """Return one run.
+
+        Raises:
+            DurableRunNotFoundError: There is none of this id.
+        """
+        with self._storage.engine.connect() as connection:
+            found = connection.execute(sa.select(*_COLUMNS).where(runs.c.run_id == run_id)).one_or_none()
+        if found is None:
+            raise DurableRunNotFoundError(run_id)
+        return self._to_row(found)
+
+    def select(self, query: sa.Select[Any]) -> list[RunRow]:
+        """Return the runs that a query over their columns finds."""
+        with self._storage.engine.connect() as connection:
+            return [self._to_row(found) for found in connection.execute(query).all()]
+
+    def list_rows(
+        self, *, loop: str | None, tenant: str | None, state: str | None, before: str | None, limit: int
+    ) -> list[RunRow]:
+        """Return runs, the newest first, from behind the one with the id `before` on."""
+        query = sa.select(*_COLUMNS).order_by(runs.c.created.desc(), runs.c.run_id.desc()).limit(limit)
+        for column, wanted in ((runs.c.loop, loop), (runs.c.tenant, tenant), (runs.c.state, state)):
+            if wanted is not None:
+                query = query.where(column == wanted)
+        if before is not None:
+            last = self.read(before)
+            query = query.where(
+                sa.tuple_(runs.c.created, runs.c.run_id) < sa.tuple_(sa.literal(last.created), sa.literal(before))
+            )
+        return self.select(query)
+
+    def read_rest(self, row: RunRow) -> Rest | None:
+        """Return how a run came to rest; None while it moves or waits for a worker.
+
+        Raises:
+            DurableError: Its last segment is not there, or can't be read.
+        """
+        return self.read_segment(row.run_id, row.segment)
+
+    def read_segment(self, run_id: str, segment: int) -> Rest | None:
+        """Return how a segment came to rest; None while it moves or waits for a worker."""
+        found = self._storage.client.list_workflows(workflow_ids=[segment_id(run_id, segment)], load_input=False)
+        if not found:
+            raise DurableError(f"segment {segment} of run '{run_id}' is not in the database anymore")
+        status = found[0]
+        if status.status == "SUCCESS":
+            return read_rest(status.output)
+        if status.status in _ENDED:
+            text = str(status.error) if status.error is not None else f"its workflow ended as {status.status}"
+            return Rest(state="failed", ending="DurableError", error=text, messages=[], result=None, snapshot=None)
+        return None
+
+    def begin_attempt(self, run_id: str, segment: int, attempt: str) -> AttemptFacts:
+        """Make this attempt the one that moves a run; what others tell of it is refused from now on.
+
+        Raises:
+            DurableError: The run was deleted, or is at another segment.
+        """
+        values = {"attempt": attempt, "attempts": runs.c.attempts + 1, "state": "running", "updated": time.time()}
+        told = sa.select(events.c.entry).where(
+            events.c.run_id == run_id, events.c.segment == segment, events.c.entry.is_not(None)
+        )
+        with self._storage.engine.begin() as connection:
+            mine = runs.update().where(runs.c.run_id == run_id, runs.c.segment == segment).values(values)
+            if connection.execute(mine).rowcount == 0:
+                raise DurableError(f"run '{run_id}' has no segment {segment} to move: it was deleted meanwhile")
+            row = self._to_row(connection.execute(sa.select(*_COLUMNS).where(runs.c.run_id == run_id)).one())
+            is_first = row.attempts == 1
+            known = frozenset[str]() if is_first else frozenset(connection.execute(told).scalars())
+            return AttemptFacts(row=row, told=known, items=self._read_items(connection, run_id))
+
+    def _read_items(self, connection: sa.Connection, run_id: str) -> list[InboxItem]:
+        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.body).where(
+            inbox.c.run_id == run_id, inbox.c.segment.is_(None)
+        )
+        rows = connection.execute(query.order_by(inbox.c.id)).all()
+        return [InboxItem(id=id_, kind=kind, body=self._storage.text.read(body)) for id_, kind, body in rows]
+
+    def put_item(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> bool:
+        """Keep what is said to a run; return False where something was said under the same key.
+
+        Raises:
+            DurableError: It is no JSON.
+        """
+        try:
+            text = self._storage.text.write(dict(body))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DurableError(f"this can't be said to run '{run_id}', as it is no JSON: {error}") from error
+        try:
+            with self._storage.engine.begin() as connection:
+                connection.execute(inbox.insert().values(run_id=run_id, key=key, kind=kind, body=text))
+        except IntegrityError:
+            return False
+        return True
+
+    def has_item(self, run_id: str, key: str) -> bool:
+        """Return whether something was said to a run under a key."""
+        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.key == key)
+        with self._storage.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
+    def was_pending(self, row: RunRow, call_id: str, binding: str) -> bool:
+        """Return whether a run that moves awaited a decision on a call when it was at rest last."""
+        rest = self.read_segment(row.run_id, row.segment - 1) if row.segment > 1 else None
+        return rest is not None and any((each.call_id, each.binding) == (call_id, binding) for each in rest.pending)
+
+    def begin_next(self, run_id: str) -> bool:
+        """Begin the next segment of a run at rest where something was said that it takes; return whether it began."""
+        row = self.read(run_id)
+        rest = self.read_rest(row) if row.state in RESTING else None
+        if rest is None:
+            return False
+        with self._storage.engine.begin() as connection:
+            # The first statement writes, so that who decides at the same time waits here.
+            moved = runs.update().where(runs.c.run_id == run_id, runs.c.segment == row.segment)
+            moved = moved.where(runs.c.state.in_(RESTING))
+            if connection.execute(moved.values(updated=time.time())).rowcount == 0:
+                return False
+            items = self._read_items(connection, run_id)
+            wanted = [item for item in items if item.kind in _TAKEN_AT_REST[rest.state]]
+            void = [item.id for item in items if item.kind in _VOID_AT_REST[rest.state]]
+            if void:
+                connection.execute(inbox.update().where(inbox.c.id.in_(void)).values(segment=_VOID))
+            if not wanted:
+                return False
+            following = row.segment + 1
+            values = {"segment": following, "state": "queued", "attempts": 0, "attempt": None, "due": None}
+            connection.execute(runs.update().where(runs.c.run_id == run_id).values(values))
+            taken = [item.id for item in wanted]
+            connection.execute(inbox.update().where(inbox.c.id.in_(taken)).values(segment=following))
+            said = [{"id": item.id, "kind": item.kind, "body": item.body} for item in wanted]
+            self._enqueue_segment(connection, row, following, {"from": row.segment, "items": said})
+        return True
+
+    def find_undelivered(self, limit: int) -> dict[str, list[InboxItem]]:
+        """Return what was said to runs and not taken yet, by run, oldest first."""
+        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(inbox.c.segment.is_(None))
+        found: dict[str, list[InboxItem]] = {}
+        with self._storage.engine.connect() as connection:
+            for run_id, id_, kind, body in connection.execute(query.order_by(inbox.c.id).limit(limit)).all():
+                item = InboxItem(id=id_, kind=kind, body=self._storage.text.read(body))
+                found.setdefault(run_id, []).append(item)
+        return found
+
+    def find_due(self, limit: int) -> list[str]:
+        """Return the runs whose decisions have expired."""
+        query = sa.select(runs.c.run_id).where(
+            runs.c.state == "waiting", runs.c.due < database_now(self._storage.engine)
+        )
+        with self._storage.engine.connect() as connection:
+            return list(connection.execute(query.limit(limit)).scalars())
+
+    def find_ended(self, seconds: float, limit: int) -> list[str]:
+        """Return runs that have ended so many seconds ago."""
+        query = sa.select(runs.c.run_id).where(
+            runs.c.state.in_(("done", "failed", "cancelled")), runs.c.updated < time.time() - seconds
+        )
+        with self._storage.engine.connect() as connection:
+            return list(connection.execute(query.limit(limit)).scalars())
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run and all that is kept of it.
+
+        Raises:
+            DurableError: It moves, or waits for a worker.
+        """
+        row = self.read(run_id)
+        with self._storage.engine.begin() as connection:
+            gone = runs.delete().where(runs.c.run_id == run_id, runs.c.state.in_(RESTING))
+            if connection.execute(gone).rowcount == 0:
+                raise DurableError(f"run '{run_id}' is {row.state}: cancel it, and delete it when it is at rest")
+            for table in (events, inbox, entries):
+                connection.execute(table.delete().where(table.c.run_id == run_id))
+        self._storage.client.delete_workflows([segment_id(run_id, each) for each in range(1, row.segment + 1)])
+
+    def delete_segment(self, run_id: str, segment: int) -> None:
+        """Delete a segment that nothing is taken up from anymore."""
+        self._storage.client.delete_workflows([segment_id(run_id, segment)])
+
+    def _enqueue_segment(self, connection: sa.Connection, row: RunRow, segment: int, begin: Mapping[str, Any]) -> None:
+        options: EnqueueOptions = {
+            "queue_name": queue_name(row.loop),
+            "workflow_name": SEGMENT_WORKFLOW,
+            "workflow_id": segment_id(row.run_id, segment),
+            "app_version": ENGINE_VERSION,
+            "application_name": ENGINE_NAME,
+            "queue_partition_key": row.tenant or "-",
+        }
+        if row.priority:  # without one is before all that have one
+            options["priority"] = row.priority
+        try:
+            self._storage.client.enqueue_in_transaction(connection, options, row.loop, row.run_id, segment, dict(begin))
+        except dbos_error.DBOSException as error:
+            raise DurableError(f"the engine does not take run '{row.run_id}': {error}") from error
+
+    def _to_row(self, found: sa.Row[Any]) -> RunRow:
+        values = {column.name: value for column, value in zip(_COLUMNS, found, strict=True)}
+        return RunRow(**{**values, "metadata": self._storage.text.read(values["metadata"])})
+
+
+_TAKEN_AT_REST = {
+    "waiting": {"decide", "cancel"},
+    "done": {"say", "steer"},
+    "failed": {"say", "steer", "retry"},
+    "cancelled": {"say", "steer", "retry"},
+}
+_VOID_AT_REST = {
+    "waiting": {"retry"},
+    "done": {"decide", "cancel", "retry"},
+    "failed": {"decide", "cancel"},
+    "cancelled": {"decide", "cancel"},
+}

@@ -1,0 +1,348 @@
+"""One durable run, as any process sees it: how it stands, what it tells, and what is said to it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import anyio
+import sqlalchemy as sa
+
+from toolkit.calls.approval import Approval
+from toolkit.chat import Message, UserMessage, validate_transcript
+from toolkit.chat.messages import messages_to_plain
+from toolkit.dataclass import dataclass
+from toolkit.durable.decisions import write_decision
+from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
+from toolkit.durable.rests import RESTING, DurableState, Rest
+from toolkit.durable.run_rows import RunRow, RunRows
+from toolkit.durable.storage import Storage
+from toolkit.durable.tables import events
+from toolkit.loop.approvals import PendingApproval
+from toolkit.loop.event_json import load_event
+from toolkit.loop.events import LoopEvent
+from toolkit.loop.outcome import ToolLoopResult
+from toolkit.run_log.entries import RECORDS, read_line
+from toolkit.settings import check_setting
+
+__all__ = ["DurableEvent", "DurableRun", "DurableStatus"]
+
+_FAST_SECONDS = 0.015
+_SLOW_SECONDS = 0.25
+_SLOWER = 1.3
+_CHUNK = 500
+_PATIENCE = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableStatus:
+    """How a durable run stands.
+
+    Args:
+        run_id: The run.
+        loop: The name of its loop.
+        tenant: Whom it is for.
+        state: ``queued`` waits for a worker, ``running`` moves, ``waiting`` awaits decisions; the others are ends.
+        created: When it was begun, in seconds since 1970.
+        updated: When something of it was written last.
+        attempts: How often its last segment was taken up; more than 1 where a worker ended before it did.
+        last_seq: The number of its last event.
+        ending: The `kind` of its ending, or the class of the error that it failed with; empty in lists.
+        error: What that error said; empty in lists.
+        pending: The calls that await decisions; empty in lists.
+    """
+
+    run_id: str
+    loop: str
+    tenant: str
+    state: DurableState
+    created: float
+    updated: float
+    attempts: int
+    last_seq: int
+    ending: str = ""
+    error: str = ""
+    pending: Sequence[PendingApproval] = ()
+
+    @classmethod
+    def of_row(cls, row: RunRow, rest: Rest | None = None) -> DurableStatus:
+        """Return the status that a row and a rest say."""
+        state: Any = row.state if rest is None else rest.state
+        return cls(
+            run_id=row.run_id,
+            loop=row.loop,
+            tenant=row.tenant,
+            state=state,
+            created=row.created,
+            updated=row.updated,
+            attempts=row.attempts,
+            last_seq=row.last_seq,
+            ending="" if rest is None else rest.ending,
+            error="" if rest is None else rest.error,
+            pending=() if rest is None else tuple(rest.pending),
+        )
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True where nothing of the run moves or is queued."""
+        return self.state in RESTING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableEvent:
+    """An event of a durable run.
+
+    Args:
+        seq: Its number in the run, from 1, with no event twice; some numbers are those of records that are no events.
+        turn: The turn of the run's own loop in which it was told; 0 before the first.
+        attempt: The process that told it. Where that changes in the middle of a turn, the text of the turn's reply so
+            far does not count: it is asked for again.
+        event: The event.
+    """
+
+    seq: int
+    turn: int
+    attempt: str
+    event: LoopEvent
+
+
+class DurableRun:
+    """A durable run; `DurableRuns.start` and `DurableRuns.get` return it.
+
+    Args:
+        storage: The database.
+        run_id: The run.
+    """
+
+    def __init__(self, storage: Storage, run_id: str) -> None:
+        self.id: str = run_id
+        self._storage = storage
+        self._rows = RunRows(storage)
+
+    async def status(self) -> DurableStatus:
+        """Return how it stands, with the calls that await decisions."""
+        row, rest = await self._storage.ask(self._read_run)
+        if rest is None and row.state in RESTING:  # its worker ended just before the engine kept it
+            row = replace(row, state="running")
+        return DurableStatus.of_row(row, rest)
+
+    async def result(self, timeout: float | None = None) -> ToolLoopResult[Any]:
+        """Wait until the run is at rest, and return what its loop leaves; where it awaits decisions, that too.
+
+        A database that goes away meanwhile is waited for.
+
+        Args:
+            timeout: Seconds to wait at most; None waits for ever.
+
+        Raises:
+            DurableError: The run failed; the message says why.
+            TimeoutError: It is not at rest in time.
+        """
+        with anyio.fail_after(timeout):
+            return (await self._wait_for_rest()).load_result()
+
+    async def _wait_for_rest(self) -> Rest:
+        pause = _FAST_SECONDS
+        while True:
+            try:
+                _, rest = await self._storage.ask(self._read_run)
+            except DatabaseUnavailableError:
+                rest = None
+            if rest is not None:
+                return rest
+            await anyio.sleep(pause)
+            pause = min(_SLOW_SECONDS, pause * _SLOWER)
+
+    def events(self, after: int = 0, *, until: Literal["rest", "end"] = "rest") -> AsyncIterator[DurableEvent]:
+        """Return the events behind a number, then each new one; from any process, as often as wanted.
+
+        ::
+
+            async for told in run.events(after=last_seen):
+                last_seen = told.seq
+
+        The iterator may be left at any time; with the number of the last event that was seen the next one misses
+        nothing and sees nothing twice. Text comes in pieces of some 50 ms. A database that goes away is waited for.
+
+        Args:
+            after: The number of the last event that is known; 0 begins with the first.
+            until: ``rest`` ends when all was told of a run at rest; ``end`` goes on where it awaits decisions.
+        """
+        check_setting("after", after, int, least=0)
+        check_setting("until", until, "rest", "end")
+        return _EventReader(self._storage, self.id, after, until)
+
+    async def decide(self, call_id: str, decision: Approval | bool | str, *, binding: str) -> None:
+        """Decide on a call that the run awaits a decision on; the run goes on at the next worker.
+
+        Args:
+            call_id: The call.
+            decision: As an approval hook would answer.
+            binding: The `PendingApproval.binding` that was decided on: the decision holds for exactly those arguments.
+
+        Raises:
+            DecisionRefusedError: Somebody decided before, no decision is awaited, or the call is not what it was.
+        """
+        plain = write_decision(decision)
+        await self._storage.ask(lambda: self._put_decision(call_id, plain, binding))
+
+    def _put_decision(self, call_id: str, plain: Mapping[str, Any], binding: str) -> None:
+        key = f"decide/{call_id}/{binding}"
+        row, rest = self._read_run()
+        pending = {each.call_id: each for each in ([] if rest is None else rest.pending)}
+        if call_id in pending and pending[call_id].binding != binding:
+            raise DecisionRefusedError(
+                self.id, call_id, "the call, its arguments or its tool are not what was decided on: look at it again"
+            )
+        if call_id not in pending:
+            if self._rows.has_item(self.id, key):
+                raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
+            if rest is not None:
+                raise DecisionRefusedError(
+                    self.id, call_id, f"the run is {rest.state}, and awaits no decision on this call"
+                )
+            if not self._rows.was_pending(row, call_id, binding):
+                raise DecisionRefusedError(self.id, call_id, f"the run is {row.state}: no decision on it is awaited")
+        body = {"call_id": call_id, "binding": binding, "decision": plain}
+        if not self._rows.put_item(self.id, "decide", key, body):
+            raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
+        self._rows.begin_next(self.id)
+
+    async def steer(self, message: str | Message) -> None:
+        """Interrupt: the model reads it before anything else is done; a run at rest goes on with it.
+
+        Raises:
+            TranscriptError: It can't stand alone, such as a result without its call.
+        """
+        await self._put_message("steer", message)
+
+    async def say(self, message: str | Message) -> None:
+        """Add something: the model reads it when it would end, or now where the run has ended.
+
+        Where the run awaits decisions the model reads it after those.
+
+        Raises:
+            TranscriptError: It can't stand alone.
+        """
+        await self._put_message("say", message)
+
+    async def _put_message(self, kind: str, message: str | Message) -> None:
+        said = UserMessage(message) if isinstance(message, str) else message
+        validate_transcript([said])
+        body = {"message": messages_to_plain([said])[0]}
+        await self._storage.ask(lambda: self._put_item(kind, body))
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """Have the run end as cancelled: what runs is told within a second, and the transcript is closed.
+
+        A run that has ended stays as it is. Where no worker is there it ends when one comes.
+        """
+        check_setting("reason", reason, str, None)
+        await self._storage.ask(lambda: self._put_item("cancel", {"reason": reason}))
+
+    async def retry(self) -> None:
+        """Have a run that failed or was cancelled go on from where it came to.
+
+        Raises:
+            DurableError: It did neither.
+        """
+        await self._storage.ask(self._put_retry)
+
+    def _put_retry(self) -> None:
+        row, rest = self._read_run()
+        state = row.state if rest is None else rest.state
+        if rest is None or state not in ("failed", "cancelled"):
+            raise DurableError(f"run '{self.id}' is {state}: only one that failed or was cancelled can be tried again")
+        self._put_item("retry", {})
+
+    def _put_item(self, kind: str, body: Mapping[str, Any]) -> None:
+        self._rows.read(self.id)
+        self._rows.put_item(self.id, kind, f"{kind}/{uuid.uuid4().hex}", body)
+        self._rows.begin_next(self.id)
+
+    async def export(self) -> dict[str, Any]:
+        """Return all that is kept of the run as plain JSON: how it stands, its transcript, and its events."""
+        return await self._storage.ask(self._export_run)
+
+    def _export_run(self) -> dict[str, Any]:
+        row, rest = self._read_run()
+        lines = [line for _, _, _, line in _read_lines(self._storage, self.id, 0, -1)]
+        return {
+            "run_id": row.run_id,
+            "loop": row.loop,
+            "tenant": row.tenant,
+            "metadata": dict(row.metadata),
+            "state": row.state if rest is None else rest.state,
+            "ending": "" if rest is None else rest.ending,
+            "error": "" if rest is None else rest.error,
+            "created": row.created,
+            "updated": row.updated,
+            "messages": [] if rest is None else rest.messages,
+            "events": [read_line(line.encode()) for line in lines],
+        }
+
+    def _read_run(self) -> tuple[RunRow, Rest | None]:
+        """Return the run, and how it came to rest, which the engine keeps some milliseconds after its last event."""
+        patience = _PATIENCE
+        while True:
+            row = self._rows.read(self.id)
+            rest = self._rows.read_rest(row) if row.state in RESTING else None
+            if rest is not None or row.state not in RESTING or patience == 0:
+                return row, rest
+            patience -= 1
+            time.sleep(_FAST_SECONDS)
+
+
+class _EventReader(AsyncIterator[DurableEvent]):
+    """Waits for the events of one run; nothing is left to be closed."""
+
+    def __init__(self, storage: Storage, run_id: str, after: int, until: Literal["rest", "end"]) -> None:
+        self._storage = storage
+        self._rows = RunRows(storage)
+        self._run_id = run_id
+        self._after = after
+        self._until = until
+        self._found: deque[DurableEvent] = deque()
+
+    async def __anext__(self) -> DurableEvent:
+        pause = _FAST_SECONDS
+        while not self._found:
+            try:
+                is_at_end = await self._storage.ask(self._read_on)
+            except DatabaseUnavailableError:
+                is_at_end = False
+            if self._found:
+                break
+            if is_at_end:
+                raise StopAsyncIteration
+            await anyio.sleep(pause)
+            pause = min(_SLOW_SECONDS, pause * _SLOWER)
+        return self._found.popleft()
+
+    def _read_on(self) -> bool:
+        """Read what is new; return whether the run is at rest, asked before that."""
+        row = self._rows.read(self._run_id)
+        is_at_end = row.state in RESTING and (self._until == "rest" or row.state != "waiting")
+        for seq, turn, attempt, line in _read_lines(self._storage, self._run_id, self._after, _CHUNK):
+            self._after = seq
+            plain = read_line(line.encode())
+            if plain is not None and plain["event"] not in RECORDS:
+                self._found.append(DurableEvent(seq=seq, turn=turn, attempt=attempt, event=load_event(plain)))
+        return is_at_end and self._after >= row.last_seq
+
+
+def _read_lines(storage: Storage, run_id: str, after: int, most: int) -> list[tuple[int, int, str, str]]:
+    """Return the lines of a run behind a number: their numbers, turns, attempts and texts."""
+    query = sa.select(events.c.seq, events.c.turn, events.c.attempt, events.c.line).where(
+        events.c.run_id == run_id, events.c.seq > after
+    )
+    query = query.order_by(events.c.seq)
+    if most >= 0:
+        query = query.limit(most)
+    with storage.engine.connect() as connection:
+        rows = connection.execute(query).all()
+    return [(seq, turn, attempt, storage.text.open(line)) for seq, turn, attempt, line in rows]

@@ -1,0 +1,229 @@
+"""The database of durable runs, opened: one connection pool that the engine and our tables share."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from anyio import to_thread
+from dbos import DBOS, DBOSClient, Serializer
+from sqlalchemy import event
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+    TimeoutError as PoolTimeoutError,
+)
+
+from toolkit.durable.encryption import Encryption, StoredText
+from toolkit.durable.errors import DatabaseUnavailableError, DurableError
+from toolkit.durable.tables import TABLES_VERSION, schema, versions
+from toolkit.errors import ConfigurationError
+from toolkit.private_files import make_private
+from toolkit.settings import check_setting
+
+__all__ = ["ENGINE_NAME", "ENGINE_VERSION", "Storage", "segment_id"]
+
+ENGINE_NAME = "toolkit"
+"""The application by which the engine keeps our work apart from what else is in the database."""
+
+ENGINE_VERSION = "toolkit-1"
+"""The version of the log's format: the engine would take a hash of the code, and new code could not read old logs."""
+
+_BUSY_SECONDS = 30
+_CONNECT_SECONDS = 5
+_POOL_SIZE = 20
+_SQLITE_POOL_SIZE = 4  # more would only wait for one another's locks
+_LOCK = 0x746B_6475  # "tkdu": who makes the tables in Postgres
+_Returned = TypeVar("_Returned")
+_URL_SHAPES = "'sqlite:///runs.db' or 'postgresql://user:password@host/database'"
+
+
+class _JsonSerializer(Serializer):
+    """Has the engine store JSON, and never pickles."""
+
+    def __init__(self, text: StoredText) -> None:
+        self._text = text
+
+    def serialize(self, data: Any) -> str:
+        return self._text.write(_write_error(data) if isinstance(data, BaseException) else data)
+
+    def deserialize(self, serialized_data: str) -> Any:
+        return self._text.read(serialized_data)
+
+    def name(self) -> str:
+        return "toolkit_json"
+
+
+def _write_error(error: BaseException) -> dict[str, str]:
+    return {"error": type(error).__name__, "text": str(error)}
+
+
+def segment_id(run_id: str, segment: int) -> str:
+    """Return the id of the engine's workflow that is one segment of a run."""
+    return f"{run_id}/{segment}"
+
+
+class Storage:
+    """A database of durable runs. Its methods block: call them on a worker thread.
+
+    Attributes:
+        url: The address, without a password.
+        engine: The connection pool.
+        client: What asks the engine.
+        serializer: How the engine stores values.
+        text: How we store values.
+    """
+
+    def __init__(self, url: str, encryption: Encryption | None = None) -> None:
+        check_setting("the URL of durable runs", url, str)
+        check_setting("encryption", encryption, Encryption, None)
+        parsed = _parse_url(url)
+        self.url: str = parsed.render_as_string(hide_password=True).replace("+psycopg", "")
+        self.text: StoredText = StoredText(encryption)
+        self.serializer: Serializer = _JsonSerializer(self.text)
+        self.engine: sa.Engine = _make_engine(parsed)
+        self._lock = threading.Lock()
+        try:
+            with self.telling_failures():
+                _make_tables(parsed, self.engine)
+            with self.telling_failures():
+                self.client: DBOSClient = DBOSClient(
+                    system_database_engine=self.engine,
+                    serializer=self.serializer,
+                    application_name=ENGINE_NAME,
+                    retry_connection_errors=False,
+                )
+        except BaseException:
+            self.engine.dispose()
+            raise
+
+    @property
+    def is_postgres(self) -> bool:
+        """True where several machines can share it."""
+        return self.engine.dialect.name == "postgresql"
+
+    @contextmanager
+    def telling_failures(self) -> Generator[None]:
+        """Raise an error of ours where the database can't be reached.
+
+        Raises:
+            DatabaseUnavailableError: The database is away, full, or no database of ours.
+        """
+        try:
+            yield
+        except (DBAPIError, PoolTimeoutError) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            raise DatabaseUnavailableError(self.url, " ".join(str(cause).split())) from error
+        except (sqlite3.Error, OSError) as error:
+            raise DatabaseUnavailableError(self.url, str(error)) from error
+
+    async def ask(self, work: Callable[[], _Returned]) -> _Returned:
+        """Do what blocks on a worker thread.
+
+        Raises:
+            DatabaseUnavailableError: The database is away.
+        """
+        with self.telling_failures():
+            return await to_thread.run_sync(work)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.client.destroy()
+        self.engine.dispose()
+
+
+def _parse_url(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except ArgumentError:
+        raise ConfigurationError(f"the URL of durable runs can't be read: give {_URL_SHAPES}") from None
+    match parsed.drivername:
+        case "sqlite":
+            if parsed.database in (None, "", ":memory:"):
+                raise ConfigurationError(
+                    "durable runs in memory would not outlive their process: give a file, as in 'sqlite:///runs.db'"
+                )
+            return parsed
+        case "postgresql" | "postgres" | "postgresql+psycopg":
+            return parsed.set(drivername="postgresql+psycopg")
+        case other:
+            raise ConfigurationError(f"durable runs are kept in SQLite or Postgres, not {other!r}: give {_URL_SHAPES}")
+
+
+def _make_engine(url: sa.URL) -> sa.Engine:
+    if url.drivername == "sqlite":
+        assert url.database is not None
+        path = Path(url.database)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(path, "-wal", "-shm", "-journal")
+        except OSError as error:
+            raise DatabaseUnavailableError(str(url), str(error)) from error
+        engine = sa.create_engine(url, pool_size=_SQLITE_POOL_SIZE, max_overflow=0, pool_timeout=_BUSY_SECONDS)
+        event.listen(engine, "connect", _set_up_sqlite)
+        return engine
+    try:
+        return sa.create_engine(
+            url,
+            pool_size=_POOL_SIZE,
+            max_overflow=_POOL_SIZE,
+            pool_timeout=_BUSY_SECONDS,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": _CONNECT_SECONDS, "application_name": ENGINE_NAME},
+        )
+    except NoSuchModuleError as error:
+        raise ConfigurationError(f"Postgres needs psycopg: `pip install 'toolkit-sdk[durable]'` ({error})") from error
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:  # noqa: ARG001 - as SQLAlchemy calls it
+    # A transaction that begins by reading could not be made a writing one beside another writer.
+    connection.isolation_level = "IMMEDIATE"
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _make_tables(url: sa.URL, engine: sa.Engine) -> None:
+    """Make the engine's tables and ours where they are not there.
+
+    Raises:
+        DurableError: Ours are of another version.
+    """
+    with engine.connect() as connection:
+        if sa.inspect(connection).has_table(versions.name):
+            _check_version(connection)
+            return
+    logging.getLogger("dbos").setLevel(logging.WARNING)
+    try:
+        DBOS.migrate(url.render_as_string(hide_password=False).replace("+psycopg", ""))
+    except SQLAlchemyError:
+        raise
+    except Exception as error:
+        raise DurableError(f"the engine can't make its tables: {error}") from error
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        else:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        schema.create_all(connection)
+        if connection.scalar(sa.select(versions.c.version)) is None:
+            connection.execute(versions.insert().values(version=TABLES_VERSION))
+        _check_version(connection)
+
+
+def _check_version(connection: sa.Connection) -> None:
+    version = connection.scalar(sa.select(versions.c.version))
+    if version is not None and version != TABLES_VERSION:
+        raise DurableError(
+            f"the durable runs in this database are of version {version}, and this library reads version "
+            f"{TABLES_VERSION}: use the library that wrote them, or another database"
+        )
