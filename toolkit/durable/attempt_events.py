@@ -1,4 +1,4 @@
-"""What one attempt at a segment of a run tells, as the rows in which other processes read it."""
+"""The events of one attempt at a segment of a run, as the rows in which other processes read it."""
 
 from __future__ import annotations
 

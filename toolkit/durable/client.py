@@ -86,15 +86,15 @@ class DurableRuns:
 
         Args:
             loop: The loop, as the workers know it by its name.
-            prompt: What it starts from: a question, or a transcript.
+            prompt: A question, or a transcript to go on from.
             run_id: The id: what the run is for in the application, such as ``ticket-17``; None makes one up.
-            tenant: Whom it is for; runs of different tenants take turns.
+            tenant: The customer or team that it is for; runs of different tenants take turns.
             priority: Runs of a lower number begin first, of those of one tenant; 0 is the first.
-            metadata: What the worker makes the context from; JSON.
+            metadata: JSON, from which the worker makes the context.
 
         Raises:
             DurableError: The id is that of a run of another loop, or the prompt or the metadata can't be stored.
-            ConfigurationError: What it starts from is empty, or the id can't be one.
+            ConfigurationError: The prompt is empty, or the id can't be one.
         """
         check_setting("the loop of a durable run", loop, DurableLoop)
         check_setting("tenant", tenant, str)

@@ -32,7 +32,7 @@ class DbosJournal:
 
     Args:
         run_id: The run.
-        kept: What attempts before this one have kept.
+        kept: The entries that attempts before this one have kept.
         steering: Says what was taken from the inbox.
         on_kept: Called with the name and the value of each entry that is kept already.
         nested: Makes the log of a run inside of an entry's work, by its name.
@@ -49,7 +49,7 @@ class DbosJournal:
     ) -> None:
         self.run_id = run_id
         self.failure: Exception | None = None
-        """What the engine said when it would not keep an entry: this attempt is over."""
+        """The error of the engine when it would not keep an entry: this attempt is over."""
         self._kept = kept
         self._steering = steering
         self._on_kept = on_kept

@@ -1,4 +1,4 @@
-"""What a durable run keeps, as text: JSON, and encrypted where the application gives the functions for it."""
+"""The texts that a durable run keeps: JSON, and encrypted where the application gives the functions for it."""
 
 from __future__ import annotations
 

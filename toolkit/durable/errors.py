@@ -1,4 +1,4 @@
-"""What can be wrong with a durable run.
+"""The errors of durable runs.
 
 ::
 
@@ -53,7 +53,7 @@ class DatabaseUnavailableError(DurableError):
 
     Args:
         url: Its address without a password.
-        reason: What was wrong.
+        reason: The problem, in words.
     """
 
     def __init__(self, url: str, reason: str) -> None:

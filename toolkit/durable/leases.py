@@ -1,4 +1,4 @@
-"""Who is alive: each worker counts in a row of its own, and the runs of one whose count stands still are handed over.
+"""The signs of life of workers: each counts in a row, and the runs of one whose count stands still are handed over.
 
 No two clocks are compared. A worker is dead when its count has not changed for one lease, by the clock of the one that
 looks, and while the database could be read all that time. However wrong that is, nothing is lost: the engine refuses

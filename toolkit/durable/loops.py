@@ -27,8 +27,8 @@ class RunPlace:
     Args:
         run_id: Its id.
         loop: The name of its loop.
-        tenant: Who it is for; empty where `DurableRuns.start` was told nobody.
-        metadata: What `DurableRuns.start` was given.
+        tenant: The customer or team that it is for; empty where `DurableRuns.start` was told nobody.
+        metadata: The value that `DurableRuns.start` was given.
     """
 
     run_id: str

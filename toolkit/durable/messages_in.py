@@ -1,4 +1,4 @@
-"""What was said to a run from outside while one of its segments moves: taken by its loop once, whatever crashes."""
+"""Messages from outside to a run while one of its segments moves: taken by its loop once, whatever crashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolkit.loop.steering import Steering
 __all__ = ["InboxKind", "InboxSteering"]
 
 InboxKind: TypeAlias = Literal["steer", "say", "cancel", "decide", "retry"]
-"""What can be said to a run."""
+"""The kinds of what can be said to a run."""
 
 
 @dataclass(slots=True)

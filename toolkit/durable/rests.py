@@ -1,4 +1,4 @@
-"""What a segment of a run leaves when it comes to rest, and what the next one begins with; both are plain JSON."""
+"""The plain JSON that a segment of a run leaves when it comes to rest, and that the next one begins with."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class InboxItem:
     Args:
         id: Grows from one to the next.
         kind: As in `InboxKind`.
-        body: What was said, as JSON.
+        body: The content, as JSON.
     """
 
     id: int
@@ -51,7 +51,7 @@ class Rest:
     Args:
         state: Its state.
         ending: The `kind` of the ending; the class of the error where it failed.
-        error: What the error said, without secrets.
+        error: The message of the error, without secrets.
         messages: The transcript, as JSON.
         result: The result without its transcript, as JSON; None where the run failed.
         snapshot: Where it awaits decisions, or failed to go on from one.
@@ -115,7 +115,7 @@ def leave_error(error: Exception, messages: Sequence[Message], snapshot: Snapsho
     Args:
         error: Why.
         messages: The transcript as far as it came.
-        snapshot: What it was to be taken up from, where that was not possible.
+        snapshot: The snapshot that it was to be taken up from, where that was not possible.
     """
     carried = list(error.messages) if isinstance(error, ProviderError) and error.messages else list(messages)
     return {

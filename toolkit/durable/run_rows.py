@@ -37,9 +37,9 @@ class RunRow:
     Args:
         run_id: The run.
         loop: The name of its loop.
-        tenant: Whom it is for.
+        tenant: The customer or team that it is for.
         priority: Its place in the queue.
-        metadata: What it was begun with.
+        metadata: The value that it was begun with.
         state: How it stands.
         segment: The number of its last segment.
         attempts: How often that was taken up.
@@ -63,12 +63,12 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFacts:
-    """What an attempt at a segment begins with.
+    """The facts that an attempt at a segment begins with.
 
     Args:
         row: The run.
         told: The entries of the segment that were told of.
-        items: What was said to the run and is in no transcript yet.
+        items: The messages to the run that are in no transcript yet.
     """
 
     row: RunRow

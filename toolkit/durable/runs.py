@@ -45,14 +45,14 @@ class DurableStatus:
     Args:
         run_id: The run.
         loop: The name of its loop.
-        tenant: Whom it is for.
+        tenant: The customer or team that it is for.
         state: ``queued`` waits for a worker, ``running`` moves, ``waiting`` awaits decisions; the others are ends.
         created: When it was begun, in seconds since 1970.
         updated: When something of it was written last.
         attempts: How often its last segment was taken up; more than 1 where a worker ended before it did.
         last_seq: The number of its last event.
         ending: The `kind` of its ending, or the class of the error that it failed with; empty in lists.
-        error: What that error said; empty in lists.
+        error: The message of that error; empty in lists.
         pending: The calls that await decisions; empty in lists.
     """
 

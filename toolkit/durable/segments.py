@@ -133,7 +133,7 @@ class SegmentRunner:
             with active.scope:
                 mover = _SegmentMover(self._storage, self._loops[loop_name], facts, events, active, kept, begin)
                 left = await mover.move()
-                await to_thread.run_sync(self._finish, mover, left)
+                await to_thread.run_sync(self._finish_attempt, mover, left)
                 return left
         finally:
             if self._active.get(run_id) is active:
@@ -147,7 +147,7 @@ class SegmentRunner:
         steps = self._storage.client.list_workflow_steps(segment_id(run_id, segment))
         return {step["function_id"]: (step["function_name"], step["output"]) for step in steps}
 
-    def _finish(self, mover: _SegmentMover, left: Mapping[str, Any]) -> None:
+    def _finish_attempt(self, mover: _SegmentMover, left: Mapping[str, Any]) -> None:
         """Write the last events, what was taken of the inbox, and how the run stands."""
         values: dict[str, Any] = {"state": left["state"]}
         if left["state"] == "waiting" and mover.loop.approval_expiry is not None:

@@ -77,7 +77,7 @@ class Storage:
     Attributes:
         url: The address, without a password.
         engine: The connection pool.
-        client: What asks the engine.
+        client: The client of the engine.
         serializer: How the engine stores values.
         text: How we store values.
     """

@@ -1,4 +1,4 @@
-"""What a run log is told, as the JSON values of its lines."""
+"""The things that a run log is told, as the JSON values of its lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LogRecord:
 
 
 Told: TypeAlias = LoopEvent | LogRecord
-"""What a log is told."""
+"""An event or a record that a log is told of."""
 
 
 def write_plain(told: Told, cleaner: EntryCleaner) -> dict[str, Any]:
