@@ -5,6 +5,7 @@ from pathlib import Path
 
 from docs_build.examples import write_examples_page
 from docs_build.reference import write_reference_pages
+from docs_build.tutorial import write_program_page
 
 
 def stage_pages(root: Path, target: Path) -> None:
@@ -13,4 +14,5 @@ def stage_pages(root: Path, target: Path) -> None:
     shutil.copytree(root / "docs", target)
     shutil.copy(root / "CHANGELOG.md", target / "changelog.md")
     (target / "examples.md").write_text(write_examples_page(root / "examples"), encoding="utf-8")
+    (target / "tutorial" / "program.md").write_text(write_program_page(root / "docs" / "tutorial"), encoding="utf-8")
     write_reference_pages(target / "reference")

@@ -1,19 +1,23 @@
 """Every block of Python on every page runs, from top to bottom, in one namespace for each page."""
 
 import re
+import sqlite3
 import sys
 import textwrap
 import warnings
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+from docs_build.tutorial import join_program, list_steps
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 
 # The steps of the tutorial are one program: they run in their order, as one.
-TUTORIAL = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+TUTORIAL = list_steps(ROOT / "docs" / "tutorial")
 README = ROOT / "README.md"
 FOR_AGENTS = sorted((ROOT / "toolkit" / "coding_agents").rglob("*.md"))
 PAGES = [README, *sorted(set((ROOT / "docs").rglob("*.md")) - set(TUTORIAL)), *FOR_AGENTS]
@@ -24,11 +28,20 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytes
     run_blocks([page], tmp_path, monkeypatch)
 
 
-def test_the_blocks_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_blocks(TUTORIAL, tmp_path, monkeypatch)
+def test_the_steps_of_the_tutorial_run_and_so_does_its_whole_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shop = ModuleType("shop")
+    monkeypatch.setitem(sys.modules, "shop", shop)  # what the reader has as shop.py in the end
+    exec(compile(join_program(TUTORIAL[0].parent), "shop.py", "exec"), shop.__dict__)
+    page = run_blocks(TUTORIAL, tmp_path, monkeypatch)
+    page["test_a_parcel_is_found"]()
+    page["test_models_are_told_well"]()
+    close_databases(shop.__dict__)
 
 
-def run_blocks(pages: list[Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_blocks(pages: list[Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run the blocks of the pages in an empty folder, as one module that can be looked up by its name."""
     monkeypatch.chdir(folder)
     module = ModuleType("page")
@@ -42,6 +55,15 @@ def run_blocks(pages: list[Path], folder: Path, monkeypatch: pytest.MonkeyPatch)
                 lines_before = text[: block.start("code")].count("\n")
                 code = "\n" * lines_before + textwrap.dedent(block["code"])
                 exec(compile(code, str(page), "exec"), module.__dict__)
+    close_databases(module.__dict__)
+    return module.__dict__
+
+
+def close_databases(namespace: dict[str, Any]) -> None:
+    """Close what a page leaves open, as a program does that ends."""
+    for value in namespace.values():
+        if isinstance(value, sqlite3.Connection):
+            value.close()
 
 
 def test_the_readme_starts_with_the_two_commands() -> None:

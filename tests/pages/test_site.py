@@ -20,6 +20,7 @@ MODULE_PAGES = [name_page(module) for module in PUBLIC_MODULES]
 GENERATED = {
     "changelog.md",
     "examples.md",
+    "tutorial/program.md",
     *(f"reference/{name}" for name in ("index.md", *MODULE_PAGES, *TABLE_PAGES)),
 }
 
