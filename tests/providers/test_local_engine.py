@@ -244,11 +244,27 @@ async def test_a_conversation_that_is_too_long_says_so() -> None:
                 await provider.generate(ChatRequest(messages=[UserMessage("word " * 2000)]))
 
 
-async def test_half_a_model_is_refused_quickly_with_its_path(tmp_path: Path) -> None:
-    half = tmp_path / "half.gguf"
+def test_half_of_what_a_model_says_of_itself_is_refused_at_once(tmp_path: Path) -> None:
+    half = write_beginning(tmp_path, 1_000_000)
+    with pytest.raises(ConfigurationError, match=r"half\.gguf is no whole GGUF file"):
+        LocalProvider(half)
+
+
+def write_beginning(folder: Path, size: int) -> Path:
     whole = LocalProvider()._model  # pyright: ignore[reportPrivateUsage]
     with whole.open("rb") as file:
-        half.write_bytes(file.read(1_000_000))
+        (folder / "half.gguf").write_bytes(file.read(size))
+    return folder / "half.gguf"
+
+
+def test_a_model_that_says_of_itself_that_it_is_small_is_held_to_schemas() -> None:
+    whole = LocalProvider()._model  # pyright: ignore[reportPrivateUsage]
+    assert LocalProvider(whole)._calling == "constrained"  # pyright: ignore[reportPrivateUsage]
+    assert LocalProvider(whole, calling="native")._calling == "native"  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_half_a_model_is_refused_quickly_with_its_path(tmp_path: Path) -> None:
+    half = write_beginning(tmp_path, 30_000_000)
     with anyio.fail_after(20), pytest.raises(ProviderError, match=r"could not load .*half\.gguf.*whole GGUF file"):
         await LocalProvider(half).start()
 

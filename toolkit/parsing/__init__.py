@@ -1,12 +1,23 @@
 """Tool calls that a model writes into its text: read, also while they come, and written back."""
 
+from toolkit.parsing.calling_advice import CallingAdvice, advise_calling
+from toolkit.parsing.families import CallingWay, ModelFamily, SamplingAdvice, find_family
 from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.probing import CallingProbe, probe_calling
 from toolkit.parsing.provider import TextToolProvider
 from toolkit.parsing.reply import ReplyReader, read_reply
 from toolkit.parsing.reply_parts import Reply, ReplyPart, UnreadCall
 from toolkit.parsing.tool_user import ToolCalling, ToolUsage, ToolUsageEvent, to_structured_tools
 
 __all__ = [
+    "advise_calling",
+    "CallingAdvice",
+    "CallingProbe",
+    "CallingWay",
+    "find_family",
+    "ModelFamily",
+    "probe_calling",
+    "SamplingAdvice",
     "read_reply",
     "Reply",
     "ReplyPart",

