@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import Ran
 from tests.cli.test_chat import MODEL
+from toolkit.cli.model_advice import describe_advice
 
 Run = Callable[..., Ran]
 
@@ -160,6 +161,42 @@ def test_the_doctor_tells_what_is_there_and_never_a_key(run: Run, monkeypatch: p
     assert checks["model", "local:"]["state"] == "works"
     assert "secret" not in ran.out + ran.err
     assert "asking local:" in ran.err
+
+
+@pytest.mark.real
+def test_the_doctor_says_how_a_model_is_best_asked_and_tries_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.py").write_text(
+        "from toolkit import ToolCall\n"
+        "from toolkit.testing import FunctionProvider\n"
+        "call = ToolCall('1', 'get_weather', '{\"city\": \"Oslo\"}')\n"
+        "calling = FunctionProvider(lambda request: call if request.tools else 'yes')\n"
+        "mute = FunctionProvider(lambda request: 'yes')\n"
+    )
+    ran = run("doctor", "--probe", "-m", "models.py:calling", "-m", "models.py:mute", "--output", "json")
+    checks = {(check["kind"], check["name"]): check for check in json.loads(ran.out)["checks"]}
+    assert (
+        checks["calls", "models.py:calling"]["detail"] == "best asked native: nothing is known of it: ask for a probe"
+    )
+    assert checks["probe", "models.py:calling"]["state"] == "works"
+    assert checks["probe", "models.py:calling"]["detail"].startswith("native: works; text: it answered in words: 'yes'")
+    assert checks["probe", "models.py:mute"]["state"] == "broken"
+    assert ran.code == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("openai:qwen3:8b", "best asked native: the way of the family Qwen3; as text it writes calls like hermes; its"),
+        ("openai:qwen2.5:0.5b", "best asked guided: with 500 million parameters it rarely calls by itself; as text"),
+        ("claude.py:NAME", "best asked native: nothing is known of it: ask for a probe"),
+        ("", "best asked native: nothing is known of it: ask for a probe"),
+    ],
+)
+def test_the_doctor_knows_families_by_name(name: str, says: str) -> None:
+    assert describe_advice(name).startswith(says)
 
 
 def test_the_doctor_says_what_is_missing_and_how_to_get_it() -> None:

@@ -85,13 +85,14 @@ def demo_command(output: OutputFormat) -> int:
 @command_line.command("doctor")
 @click.option("--model", "-m", "models", multiple=True, help="Ask this model for a word, too; may be repeated.")
 @click.option("--model-url", "url", default="", metavar="URL", help="Where a server that is compatible with it is.")
+@click.option("--probe", "is_probing", is_flag=True, help="Try with each --model in which ways it can call tools.")
 @output_option
 @traceback_option
-def doctor_command(models: tuple[str, ...], url: str, output: OutputFormat) -> int:
-    """Tell which extras, keys, programs and engines are there and work."""
+def doctor_command(models: tuple[str, ...], url: str, is_probing: bool, output: OutputFormat) -> int:
+    """Tell which extras, keys, programs and engines are there and work, and how models are best asked for calls."""
     from toolkit.cli.diagnosis import examine_installation  # noqa: PLC0415 - see the docstring of this module
 
-    return examine_installation(models, url, output)
+    return examine_installation(models, url, output, is_probing=is_probing)
 
 
 @command_line.command("replay")

@@ -18,6 +18,7 @@ import anyio
 import anyio.to_thread
 
 from toolkit.cli.endings import ExitCode
+from toolkit.cli.model_advice import describe_advice, describe_probe, probe_model
 from toolkit.cli.models import open_model, read_model
 from toolkit.cli.progress import Steps
 from toolkit.cli.screen import OutputFormat, Screen, Style
@@ -75,8 +76,15 @@ class _Finding:
     detail: str
 
 
-def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat) -> int:
-    """Write what is there, and return 1 where something that is installed does not work."""
+def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
+    """Write what is there, and return 1 where something that is installed does not work.
+
+    Args:
+        models: The models to ask, beside the local one.
+        url: Where a compatible server is; empty for the vendors' own.
+        output: What is written.
+        is_probing: True where those models are asked for calls in each way.
+    """
     screen, checks = Screen(output), list[_Finding]()
 
     def note(check: _Finding) -> None:
@@ -96,7 +104,13 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
                 note(check)
             for model in ("local:", *models):
                 steps.begin(f"asking {model}")
-                note(await _try_model(model, url, is_wanted=model in models))
+                tried = await _try_model(model, url, is_wanted=model in models)
+                note(tried)
+                if tried.state == "works" and model in models:
+                    note(_Finding(kind="calls", name=model, state="works", detail=describe_advice(model)))
+                if tried.state == "works" and model in models and is_probing:
+                    steps.begin(f"asking {model} for calls")
+                    note(await _try_calls(model, url))
         return ExitCode.FAILED if any(check.state == "broken" for check in checks) else ExitCode.DONE
 
     code = Terminal().run(main)
@@ -184,6 +198,19 @@ async def _try_model(name: str, url: str, *, is_wanted: bool) -> _Finding:
         return _Finding(kind="model", name=name, state="missing" if is_missing else "broken", detail=detail)
     seconds = time.perf_counter() - began
     return _Finding(kind="model", name=name, state="works", detail=f"answered {answer!r} in {seconds:.1f} s")
+
+
+async def _try_calls(name: str, url: str) -> _Finding:
+    """Ask a model for calls in each way."""
+    try:
+        with anyio.fail_after(_ANSWER_TIME):
+            probe = await probe_model(read_model(name, url, _ANSWER_TIME), name)
+    except TimeoutError:
+        return _Finding(kind="probe", name=name, state="broken", detail=f"no answers within {_ANSWER_TIME:g} s")
+    except Exception as error:  # noqa: BLE001 - whatever a broken engine does
+        return _Finding(kind="probe", name=name, state="broken", detail=without_keys(" ".join(str(error).split())))
+    state: _State = "broken" if probe.way is None else "works"
+    return _Finding(kind="probe", name=name, state=state, detail=describe_probe(probe))
 
 
 async def _ask_for_word(name: str, url: str) -> str:
