@@ -23,9 +23,11 @@ from toolkit.evaluation import (
     Candidate,
     CandidateTrials,
     EvaluationSummary,
+    ToolWords,
     TrialFile,
     TrialSettings,
     load_tasks,
+    load_tool_words,
     run_candidates,
     summarize_trials,
     write_report,
@@ -47,6 +49,7 @@ class EvaluationSettings:
         ways: How each model is asked.
         trial: How each task is run.
         per_class: How many tasks of each class; 0 for all.
+        words: Words in the place of the tools' own; None for those.
         against: The candidate that the others are compared with; empty for the first.
         results: Where outcomes are kept; None keeps none.
         report: Where the page is written; None writes none.
@@ -59,13 +62,14 @@ class EvaluationSettings:
     ways: Sequence[str] = ("native",)
     trial: TrialSettings
     per_class: int = 0
+    words: Path | None = None
     against: str = ""
     results: Path | None = None
     report: Path | None = None
     output: OutputFormat = "text"
 
 
-def evaluate_tools(words: Sequence[str], evaluation: EvaluationSettings, settings: dict[str, Any]) -> int:
+def evaluate_tools(places: Sequence[str], evaluation: EvaluationSettings, settings: dict[str, Any]) -> int:
     """Run what is missing and write the figures, also of what was done where Ctrl-C ends it.
 
     Returns 1 where a model was given up.
@@ -73,9 +77,10 @@ def evaluate_tools(words: Sequence[str], evaluation: EvaluationSettings, setting
     screen, terminal, read = Screen(evaluation.output), Terminal(), SourceSettings(**settings)
     tasks = load_tasks(evaluation.tasks)
     tasks = tasks.sample(evaluation.per_class) if evaluation.per_class else tasks
-    sources = [read_source(word, read) for word in words]
+    sources = [read_source(place, read) for place in places]
     steps = Steps()
     candidates = make_candidates(evaluation.models, evaluation.ways, evaluation.url, read.timeout, steps)
+    words = ToolWords() if evaluation.words is None else load_tool_words(evaluation.words)
     base = find_candidate(candidates, evaluation.against)
     kept = TrialFile(evaluation.results)
     outcomes: list[CandidateTrials] = []
@@ -86,8 +91,8 @@ def evaluate_tools(words: Sequence[str], evaluation: EvaluationSettings, setting
                 registry = leave_out_unusable(tools.registry, screen.note)
                 await run_candidates(
                     candidates,
-                    tasks,
-                    registry,
+                    words.rename_tasks(tasks),
+                    words.apply(registry),
                     evaluation.trial,
                     kept=kept,
                     outcomes=outcomes,

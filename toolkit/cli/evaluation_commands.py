@@ -11,7 +11,7 @@ import click
 from toolkit.cli.options import output_option, source_options, sources_argument
 from toolkit.cli.screen import OutputFormat
 
-__all__ = ["eval_command"]
+__all__ = ["eval_command", "tune_command"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -45,6 +45,9 @@ _TRIAL_OPTIONS = (
 )
 
 
+way_choice = click.Choice(["native", "text"])
+
+
 def trial_options(function: _Function) -> _Function:
     """Give a command the options by which tasks are run."""
     for option in reversed(_TRIAL_OPTIONS):
@@ -75,11 +78,12 @@ def make_trial_settings(
     "--way",
     "ways",
     multiple=True,
-    type=click.Choice(["native", "text"]),
+    type=way_choice,
     default=["native"],
     show_default=True,
     help="How it is asked: by its own tool calls, or by calls written as text; may be repeated.",
 )
+@click.option("--words", type=_FILE, metavar="FILE.yaml", help="Words in the place of the tools' own; see `tune`.")
 @click.option("--against", default="", metavar="NAME", help="The model or way that others are compared with.")
 @click.option("--report", type=_FILE, metavar="FILE.html", help="Write a page of it there.")
 @trial_options
@@ -92,6 +96,7 @@ def eval_command(
     url: str,
     ways: tuple[str, ...],
     per_class: int | None,
+    words: Path | None,
     against: str,
     results: Path | None,
     report: Path | None,
@@ -123,9 +128,75 @@ def eval_command(
             own_temperature=own_temperature,
         ),
         per_class=per_class or 0,
+        words=words,
         against=against,
         results=results,
         report=report,
         output=output,
     )
     return evaluate_tools(sources, evaluation, settings)
+
+
+@click.command("tune")
+@sources_argument
+@click.option("--model", "-m", required=True, help="The model.")
+@click.option("--way", type=way_choice, default="native", show_default=True, help="How it is asked, as for `eval`.")
+@click.option("--tries", type=click.IntRange(1), default=20, show_default=True, help="The most wordings to try.")
+@click.option("--propose-with", "proposer", default="", metavar="MODEL", help="Ask this model for wordings, too.")
+@click.option(
+    "--words",
+    type=_FILE,
+    default=Path("words.yaml"),
+    show_default=True,
+    metavar="FILE.yaml",
+    help="Where the words are written, if they win.",
+)
+@trial_options
+@source_options
+@output_option
+def tune_command(
+    sources: tuple[str, ...],
+    tasks: Path,
+    model: str,
+    url: str,
+    way: str,
+    per_class: int | None,
+    tries: int,
+    proposer: str,
+    words: Path,
+    results: Path | None,
+    runs_tools: bool,
+    max_tokens: int,
+    max_turns: int,
+    task_timeout: float,
+    own_temperature: bool,
+    output: OutputFormat,
+    **settings: Any,
+) -> int:
+    """Find words with which a model calls the tools of each SOURCE better.
+
+    Names and descriptions are tried on one half of the tasks, and kept in a file only where they win on the other half
+    by more than the interval. The sources of the tools are never changed.
+    """
+    from toolkit.cli.word_tuning import WordTuningSettings, tune_tools  # noqa: PLC0415 - as above
+
+    tuning = WordTuningSettings(
+        tasks=tasks,
+        model=model,
+        url=url,
+        way=way,
+        trial=make_trial_settings(
+            runs_tools=runs_tools,
+            max_tokens=max_tokens,
+            max_turns=max_turns,
+            task_timeout=task_timeout,
+            own_temperature=own_temperature,
+        ),
+        per_class=per_class or 0,
+        tries=tries,
+        proposer=proposer,
+        words=words,
+        results=results,
+        output=output,
+    )
+    return tune_tools(sources, tuning, settings)

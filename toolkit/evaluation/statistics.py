@@ -126,11 +126,10 @@ def _find_correlation(both: int, gained: int, lost: int, neither: int) -> float:
     covariance: float = both * neither - gained * lost
     if covariance > 0:
         covariance = max(covariance - (both + gained + lost + neither) / 2, 0.0)
-    correlation: float = covariance / math.sqrt(product)
-    return correlation
+    return covariance / math.sqrt(product)
 
 
 def _find_p_value(gained: int, lost: int) -> float:
     split, fewer = gained + lost, min(gained, lost)
     tail = sum(math.comb(split, count) for count in range(fewer + 1))
-    return min(1.0, 2 * tail / 2**split)
+    return min(1.0, 2 * tail / (1 << split))

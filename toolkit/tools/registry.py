@@ -341,6 +341,28 @@ class ToolRegistry(Generic[Ctx]):
 
         return self._make_scope(renamed(registration) for registration in self._registrations.values())
 
+    def described(self, descriptions: Mapping[str, str]) -> Self:
+        """Return a registry in which models are told other descriptions of these tools, by name; the others stay.
+
+        A tool that itself changes what it shows, as an MCP server's may, is shown as it is from then on.
+
+        Raises:
+            UnknownToolNameError: A name is not there.
+            ConfigurationError: A description is no text.
+        """
+        check_setting("what described() is given", descriptions, Mapping)
+        self._check_names(descriptions, missing_ok=False)
+        for name, description in descriptions.items():
+            check_setting(f"the description of '{name}'", description, str)
+        return self._make_scope(
+            registration.under(
+                replace(registration.definition, description=descriptions[registration.name]), self.permissions
+            )
+            if registration.name in descriptions
+            else registration
+            for registration in self._registrations.values()
+        )
+
     def configured(self, *names: str, **options: Unpack[ChangeableOptionKeywords]) -> Self:
         """Return a registry in which these tools, or all where none is named, run with other options.
 
