@@ -62,7 +62,10 @@ def test_the_wheel_holds_the_package_and_its_two_modules_beside_it(wheel: zipfil
     information = {top for top in tops if top.endswith(".dist-info")}
     assert len(information) == 1
     assert tops - information == {"toolkit", "toolkit_script.py", "toolkit_pytest.py"}
-    guides = {f"toolkit/coding_agents/{name}" for name in ("AGENTS.md", "skills/toolkit/SKILL.md")}
+    guides = {
+        f"toolkit/coding_agents/{name}"
+        for name in ("AGENTS.md", "skills/toolkit/SKILL.md", "skills/migrating-from-langchain/SKILL.md")
+    }
     assert {"toolkit/py.typed", "toolkit/ui/static/page.html", *guides} <= set(wheel.namelist())
 
 
