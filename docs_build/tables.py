@@ -20,7 +20,9 @@ from toolkit.policies import (
     LoopLimits,
     OutputLimits,
     ProviderRetryConfig,
+    SteeredRetries,
     Timeouts,
+    ToolOrder,
     ToolRetryConfig,
     UsageLimits,
 )
@@ -34,6 +36,8 @@ SETTINGS: tuple[type, ...] = (
     OutputLimits,
     AnswerFormat,
     LoopDetectionConfig,
+    ToolOrder,
+    SteeredRetries,
     ProviderRetryConfig,
 )
 OPTIONS: tuple[type, ...] = (ToolOptions, ToolRetryConfig)
