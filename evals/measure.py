@@ -7,8 +7,7 @@ was stopped goes on, and ways that were measured on different days are compared 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,9 +17,17 @@ import anyio
 from evals.office import registry
 from toolkit.chat import Provider
 from toolkit.cli.progress import Steps
-from toolkit.evaluation import TrialSettings, load_tasks
-from toolkit.evaluation.runs import Candidate, CandidateTrials, run_candidates
-from toolkit.evaluation.trial_files import TrialFile
+from toolkit.evaluation import (
+    Candidate,
+    EvaluationSummary,
+    TrialFile,
+    TrialSettings,
+    load_tasks,
+    run_candidates,
+    summarize_trials,
+    write_report,
+)
+from toolkit.evaluation.summary import ALL_KINDS
 from toolkit.parsing import TextToolProvider
 from toolkit.providers.local import LocalProvider
 
@@ -53,25 +60,31 @@ async def open_held(model: str | None) -> AsyncGenerator[Provider]:
 WAYS: dict[str, Opener] = {"native": open_native, "text": open_text, "held": open_held}
 
 
-def write_counts(outcomes: Sequence[CandidateTrials], kinds: Sequence[str]) -> None:
-    """Print how many tasks of each class are solved, and why the others are not."""
-    print("| |", " | ".join(outcome.candidate.label for outcome in outcomes), "|")
-    for kind in kinds:
-        cells = [[trial for trial in each.trials.values() if trial.kind == kind] for each in outcomes]
-        print(f"| {kind} |", " | ".join(f"{sum(t.is_solved for t in cell)}/{len(cell)}" for cell in cells), "|")
-    for outcome in outcomes:
-        trials = outcome.trials.values()
-        reasons = Counter(trial.reason for trial in trials if trial.reason).most_common()
-        print(
-            f"{outcome.candidate.label}: {sum(trial.is_solved for trial in trials)} of {len(trials)}, "
-            f"{sum(trial.seconds for trial in trials) / max(len(trials), 1):.2f} s and "
-            f"{sum(trial.input_tokens + trial.output_tokens for trial in trials) / max(len(trials), 1):.0f} tokens; "
-            + ", ".join(f"{reason} {count}" for reason, count in reasons),
-            outcome.problem,
-        )
+def write_tables(summary: EvaluationSummary) -> str:
+    """Return the tables of the documentation, as Markdown."""
+    head = ["tasks", *(each.way for each in summary.candidates)]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "--:|" * len(summary.candidates)]
+    for kind in (*summary.kinds, ALL_KINDS):
+        scores = [each.scores[kind] for each in summary.candidates]
+        cells = [f"{100 * s.solved / s.tasks:.0f} ({s.interval})" if s.tasks else "-" for s in scores]
+        lines.append(f"| {kind} ({max(score.tasks for score in scores)}) | {' | '.join(cells)} |")
+    lines.append(f"| tokens a task | {' | '.join(f'{each.tokens:.0f}' for each in summary.candidates)} |")
+    lines.append(f"| seconds a task | {' | '.join(f'{each.seconds:.1f}' for each in summary.candidates)} |")
+    for comparison in summary.comparisons:
+        lines += ["", f"{comparison.label} beside {comparison.against}, in points:", ""]
+        for kind, paired in comparison.differences.items():
+            if paired.tasks:
+                lines.append(
+                    f"- {kind}: {100 * paired.difference:+.0f} ({paired.interval}), {paired.gained} gained, "
+                    f"{paired.lost} lost, p = {paired.p_value:.3f}"
+                )
+    for each in summary.candidates:
+        lines += ["", f"{each.label}: " + ", ".join(f"{reason} {count}" for reason, count in each.reasons.items())]
+        lines += [f"given up: {each.problem}"] if each.problem else []
+    return "\n".join(lines)
 
 
-async def main(arguments: argparse.Namespace) -> None:
+async def measure_ways(arguments: argparse.Namespace) -> None:
     """Run what is missing, and print the table."""
     tasks = load_tasks(TASKS)
     tasks = tasks.sample(arguments.per_class) if arguments.per_class else tasks
@@ -85,7 +98,10 @@ async def main(arguments: argparse.Namespace) -> None:
             steps.advance(done, total)
 
         outcomes = await run_candidates(candidates, tasks, registry, SETTINGS, kept=kept, on_progress=show_progress)
-    write_counts(outcomes, tasks.kinds)
+    summary = summarize_trials(outcomes, tasks.kinds, against=arguments.against)
+    print(write_tables(summary))
+    if arguments.report:
+        await anyio.Path(arguments.report).write_text(write_report(summary, outcomes, tasks), encoding="utf-8")
 
 
 def read_arguments() -> argparse.Namespace:
@@ -94,9 +110,11 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--model", help="a GGUF file; the built-in model without")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--per-class", type=int, default=0, help="how many tasks of each class; 0 for all")
+    parser.add_argument("--against", default="", help="the way that the others are compared with")
+    parser.add_argument("--report", default="", help="where a page is written")
     parser.add_argument("--results", default="", help="where outcomes are kept")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    anyio.run(main, read_arguments())
+    anyio.run(measure_ways, read_arguments())

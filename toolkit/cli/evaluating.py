@@ -100,16 +100,24 @@ def evaluate_tools(places: Sequence[str], evaluation: EvaluationSettings, settin
                 )
         return ExitCode.FAILED if any(outcome.problem for outcome in outcomes) else ExitCode.DONE
 
-    with redirect_stdout(sys.stderr):  # by tools that print
-        code = terminal.run(main)
-    done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
-    if done:
-        against = base.label if any(outcome.candidate is base for outcome in done) else ""
-        summary = summarize_trials(done, tasks.kinds, against=against)
-        if evaluation.report is not None:
-            _write_page(evaluation.report, write_report(summary, done, tasks))
-            screen.note(f"the page is at {evaluation.report}")
-        _write_figures(screen, summary, done)
+    def write_done() -> None:
+        done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
+        if done:
+            against = base.label if any(outcome.candidate is base for outcome in done) else ""
+            summary = summarize_trials(done, tasks.kinds, against=against)
+            if evaluation.report is not None:
+                _write_page(evaluation.report, write_report(summary, done, tasks))
+                screen.note(f"the page is at {evaluation.report}")
+            _write_figures(screen, summary, done)
+
+    try:
+        with redirect_stdout(sys.stderr):  # by tools that print
+            code = terminal.run(main)
+    except Exception:
+        if not screen.is_json:  # there the error is the one document
+            write_done()
+        raise
+    write_done()
     return code
 
 

@@ -132,7 +132,11 @@ async def run_trial(
     except (ProviderError, LoopError) as error:
         is_unreachable = isinstance(error, ProviderError) and error.is_retryable
         return notes.make_trial(
-            task, "the request failed", began, error=without_keys(str(error)), is_unreachable=is_unreachable
+            task,
+            "the request failed",
+            began,
+            error=without_keys(str(error))[:_LONGEST_KEPT],
+            is_unreachable=is_unreachable,
         )
     notes.answer = "" if result.response is None or result.response.tool_calls else result.text
     usage = result.usage
