@@ -35,7 +35,7 @@ from toolkit import (
 )
 from toolkit.chat import ChatResponse, TextBlock, dump_messages, validate_transcript
 from toolkit.endings import AwaitingApproval
-from toolkit.policies import Parallel, Sequential, token_budget, when_called
+from toolkit.policies import Parallel, Sequential, SteeredRetries, ToolOrder, token_budget, when_called
 from toolkit.testing import ScriptedProvider
 
 RUNS: list[str] = []
@@ -97,6 +97,14 @@ CONFIGS: st.SearchStrategy[ToolLoopConfig[Any]] = st.builds(
     ),
     answer=st.none()
     | st.builds(AnswerFormat, st.just(int), mode=st.sampled_from(["tool", "native"]), max_retries=st.integers(0, 2)),
+    order=st.sampled_from(
+        [
+            None,
+            ToolOrder(required_steps=("echo",), max_retries=1),
+            ToolOrder(required_steps=("alone",), after={"alone": "echo", "answer": ["alone"]}),
+        ]
+    ),
+    steered_retries=st.sampled_from([None, SteeredRetries(), SteeredRetries(max_held=1, max_failures=2)]),
     signing_key=st.sampled_from([None, b"key"]),
 )
 DECISIONS = st.lists(

@@ -35,7 +35,7 @@ from toolkit import (
 )
 from toolkit.chat import ChatResponse, TextBlock, dump_messages, validate_transcript
 from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd
-from toolkit.policies import Batched, Parallel, Sequential
+from toolkit.policies import Batched, Parallel, Sequential, SteeredRetries, ToolOrder
 from toolkit.testing import ScriptedProvider
 
 
@@ -105,6 +105,14 @@ CONFIGS = st.builds(
             LoopDetectionConfig(threshold=2, action="skip"),
         ]
     ),
+    order=st.sampled_from(
+        [
+            None,
+            ToolOrder(required_steps=("echo",)),
+            ToolOrder(after={"answer": "echo", "count": ["fail"]}, max_retries=0),
+        ]
+    ),
+    steered_retries=st.sampled_from([None, SteeredRetries()]),
 )
 
 
