@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from toolkit.chat import Provider
 from toolkit.dataclass import dataclass
@@ -56,7 +56,7 @@ class CandidateTrials:
     problem: str = ""
 
 
-EvaluationProgress = Callable[[Candidate, int, int], None]
+EvaluationProgress: TypeAlias = Callable[[Candidate, int, int], None]
 """Told the candidate, how many of its tasks are done, and how many there are."""
 
 
