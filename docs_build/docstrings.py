@@ -4,7 +4,7 @@ import re
 import textwrap
 from typing import Any
 
-from griffe import Alias, Extension, Object
+from griffe import Alias, Extension, Module, Object
 
 _EXAMPLE = re.compile(r"^::\n\n(?P<code>(?: {4}.*\n?|\n)+)", re.MULTILINE)
 
@@ -19,8 +19,16 @@ class ToolkitDocstrings(Extension):
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Write the examples as Markdown does."""
-        if obj.docstring is not None:
-            obj.docstring.value = _EXAMPLE.sub(_write_block, obj.docstring.value + "\n").rstrip()
+        _write_examples(obj)
+
+    def on_package(self, *, pkg: Module, **_: Any) -> None:
+        """Do the same for the package itself, of which `on_object` is not told."""
+        _write_examples(pkg)
+
+
+def _write_examples(documented: Object) -> None:
+    if documented.docstring is not None:
+        documented.docstring.value = _EXAMPLE.sub(_write_block, documented.docstring.value + "\n").rstrip()
 
 
 def _write_block(found: re.Match[str]) -> str:
