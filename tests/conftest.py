@@ -1,8 +1,9 @@
 """Every async test runs on asyncio and on trio, and what is random is the same each time."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,25 @@ settings.load_profile("fixed")
 def pytest_collection_finish() -> None:
     """Spare each collection of garbage the half of a million things that are there to the end."""
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Let a report reach the process that prints it, though its test logged what UTF-8 has no bytes for."""
+    report = yield
+    return _replace_surrogates(report)
+
+
+def _replace_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        entries = cast("dict[Any, Any]", value)
+        return {_replace_surrogates(key): _replace_surrogates(each) for key, each in entries.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_replace_surrogates(each) for each in cast("Sequence[Any]", value)]
+        return tuple(items) if isinstance(value, tuple) else items
+    return value
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.case_names import name_case
 from toolkit import (
     ApprovalRequest,
     MemoryCache,
@@ -109,7 +110,7 @@ def _false(arguments: Mapping[str, Any], output: ToolOutput) -> bool:
         ({"cache": False, "should_cache": _true}, False),
         ({"cache": True, "should_cache": False}, False),
     ],
-    ids=str,
+    ids=name_case,
 )
 async def test_outputs_are_kept_only_of_tools_that_ask_for_it(
     cache: Cache, options: dict[str, Any], is_kept: bool

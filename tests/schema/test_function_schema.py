@@ -972,6 +972,18 @@ def fail(value: object) -> object:
     raise TypeError(f"there is no database for {value}")
 
 
+def test_a_default_that_is_read_once_is_not_read_for_the_schema() -> None:
+    lines = iter(["one", "two"])
+
+    def read(source: Any = lines, more: Any = (lines,)) -> list[str]:
+        """Read."""
+        return list(source)
+
+    properties = function_schema(read).parameters["properties"]
+    assert [schema.get("default", "none") for schema in properties.values()] == ["none", "none"]
+    assert list(lines) == ["one", "two"]
+
+
 def test_a_default_whose_validator_needs_the_running_program_is_no_error() -> None:
     def function(key: Annotated[int, AfterValidator(fail)] = 3, other: int = 1) -> None: ...
 

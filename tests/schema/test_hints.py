@@ -17,6 +17,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from typing_extensions import TypedDict
 
+from tests.case_names import name_case
 from toolkit.errors import InvalidArgumentsError
 from toolkit.schema import FunctionSchema, function_schema
 from toolkit.schema.hints import compiled_hint
@@ -213,6 +214,6 @@ def test_nor_is_another_tools_definition_changed() -> None:
     assert list(function_schema(other).parameters["$defs"]["Point"]["properties"]) == ["x", "y"]
 
 
-@pytest.mark.parametrize("hint", ["Missing", Annotated[int, Field(default=3)], object()], ids=str)
+@pytest.mark.parametrize("hint", ["Missing", Annotated[int, Field(default=3)], object()], ids=name_case)
 def test_what_can_not_be_compiled_alone_is_left_to_the_whole(hint: Any) -> None:
     assert compiled_hint(hint, strict=False) is None

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from pydantic import BaseModel, Field, HttpUrl, SecretStr
 from typing_extensions import Unpack
 
+from tests.case_names import name_case
 from toolkit.errors import InvalidArgumentsError, SchemaError
 from toolkit.schema import FunctionSchema, function_schema
 
@@ -446,7 +447,7 @@ HINTS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("hint", HINTS, ids=str)
+@pytest.mark.parametrize("hint", HINTS, ids=name_case)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_whatever_a_schema_allows_is_accepted(hint: Any, data: st.DataObject) -> None:
@@ -498,7 +499,7 @@ VALUES = {str(hint): values for hint, values in MADE}
 
 
 @pytest.mark.parametrize(
-    "hint", [hint for hint in HINTS if hint not in NOT_MADE and "Iterable" not in str(hint)], ids=str
+    "hint", [hint for hint in HINTS if hint not in NOT_MADE and "Iterable" not in str(hint)], ids=name_case
 )
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data())

@@ -11,6 +11,7 @@ import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Secret, SecretBytes, SecretStr
 from pydantic.alias_generators import to_camel
 
+from tests.case_names import name_case
 from toolkit import (
     ApprovalRequest,
     Modify,
@@ -311,7 +312,7 @@ ARGUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("seen", ARGUMENTS, ids=lambda seen: f"{seen.args} {seen.arguments}")
+@pytest.mark.parametrize("seen", ARGUMENTS, ids=lambda seen: name_case(f"{seen.args} {seen.arguments}"))
 @pytest.mark.parametrize("action", ["deny", "ask"])
 async def test_a_rule_sees_each_argument_under_each_of_its_names(action: Any, seen: Seen) -> None:
     RAN.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -19,6 +21,7 @@ from mcp.client import Transport
 from mcp.server import NotificationOptions, Server
 from mcp.server.runner import serve_loop
 from mcp.shared.memory import create_client_server_memory_streams
+from mcp.types.version import LATEST_MODERN_VERSION
 
 from tests.serving.served_mcp import App, made
 from toolkit import (
@@ -322,6 +325,35 @@ async def test_tools_are_served_over_http_and_the_server_ends_with_its_task() ->
         with pytest.raises(McpError, match="is it running"):
             async with mcp_tools(http(url)):
                 raise AssertionError
+
+
+@on_asyncio
+async def test_a_client_that_goes_away_in_mid_request_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    gone = anyio.Event()
+
+    class Watch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "went away" in record.getMessage():
+                gone.set()
+
+    logger, watch = logging.getLogger("toolkit.serving"), Watch()
+    logger.addHandler(watch)
+    head = (
+        f"POST /mcp HTTP/1.1\r\nMCP-Protocol-Version: {LATEST_MODERN_VERSION}\r\nHost: 127.0.0.1\r\n"
+        "Content-Type: application/json\r\nContent-Length: 99\r\n"
+        "Accept: application/json, text/event-stream\r\n\r\n{"
+    )
+    try:
+        with caplog.at_level("DEBUG"), anyio.fail_after(20):
+            async with served_over_http() as url:
+                port = urlsplit(url).port
+                assert port is not None
+                async with await anyio.connect_tcp("127.0.0.1", port) as client:
+                    await client.send(head.encode())
+                await gone.wait()
+    finally:
+        logger.removeHandler(watch)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @on_asyncio

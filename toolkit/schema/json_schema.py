@@ -158,7 +158,7 @@ class _Generator(GenerateJsonSchema):
         try:
             encoded = to_jsonable_python(_sort_sets(dft))
             json.dumps(encoded, allow_nan=False)
-        except ValueError as error:
+        except Exception as error:  # a default is any object, and so is what it raises when it is read
             raise PydanticSerializationError(str(error)) from error
         return encoded
 
@@ -244,13 +244,15 @@ def _is_secret(schema: Mapping[str, Any]) -> bool:
 
 
 def _sort_sets(value: Any) -> Any:
-    """Return a set as a list that is the same in each process."""
+    """Return a value whose sets are lists that are the same in each process; raise where it can be read only once."""
     if isinstance(value, (set, frozenset)):
         return sorted(cast("set[Any]", value), key=canonical_json)
     if is_object(value):
         return {key: _sort_sets(item) for key, item in value.items()}
-    if is_array(value):
-        return [_sort_sets(item) for item in value]
+    if is_array(value) or isinstance(value, tuple):
+        return [_sort_sets(item) for item in cast("Sequence[Any]", value)]
+    if isinstance(value, Iterator):  # such as `sys.stdin`: to read it would take what the function is to read
+        raise TypeError("a default that can be read only once")
     return value
 
 

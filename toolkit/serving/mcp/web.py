@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -11,6 +12,7 @@ from anyio.abc import TaskStatus
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import Unpack
@@ -24,6 +26,8 @@ from toolkit.tools.registry import ToolRegistry
 from toolkit.web_server import serve_app
 
 __all__ = ["McpAppKeywords", "mcp_app", "serve_mcp_http"]
+
+_logger = logging.getLogger("toolkit.serving")
 
 _PATH = "/mcp"
 
@@ -150,7 +154,7 @@ async def serve_mcp_http(
 
 
 class _Guarded:
-    """Lets pass only requests for a host, and from a page, that are allowed."""
+    """Lets pass only requests for a host, and from a page, that are allowed. A client that goes away is no error."""
 
     def __init__(self, app: ASGIApp, guard: OriginGuard) -> None:
         self._app = app
@@ -167,7 +171,10 @@ class _Guarded:
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, receive, send)
+        except ClientDisconnect:
+            _logger.debug("a client went away before its request was whole")
 
 
 class _Bearer:
