@@ -70,6 +70,7 @@ def coworker_tools(
         return await _ask_coworker(ctx, by_name, coworker, question, context)
 
     options["tags"] = frozenset({SUB_AGENT_TAG, *options.get("tags", ())})
+    options.setdefault("on_crash", "resume")
     descriptions: Sequence[tuple[Any, str]] = (
         (delegate_work, f"Hand a task to one of these coworkers: {names}. {_KNOWS_NOTHING}"),
         (ask_question, f"Ask one of these coworkers a question: {names}. {_KNOWS_NOTHING}"),

@@ -271,6 +271,7 @@ def _make_agent_tool(
         return await agent.run(context, task)
 
     options["tags"] = frozenset({SUB_AGENT_TAG, *options.get("tags", ())})
+    options.setdefault("on_crash", "resume")
     words = description or f"Delegate a task to the '{agent.name}' sub-agent."
     made = tool_with_ctx(name=agent.name, description=words, **options)
     agent_tool = cast("FunctionTool[Ctx, [ToolContext[Ctx], str], Any]", made(run))

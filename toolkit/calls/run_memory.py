@@ -25,9 +25,10 @@ class RunMemory:
 
     Attributes:
         run_scope: The cancel scope that ends the run; None before it runs.
+        loop_id: The id of the run; empty before it runs.
     """
 
-    __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "count", "run_scope")
+    __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "count", "loop_id", "run_scope")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class RunMemory:
         self._find_reader = find_reader
         self.count: int = 0
         self.run_scope: CancelScope | None = None
+        self.loop_id: str = ""
 
     @property
     def reader(self) -> str:

@@ -13,6 +13,7 @@ from toolkit.durable.errors import (
     DurableRunNotFoundError,
 )
 from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace, StartRate, durable_loop
+from toolkit.durable.sqlite_journal import SqliteJournal
 from toolkit.loop.journal import EntryWork, Journal, JournalEntry, JournalValue
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = [
     "JournalValue",
     "LoopQueue",
     "RunPlace",
+    "SqliteJournal",
     "StartRate",
     "durable_loop",
 ]

@@ -87,6 +87,9 @@ class DbosJournal:
         """Return None: a decision is never in the log that awaits it."""
         return None
 
+    async def finish(self) -> None:
+        """Do nothing: what the run leaves is kept with its rest."""
+
     def nested(self, name: str) -> Journal:
         """Return the log of a run inside of an entry's work."""
         return self._nested(name)

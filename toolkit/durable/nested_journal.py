@@ -68,6 +68,9 @@ class NestedJournal:
         """Return None."""
         return None
 
+    async def finish(self) -> None:
+        """Do nothing: what the run leaves is kept with its rest."""
+
     def nested(self, name: str) -> Journal:
         """Return the log of a run inside of this one."""
         return NestedJournal(self._storage, self._outer_run, self._attempt, f"{self._log}/{name}")

@@ -79,6 +79,10 @@ class CallBinder:
             self._salt = os.urandom(16).hex()
         return self._salt
 
+    @salt.setter
+    def salt(self, salt: str) -> None:
+        self._salt = salt
+
     def bind(self, ready: Ready[Any]) -> str:
         """Return the digest that a decision on this call names."""
         key = self._signing_key.encode() if isinstance(self._signing_key, str) else self._signing_key
@@ -130,6 +134,26 @@ class Approvals(Generic[Ctx]):
         """Prepare calls of a turn that are taken up again."""
         policy, scope = self._resources.policy, self._resources.offered
         self._prepared = {call.id: prepare(call, scope, policy) for call in calls}
+
+    async def prepare_again(self, call: ToolCall, arguments: str | None, binding: str | None) -> Ready[Ctx] | Refused:
+        """Prepare a call that was decided on in another process.
+
+        Args:
+            call: The call.
+            arguments: What an approver gave it in place of its own arguments, as canonical JSON.
+            binding: What the decision was tied to; None where nobody was asked.
+        """
+        policy = self._resources.policy
+        [prepared] = await prepare_all([call], self._resources.offered, policy)
+        if isinstance(prepared, Ready) and arguments is not None:
+            prepared = self._restore_modified(prepared, arguments)
+        if isinstance(prepared, Refused):
+            return prepared
+        if binding is not None and self.binder.bind(prepared) != binding:
+            changed = "Not started: the tool or its arguments are not what they were when this call was approved."
+            return Refused(prepared.call, error_result(prepared.call, changed))
+        self.ready[call.id] = prepared
+        return prepared
 
     async def prepare_turn(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Prepare all calls of the turn, before anybody is asked about any and any runs; return them as they would run.

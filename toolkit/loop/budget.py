@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from toolkit.chat import Usage
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import UsageLimit
 from toolkit.settings import NonNegativeFloat, NonNegativeInt, check_fields
 
-__all__ = ["Budget", "UsageLimits"]
+__all__ = ["Budget", "Spent", "UsageLimits"]
+
+
+Spent: TypeAlias = tuple[int, int, int, int, float, bool]
+"""Requests, tool calls, input tokens, output tokens and cost, and whether there is more cost that nobody told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +114,23 @@ class Budget:
         self.requests, self.tool_calls = requests, tool_calls
         self._input_tokens, self._output_tokens, self._cost = usage.input_tokens, usage.output_tokens, usage.cost or 0
         self._has_unknown_cost = usage.has_unknown_cost
+
+    @property
+    def spent(self) -> Spent:
+        """All that was booked here so far."""
+        counts = (self.requests, self.tool_calls, self._input_tokens, self._output_tokens)
+        return (*counts, self._cost, self._has_unknown_cost)
+
+    def book(self, spent: Spent) -> None:
+        """Add what was spent in another process, here and in the budgets round this one."""
+        requests, tool_calls, input_tokens, output_tokens, cost, has_unknown_cost = spent
+        for budget in (self, *self._outer):
+            budget.requests += requests
+            budget.tool_calls += tool_calls
+            budget._input_tokens += input_tokens
+            budget._output_tokens += output_tokens
+            budget._cost += cost
+            budget._has_unknown_cost |= has_unknown_cost
 
     def nest_in(self, parent: Budget | None) -> None:
         """Spend from the budget of the loop round this one as well, from now on."""

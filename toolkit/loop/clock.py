@@ -39,6 +39,12 @@ class LoopClock:
             if not self._counts_pauses:
                 self._deadline = None
 
+    def limit(self, seconds: float) -> float:
+        """Leave so many seconds from now on; return when they are over, as `anyio.current_time` counts."""
+        self._seconds_left = seconds
+        self._deadline = anyio.current_time() + seconds
+        return self._deadline
+
     @property
     def seconds_left(self) -> float | None:
         """The seconds that were left when it was paused last; None without a limit."""

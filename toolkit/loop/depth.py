@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from toolkit.chat import Usage
     from toolkit.loop.budget import Budget
     from toolkit.loop.middleware import Middleware
+    from toolkit.loop.nested_journals import NestedJournals
 
 __all__ = ["LoopDepth", "LoopFrame", "current_call_id", "current_frame", "enter_depth", "nested_context", "new_loop_id"]
 
@@ -51,6 +52,7 @@ class LoopFrame:
             work, as a sub-agent, calls it.
         stop: Ends the loop whose tools run under this before its next request, given a reason.
         inherited: The middleware that also serves the loops started here, outermost first.
+        journals: The logs of the loops started here; None where those are not kept.
     """
 
     depth: int
@@ -62,6 +64,7 @@ class LoopFrame:
     spend: Callable[[Usage], None] | None = field(default=None, compare=False)
     stop: Callable[[str], None] | None = field(default=None, compare=False)
     inherited: tuple[Middleware[Any], ...] = field(default=(), compare=False)
+    journals: NestedJournals | None = field(default=None, compare=False)
 
 
 current_frame: ContextVar[LoopFrame | None] = ContextVar("toolkit_loop_frame", default=None)

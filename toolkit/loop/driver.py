@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
-from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.chat import (
     ChatRequest,
     Message,
@@ -28,14 +27,15 @@ from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, Provid
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, CallBinder
 from toolkit.loop.budget import Budget
+from toolkit.loop.closing_events import take_closing_event
 from toolkit.loop.compaction import ask_compaction
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.depth import LoopFrame, current_call_id, enter_depth, nested_context, new_loop_id
+from toolkit.loop.depth import LoopFrame, enter_depth, nested_context, new_loop_id
 from toolkit.loop.dispatch import run_unit
-from toolkit.loop.events import Compacted, Done, Failed, LoopEvent, RunStart
+from toolkit.loop.events import Compacted, Done, Failed, RunStart
 from toolkit.loop.listener import EventFeed, Listener
-from toolkit.loop.middleware import RunInfo
 from toolkit.loop.middleware_chain import MiddlewareChain, check_states, join_middleware
+from toolkit.loop.nested_journals import find_journal
 from toolkit.loop.outcome import Aborted, AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.loop.prompt import transcript_of
 from toolkit.loop.requests import ModelRequests
@@ -49,6 +49,8 @@ from toolkit.tools.registry import ToolRegistry
 __all__ = ["Driver"]
 
 if TYPE_CHECKING:
+    from toolkit.loop.journal import Journal
+    from toolkit.loop.journaling import JournaledSteps
     from toolkit.loop.snapshot import SavedLoop
 
 _logger = logging.getLogger("toolkit.loop")
@@ -59,6 +61,7 @@ class Driver(Generic[Ctx, Out]):
 
     Attributes:
         has_begun: True once the run has entered its place.
+        journaled: Drives the machine in place of `run_turns` where the run is kept in a log.
         has_middleware: True where middleware serves the run; before it began, that of its own configuration.
     """
 
@@ -75,6 +78,7 @@ class Driver(Generic[Ctx, Out]):
         "_user_ctx",
         "has_begun",
         "has_middleware",
+        "journaled",
         "loop_id",
         "state",
     )
@@ -93,17 +97,23 @@ class Driver(Generic[Ctx, Out]):
         if need is not None:
             raise ConfigurationError(f"{need}: pass it as ctx")
         compacts = config.compaction is not None
+        journal = find_journal(config)
+        self.journaled: JournaledSteps[Ctx] | None = None if journal is None else _drive_by_journal(journal, config)
+        make_state, decides, now = LoopState, config, time.time
+        if self.journaled is not None:
+            make_state, decides, now = self.journaled.make_state, self.journaled.config, self.journaled.read_time
         if saved is None:
-            self.state: LoopState = LoopState(transcript_of(prompt), config, compacts=compacts, now=time.time)
+            self.state: LoopState = make_state(transcript_of(prompt), decides, compacts=compacts, now=now)
         else:
-            self.state = LoopState.thaw(saved.state, config, compacts=compacts, now=time.time)
+            self.state = make_state.thaw(saved.state, decides, compacts=compacts, now=now)
         self._budget = None if config.limits.usage is None else Budget(config.limits.usage)
         if saved is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
         fixed_tools = prompt.tools if isinstance(prompt, ChatRequest) else None
         if config.order is not None:
             config.order.check_names(registry.names if fixed_tools is None else [tool.name for tool in fixed_tools])
-        self.loop_id: str = new_loop_id() if saved is None else saved.loop_id
+        run_id = new_loop_id() if self.journaled is None else self.journaled.run_id
+        self.loop_id: str = run_id if saved is None else saved.loop_id
         seat = sub_agent_seat.get()
         self._user_ctx = ctx
         self.has_begun: bool = False
@@ -132,6 +142,8 @@ class Driver(Generic[Ctx, Out]):
             self._approvals.take_up(saved)
             self._requests.take_up(saved)
             self._resources.resume(saved.uses, saved.cut_texts)
+        if self.journaled is not None:
+            self.journaled.serve(self, self._resources, self._requests, is_restored=saved is not None)
 
     async def begin(self, feed: EventFeed | None, scope: anyio.CancelScope | None = None, *, waits: bool) -> None:
         """Take a place under the loops round this one, and tell observers that the run begins or goes on.
@@ -145,7 +157,7 @@ class Driver(Generic[Ctx, Out]):
             MaxDepthExceededError: The loop is nested too deep.
         """
         resources = self._resources
-        resources.memory.run_scope = scope
+        resources.memory.run_scope, resources.memory.loop_id = scope, self.loop_id
         if not self.has_begun:
             self._take_place()
         if resources.listener is None or feed is not self._feed:
@@ -158,13 +170,21 @@ class Driver(Generic[Ctx, Out]):
         if listener is None or self._is_telling:
             return
         self._is_telling = True
-        start = RunStart(
+        if not waits:
+            await listener.emit_last([self._make_start()])
+        elif self.journaled is None:  # else it is told when the log was read
+            await listener.emit(self._make_start())
+
+    async def tell_start(self, *, is_resumed: bool) -> None:
+        """Tell observers that the run begins, or that it goes on with what its log has."""
+        if self._resources.listener is not None and self._is_telling:
+            await self._resources.listener.emit(replace(self._make_start(), is_resumed=is_resumed))
+
+    def _make_start(self) -> RunStart:
+        frame = self._resources.frame
+        return RunStart(
             depth=frame.depth - 1, parent_loop_id=frame.parent_loop_id, message_count=len(self.state.messages)
         )
-        if waits:
-            await listener.emit(start)
-        else:
-            await listener.emit_last([start])
 
     def find_middleware(self) -> MiddlewareChain | None:
         """Take a place under the loops round this one, where the run begins; return the middleware that serves it.
@@ -195,21 +215,7 @@ class Driver(Generic[Ctx, Out]):
         resources, policy = self._resources, self._resources.policy
         members = join_middleware(frame.inherited, resources.config.middleware)
         frame.inherited = tuple([each for each in members if each.is_inherited])
-        provider = self._requests.provider
-        run = RunInfo(
-            run_id=frame.run_id,
-            loop_id=self.loop_id,
-            parent_loop_id=frame.parent_loop_id,
-            parent_call_id=None if frame.parent_loop_id is None else current_call_id.get(),
-            depth=frame.depth - 1,
-            agent=policy.agent,
-            provider=str(getattr(provider, "name", "") or type(provider).__name__),
-            model=str(getattr(provider, "model", "")),
-            tool_names=resources.registry.names,
-            metadata=resources.config.metadata,
-            ctx=resources.ctx,
-            is_restored=self._is_restored,
-        )
+        run = resources.describe_run(self.loop_id, self._requests.provider, is_restored=self._is_restored)
         chain = MiddlewareChain(run, members, self._saved_states)
         resources.middleware = chain
         self.has_middleware = True
@@ -234,6 +240,9 @@ class Driver(Generic[Ctx, Out]):
 
     async def run_turns(self, *, to_end: bool) -> None:
         """Drive the loop to its end, or to the next boundary between turns."""
+        if self.journaled is not None:
+            await self.journaled.run_turns()
+            return
         state, steering = self.state, self._resources.config.steering
         with CallClock() as clock:
             is_between_turns = not state.is_finished
@@ -253,9 +262,9 @@ class Driver(Generic[Ctx, Out]):
                 elif isinstance(step, Finished):
                     return
                 else:
-                    await self._compact_transcript(step)
+                    await self.compact_transcript(step)
                 if state.closed:
-                    await self._tell_refusals()
+                    await self.tell_refusals()
                 is_between_turns = state.phase == "ready"
                 if is_between_turns and not to_end:
                     return
@@ -302,7 +311,9 @@ class Driver(Generic[Ctx, Out]):
             if isinstance(end, Done):  # whose list of messages is the caller's, and not the observers'
                 messages = [copy_result(each) if isinstance(each, ToolResult) else each for each in end.result.messages]
                 end = replace(end, result=replace(end.result, messages=messages))
-            await listener.emit_last([*untold, *self._closing_events(), end])
+            closed, registrations = self.state.closed, self._resources.registry.registrations
+            closing = [take_closing_event(closed, registrations) for _ in range(len(closed))]
+            await listener.emit_last([*untold, *closing, end])
         untold.clear()
 
     async def _tell_decisions(self) -> None:
@@ -312,32 +323,13 @@ class Driver(Generic[Ctx, Out]):
             if listener is not None:
                 await listener.emit(event)
 
-    async def _tell_refusals(self) -> None:
+    async def tell_refusals(self) -> None:
+        """Tell of the calls that the machine answered itself."""
         closed, listener = self.state.closed, self._resources.listener
         while closed:
-            result, has_started = closed.pop(0)
+            event = take_closing_event(closed, self._resources.registry.registrations)
             if listener is not None:
-                await listener.emit(self._closing_event(result, has_started=has_started))
-
-    def _closing_events(self) -> list[LoopEvent]:
-        """Return, once, what is to be told of the calls that the machine answered itself."""
-        closed = self.state.closed
-        events = [self._closing_event(result, has_started=has_started) for result, has_started in closed]
-        closed.clear()
-        return events
-
-    def _closing_event(self, result: ToolResult, *, has_started: bool) -> LoopEvent:
-        registration = self._resources.registry.registrations.get(result.tool_name)
-        label, tags = ("", frozenset[str]())
-        if registration is not None:
-            label, tags = registration.options.label, registration.options.tags
-        if has_started:
-            return ToolExecutionEnd(
-                call_id=result.call_id, tool_name=result.tool_name, label=label, tags=tags, result=result, duration=0.0
-            )
-        return ToolCallRefused(
-            call_id=result.call_id, tool_name=result.tool_name, label=label, tags=tags, result=result
-        )
+                await listener.emit(event)
 
     def result(self, seconds_left: float | None = None) -> ToolLoopResult[Out]:
         """Return what the loop leaves."""
@@ -387,7 +379,8 @@ class Driver(Generic[Ctx, Out]):
             middleware=self._saved_states if chain is None else chain.save_states(),
         )
 
-    async def _compact_transcript(self, step: Compact) -> None:
+    async def compact_transcript(self, step: Compact) -> None:
+        """Ask the compaction for a shorter transcript."""
         compaction, listener = self._resources.config.compaction, self._resources.listener
         assert compaction is not None
         before = len(step.messages)
@@ -397,3 +390,9 @@ class Driver(Generic[Ctx, Out]):
         self.state.compacted(messages)
         if listener is not None and len(messages) != before:
             await listener.emit(Compacted(before=before, after=len(messages)))
+
+
+def _drive_by_journal(journal: Journal, config: ToolLoopConfig[Any]) -> JournaledSteps[Any]:
+    from toolkit.loop.journaling import JournaledSteps  # noqa: PLC0415 - few loops are kept in a log
+
+    return JournaledSteps(journal, config)

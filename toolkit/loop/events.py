@@ -48,11 +48,13 @@ class RunStart(Stamped):
         depth: How many loops are running round it.
         parent_loop_id: The loop whose tool runs it; None for an outermost one.
         message_count: How long the transcript is.
+        is_resumed: True where a durable run goes on in another process: what is in its log is not told again.
     """
 
     depth: int = 0
     parent_loop_id: str | None = None
     message_count: int = 0
+    is_resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import anyio
@@ -191,8 +192,11 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
     def messages(self) -> list[Message]:
         """The transcript. Between turns it may be edited, as long as it stays valid.
 
-        While calls await a decision it is a copy, in which they are answered as not started.
+        While calls await a decision it is a copy, in which they are answered as not started. With a journal it is
+        always a copy.
         """
+        if self._driver.journaled is not None:
+            return list(self._state.settled_messages())
         if self._state.open_calls and not self._is_running:
             return self._state.settled_messages()
         self._may_be_edited = True
@@ -310,7 +314,10 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         Raises:
             LoopUsageError: It is running already.
             TranscriptError: The `messages` were edited and are not valid anymore; mend them and call it again.
+            ConfigurationError: The loop has a journal, and is not stepped.
         """
+        if self._driver.journaled is not None:
+            self._driver.journaled.refuse_steps()
         self._owes_outcome = False
         if self._outcome is not None:
             return self._outcome
@@ -334,7 +341,10 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
 
         Raises:
             TranscriptError: The messages to inject leave a call without its result, or repeat a call's id.
+            ConfigurationError: The loop has a journal, and is not stepped.
         """
+        if self._driver.journaled is not None:
+            self._driver.journaled.refuse_steps()
         self._state.commanded(command)
 
     @property
@@ -353,7 +363,11 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         Raises:
             LoopUsageError: No decision is awaited on the call, or it was made on something else.
         """
-        self._take_decision(call_id, approval, binding)
+        decide = partial(self._take_decision, call_id, approval, binding)
+        if self._driver.journaled is None:
+            decide()
+        else:
+            await self._driver.journaled.keep_decision(decide)
 
     def _take_decision(self, call_id: str, approval: Approval | bool | str, binding: str) -> None:
         self._driver.approvals.decide(call_id, approval, binding)

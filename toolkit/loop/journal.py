@@ -12,8 +12,9 @@ from dataclasses import KW_ONLY
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from toolkit.dataclass import dataclass
+from toolkit.errors import JournalError
 
-__all__ = ["EntryWork", "Journal", "JournalEntry", "JournalValue"]
+__all__ = ["EntryWork", "Journal", "JournalEntry", "JournalValue", "check_entry_name"]
 
 JournalValue: TypeAlias = dict[str, Any]
 """An object of plain JSON: what ``json.loads`` gives, and ``json.dumps`` takes without a default."""
@@ -43,9 +44,18 @@ class JournalEntry:
 class Journal(Protocol):
     """The log of one run: its entries stand in the order in which the run asks for them.
 
-    What is kept stays as it is. A cancellation may come out of the work of an entry, of which nothing is kept then;
-    but what work has returned is kept, whatever is cancelled meanwhile.
+    What is kept stays as it is. The loop calls these methods where no cancellation reaches them, but for one that the
+    standard library's tasks are given; where work ends by a `BaseException`, nothing is kept of it, and that passes
+    out when the work of all has ended.
     """
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run, which its events carry: 8 to 64 letters and digits, the same in each process.
+
+        No other run may have it, in no other log: what a tool asks of others is known by it.
+        """
+        ...
 
     async def once(self, entry: JournalEntry) -> JournalValue:
         """Return what is kept at the next position, or do the work, keep what it gives, and return that.
@@ -66,10 +76,36 @@ class Journal(Protocol):
     async def recall(self, name: str) -> JournalValue | None:
         """Return what is kept at the next position where that is the entry of this name, and pass it.
 
-        Anywhere else return None and stay. A log that ends with a decision that is awaited has nothing to recall.
+        Anywhere else return None and stay. Asked where a run awaits a decision: the log of an engine, which begins
+        another one with each decision, has nothing to recall.
+        """
+        ...
+
+    async def finish(self) -> None:
+        """Take note that the run rests: it has ended, or awaits a decision.
+
+        Raises:
+            JournalError: Entries are kept behind the last one that the run has asked for.
         """
         ...
 
     def nested(self, name: str) -> Journal:
-        """Return the log of a run that is part of the work of an entry; the same one for the same name."""
+        """Return the log of a run that is part of the work of an entry; the same one for the same name.
+
+        Raises:
+            ConfigurationError: This journal has no logs inside of it.
+        """
         ...
+
+
+def check_entry_name(kept: str, asked: str) -> None:
+    """Check that the entry that a log holds is the one that its run asks for.
+
+    Raises:
+        JournalError: It is not, so that the run is another than the one that wrote the log.
+    """
+    if kept != asked:
+        raise JournalError(
+            f"the log has the entry '{kept}' where the run asks for '{asked}': it was written with another prompt or "
+            "other settings, by another version of the program, or it was changed"
+        )

@@ -129,6 +129,12 @@ class MiddlewareChain:
         """Return the state of each middleware that keeps one, by its name."""
         return {name: each.save() for name, each in self._savers.items()}
 
+    def load_states(self, states: Mapping[str, Any]) -> None:
+        """Give each middleware that keeps a state the one that it has saved, by its name."""
+        for name, each in self._savers.items():
+            if name in states:
+                each.load(states[name])
+
     async def choose_tools(
         self, tools: Sequence[ToolDefinition], messages: Sequence[Message]
     ) -> Sequence[ToolDefinition]:

@@ -16,6 +16,7 @@ __all__ = [
     "write_denied",
     "write_early",
     "write_interrupted",
+    "write_lost",
     "write_not_started",
     "write_one_too_many",
     "write_repeated",
@@ -46,6 +47,12 @@ def write_interrupted(call: ToolCall, why: str, cut: CutCall | None) -> ToolResu
         child_loop_id=child_loop_id,
         details=details,
     )
+
+
+def write_lost(call: ToolCall) -> ToolResult:
+    """Return the result of a call that may have started in a process that ended before its result was kept."""
+    text = "Interrupted: the process that ran it ended. The tool was running and may have taken effect."
+    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
 
 
 def write_one_too_many(call: ToolCall, most: int) -> ToolResult:

@@ -82,9 +82,13 @@ class ModelRequests:
 
     def take_up(self, saved: SavedLoop) -> None:
         """Go on where a saved loop stood."""
+        self.answer_retries = min(self.answer_retries, saved.answer_retries)
+        self.restore_answer()
+
+    def restore_answer(self) -> None:
+        """Read the answer of a type again where the loop has ended with one in another process."""
         resources = self._resources
         state, answer = resources.state, resources.answer
-        self.answer_retries = min(self.answer_retries, saved.answer_retries)
         if answer is None or not isinstance(state.reason, TypedAnswer) or state.response is None:
             return
         if resources.config.asks_by_tool:
@@ -92,6 +96,11 @@ class ModelRequests:
             answer.value = self._approvals.argument_of(ANSWER_TOOL, "answer")
         else:
             answer.read(state.response.text)
+
+    def offer_again(self) -> None:
+        """Offer what the newest request of another process offered: the calls of its answer may name that alone."""
+        if self._resources.state.iterations:
+            self._request_for(CallModel(self._resources.state.iterations))
 
     async def ask(self, step: CallModel) -> None:
         """Ask the model and feed its answer to the machine, or end the loop where a limit forbids to ask."""

@@ -12,12 +12,13 @@ from toolkit.calls.prepare import Scope
 from toolkit.calls.results import ResultStore
 from toolkit.calls.run import CallHost
 from toolkit.calls.run_memory import READER, RunMemory
-from toolkit.chat import ToolDefinition
+from toolkit.chat import Provider, ToolDefinition
 from toolkit.dataclass import dataclass
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.budget import Budget
 from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
-from toolkit.loop.depth import LoopFrame
+from toolkit.loop.depth import LoopFrame, current_call_id
+from toolkit.loop.middleware import RunInfo
 from toolkit.loop.state import LoopState
 from toolkit.tool_names import is_legal_name
 from toolkit.tools.handler import Ctx, Registration
@@ -118,11 +119,15 @@ class LoopResources(Generic[Ctx]):
             if name in self.registry:
                 self.registry.registrations[name].counter.restore(self.memory, used)
 
+    def list_known_tools(self) -> Sequence[ToolDefinition]:
+        """Return what may be offered at all."""
+        return self.registry.definitions() if self.fixed_tools is None else self.fixed_tools
+
     def list_own_tools(self) -> Sequence[ToolDefinition]:
         """Return what the next request offers, without what the loop adds to it."""
         if self.chosen_tools is not None:
             return self.chosen_tools
-        return self.registry.definitions() if self.fixed_tools is None else self.fixed_tools
+        return self.list_known_tools()
 
     def list_tools(self) -> Sequence[ToolDefinition]:
         """Return what the next request offers once a text was cut, the answer's tool apart.
@@ -156,6 +161,24 @@ class LoopResources(Generic[Ctx]):
             if name not in self.registry and name != ANSWER_TOOL and is_legal_name(name):
                 return name
         return READER
+
+    def describe_run(self, loop_id: str, provider: Provider, *, is_restored: bool) -> RunInfo[Ctx]:
+        """Return what middleware is told of the run."""
+        frame = self.frame
+        return RunInfo(
+            run_id=frame.run_id,
+            loop_id=loop_id,
+            parent_loop_id=frame.parent_loop_id,
+            parent_call_id=None if frame.parent_loop_id is None else current_call_id.get(),
+            depth=frame.depth - 1,
+            agent=self.policy.agent,
+            provider=str(getattr(provider, "name", "") or type(provider).__name__),
+            model=str(getattr(provider, "model", "")),
+            tool_names=self.registry.names,
+            metadata=self.config.metadata,
+            ctx=self.ctx,
+            is_restored=is_restored,
+        )
 
     def listen(self, listener: Listener | None) -> None:
         """Tell all events to `listener` from now on."""

@@ -43,6 +43,8 @@ class RunningLoop(Generic[Ctx, Out]):
         self._outcome: Completed[Out] | Failed | None = None
         if driver.state.is_finished:
             self._outcome = Completed(driver.result(clock.seconds_left))
+        if driver.journaled is not None:
+            driver.journaled.attend(clock, lambda: self._wish)
         self._is_running = self._may_be_edited = self._owes_outcome = False
         self._idle: anyio.Event | None = None  # what `close` waits for
         self._lock = threading.Lock()  # over the next two
@@ -210,6 +212,9 @@ class RunningLoop(Generic[Ctx, Out]):
             with scope:
                 is_wanted = self._expect_cancel(scope)
                 await driver.begin(feed, scope, waits=is_wanted)
+                if not is_wanted and driver.journaled is not None:
+                    scope.cancel()  # after the log was read
+                    is_wanted = True
                 is_late = deadline < math.inf and anyio.current_time() >= deadline
                 if is_wanted and not is_late:
                     await driver.run_turns(to_end=to_end)

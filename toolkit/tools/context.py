@@ -121,6 +121,16 @@ class ToolContext(Generic[Ctx_co]):
         return _DEFAULT_WORKERS if self.policy is None else self.policy.config.sync_workers
 
     @property
+    def idempotency_key(self) -> str:
+        """A text by which a service that is asked twice for the same call knows it: the same in each attempt at it.
+
+        It is the id of the loop and that of the call, the same also where a durable run goes on in another process.
+        Outside of a loop it is the id of the call alone.
+        """
+        loop_id = "" if self.memory is None else self.memory.loop_id
+        return f"{loop_id}/{self.call_id}" if loop_id else self.call_id
+
+    @property
     def cancelled(self) -> bool:
         """True where the call, or this attempt at it, was given up.
 

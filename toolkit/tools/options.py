@@ -122,6 +122,7 @@ class ChangeableOptionKeywords(TypedDict, total=False):
     concurrency: int | None
     lock: str | Callable[[Mapping[str, Any]], object] | None
     idempotent: bool
+    on_crash: Literal["tell", "rerun", "resume"] | None
     result_as_answer: bool
     max_usage_count: int | None
     usage_scope: Literal["run", "process"]
@@ -163,6 +164,10 @@ class ToolOptions:
         isolation: ``process`` runs it in a process of its own that is killed when it must stop. Only a function at the
             top of a module can be found there; arguments and value cross as JSON, and there is no context.
         idempotent: True where a second run does no harm, so that a lost answer may be asked for again.
+        on_crash: The effect of the end of the process on a call that was under way in a durable run. ``tell`` has the
+            model read that it may have taken effect; ``rerun`` runs it again, and so perhaps twice; ``resume`` does
+            too, and the loops that it runs go on from the log: for what does nothing else that must not happen twice.
+            None is ``rerun`` for a tool that is `idempotent` or has the tag ``read`` or ``idempotent``, else ``tell``.
         result_as_answer: True where the loop ends with its output as the answer.
         max_usage_count: How many calls may run; None sets no limit.
         usage_scope: ``run`` counts the calls of each run of a loop, ``process`` those of the tool as long as the
@@ -193,6 +198,7 @@ class ToolOptions:
     lock: str | Callable[[Mapping[str, Any]], object] | None = None
     isolation: Literal["process"] | None = None
     idempotent: bool = False
+    on_crash: Literal["tell", "rerun", "resume"] | None = None
     result_as_answer: bool = False
     max_usage_count: PositiveInt | None = None
     usage_scope: Literal["run", "process"] = "run"
@@ -208,6 +214,13 @@ class ToolOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def after_crash(self) -> Literal["tell", "rerun", "resume"]:
+        """The effect of the end of the process, as `on_crash` or else the tags say it."""
+        if self.on_crash is not None:
+            return self.on_crash
+        return "rerun" if self.idempotent or not self.tags.isdisjoint(("read", "idempotent")) else "tell"
 
 
 _PLAIN = ToolOptions()

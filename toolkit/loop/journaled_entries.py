@@ -1,0 +1,190 @@
+"""The entries of a run that is kept in a log: each is taken from there, or its work is done and kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic
+
+from toolkit.chat.messages import messages_to_plain
+from toolkit.errors import JournalError, LoopUsageError
+from toolkit.json_text import digest_json
+from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.entry_work import LiveWork, load_failure
+from toolkit.loop.journal import Journal, JournalEntry, JournalValue
+from toolkit.loop.recorded_state import RecordedState, StopAnswer, current_record
+from toolkit.loop.side_state import SideState
+from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
+from toolkit.tools.handler import Ctx
+
+if TYPE_CHECKING:
+    from toolkit.loop.clock import LoopClock
+    from toolkit.loop.driver import Driver
+    from toolkit.loop.requests import ModelRequests
+    from toolkit.loop.resources import LoopResources
+
+__all__ = ["JournaledEntries"]
+
+
+class JournaledEntries(Generic[Ctx]):
+    """The part of a run with a log that reads and writes it; `JournaledSteps` says what the entries are.
+
+    Args:
+        journal: The log.
+        config: The settings as the application gave them.
+
+    Attributes:
+        config: The settings for the machine, whose questions to the application are recorded.
+        works: The works that are under way.
+        is_cut: True where all that is done is to end, because the run was cancelled.
+        is_failing: True where it is to end because the run has failed.
+        time: The time of what the machine writes itself, in seconds since 1970: that of the entry it follows from.
+    """
+
+    make_state = RecordedState
+
+    def __init__(self, journal: Journal, config: ToolLoopConfig[Any]) -> None:
+        self._journal = journal
+        self._stop_when = config.stop_when
+        asked = config.stop_when is not None
+        self.config: ToolLoopConfig[Any] = replace(config, stop_when=self._ask_stop_when) if asked else config
+        self.time: float = time.time()
+        self._stops: list[StopAnswer] | None = None  # while entries are replayed
+        self._has_told = self._has_replayed = False
+        self._arguments: dict[str, str] = {}
+        self._bindings: dict[str, str] = {}
+        self.works: set[LiveWork] = set()
+        self.is_cut: bool = False
+        self.is_failing: bool = False
+
+    def serve(
+        self, driver: Driver[Ctx, Any], resources: LoopResources[Ctx], requests: ModelRequests, *, is_restored: bool
+    ) -> None:
+        """Take the loop that is driven."""
+        assert isinstance(driver.state, RecordedState)
+        self._driver = driver
+        self._state = driver.state
+        self._resources = resources
+        self._requests = requests
+        self._side = SideState(resources, requests)
+        messages = messages_to_plain(self._state.messages)
+        self._prompt: JournalValue = {"restored": digest_json(messages)} if is_restored else {"messages": messages}
+
+    def attend(self, clock: LoopClock, read_wish: Callable[[], tuple[str | None] | None]) -> None:
+        """Take the time that the run may take, and what tells that it is cancelled, and why."""
+        self._side.clock, self._read_wish = clock, read_wish
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run, as its log says it."""
+        return self._journal.run_id
+
+    def read_time(self) -> float:
+        """Return the time of what the machine writes itself."""
+        return self.time
+
+    def take_failure(self) -> None:
+        """Cancel what is being done: the run fails."""
+        self.is_failing = True
+        self._cut_works()
+
+    def _cut_works(self) -> None:
+        for work in self.works:
+            if work.failure is None:
+                work.scope.cancel()
+
+    async def tell_start(self) -> None:
+        """Tell observers, once, that the run begins or goes on."""
+        if not self._has_told:
+            self._has_told = True
+            await self._driver.tell_start(is_resumed=self._has_replayed)
+
+    # entries
+
+    async def _keep_entry(self, name: str, do: Callable[[], Awaitable[JournalValue]]) -> JournalValue:
+        """Take an entry from the log, or do what is to be done and keep that."""
+        side = self._side
+
+        async def do_measured() -> JournalValue:
+            before = side.read_spent()
+            return {**await do(), **side.count_spent(before)}
+
+        work = LiveWork(self, self._state, name, do_measured)
+        self.time = time.time()
+        value = await self._journal.once(JournalEntry(name, work))
+        await self._take_entry(work, value)
+        return value
+
+    async def _take_entry(self, work: LiveWork, value: JournalValue) -> None:
+        if not work.is_done:
+            self._replay_entry(work.name, value)
+        elif self._state.closed:
+            await self._driver.tell_refusals()
+        failure = work.failure or load_failure(value)
+        if failure is not None:
+            raise failure
+        self._end_as_kept(value)
+
+    def _replay_entry(self, name: str, value: JournalValue) -> None:
+        self._has_replayed = True
+        try:
+            if not name.startswith("call "):  # which run at the same time, and so at none
+                self.time = value["at"]
+            self._stops = list(value.get("stops", ()))
+            self._state.replay(value.get("feeds", ()))
+            self._arguments |= value.get("arguments", {})
+            self._bindings |= value.get("bindings", {})
+            self._side.note(value)
+        except (LookupError, TypeError, ValueError, LoopUsageError) as error:
+            raise JournalError(
+                f"the entry '{name}' of the log does not fit the run, or was changed: {error}"
+            ) from error
+        finally:
+            self._stops = None
+        self._state.closed.clear()
+
+    def _end_as_kept(self, value: JournalValue) -> None:
+        match value.get("stopped"):
+            case {"kind": "cancelled", "reason": reason}:
+                self._state.cancelled(reason)
+            case {"kind": "timeout", "limit": limit}:
+                self._state.timed_out(limit)
+            case _:
+                pass
+
+    def write_side(self) -> JournalValue:
+        """Return what the run knows beside its machine, for an entry."""
+        return self._side.write()
+
+    def write_stop(self) -> JournalValue | None:
+        """Return why what is being done was cut, where that ends the run for good; None for a cancellation of tasks."""
+        scope = self._resources.memory.run_scope
+        if self.is_failing:
+            return {"kind": "failed"}
+        if scope is None or not scope.cancel_called:
+            return None
+        wish = self._read_wish()
+        if wish is not None:
+            return {"kind": "cancelled", "reason": wish[0]}
+        return {"kind": "timeout", "limit": self._driver.timeout}
+
+    async def go_live(self) -> None:
+        """Make ready for work that the log does not have."""
+        self._side.restore()
+        await self.tell_start()
+
+    # what the application is asked by the machine
+
+    def _ask_stop_when(self, context: StopContext) -> StopDecision:
+        if self._stops is not None:
+            if not self._stops:
+                raise JournalError("the log has no answer of stop_when where it is asked: it was written without one")
+            kept = self._stops.pop(0)
+            return Continue() if kept is None else Stop(kept["reason"])
+        assert self._stop_when is not None
+        decision = ask_stop_when(self._stop_when, context)
+        record = current_record.get()
+        if record is not None:
+            record.stops.append({"reason": decision.reason} if isinstance(decision, Stop) else None)
+        return decision
