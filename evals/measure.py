@@ -1,7 +1,8 @@
 """Measure the ways of asking a small model: ``python -m evals.measure [--model path.gguf] [--ways native held]``.
 
-The tasks are those of `office.yaml`, the tools those of `office.py`. Outcomes are kept in a file, so that a run that
-was stopped goes on, and ways that were measured on different days are compared task by task.
+The tasks are those of `office.yaml`, the tools those of `office.py`; ``--tools home`` takes a set that is only looked
+at in the end. Outcomes are kept in a file, so that a run that was stopped goes on, and ways that were measured on
+different days are compared task by task.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import anyio
 
-from evals.office import registry
+from evals import home, office
 from toolkit.chat import Provider
 from toolkit.cli.progress import Steps
 from toolkit.evaluation import (
@@ -31,7 +32,7 @@ from toolkit.evaluation.summary import ALL_KINDS
 from toolkit.parsing import TextToolProvider
 from toolkit.providers.local import LocalProvider
 
-TASKS = Path(__file__).with_name("office.yaml")
+TOOLS = {"office": office.registry, "home": home.registry}
 SETTINGS = TrialSettings(max_tokens=128, runs_tools=True)
 Opener = Callable[[str | None], AbstractAsyncContextManager[Provider]]
 
@@ -86,7 +87,8 @@ def write_tables(summary: EvaluationSummary) -> str:
 
 async def measure_ways(arguments: argparse.Namespace) -> None:
     """Run what is missing, and print the table."""
-    tasks = load_tasks(TASKS)
+    registry = TOOLS[arguments.tools]
+    tasks = load_tasks(Path(__file__).with_name(f"{arguments.tools}.yaml"))
     tasks = tasks.sample(arguments.per_class) if arguments.per_class else tasks
     name = Path(arguments.model).stem if arguments.model else "SmolLM2-135M"
     candidates = [Candidate(model=name, way=way, open=partial(WAYS[way], arguments.model)) for way in arguments.ways]
@@ -108,6 +110,7 @@ def read_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m evals.measure", description=__doc__)
     parser.add_argument("--model", help="a GGUF file; the built-in model without")
+    parser.add_argument("--tools", choices=list(TOOLS), default="office", help="which tools and tasks")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--per-class", type=int, default=0, help="how many tasks of each class; 0 for all")
     parser.add_argument("--against", default="", help="the way that the others are compared with")

@@ -1,4 +1,4 @@
-"""The tasks over the tools of an office: each can be solved, and the paraphrases are what they say."""
+"""The tasks over the tools of an office and of a home: each can be solved, and paraphrases are what they say."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import evals.office
-from evals.measure import measure_ways
+from evals.measure import TOOLS, measure_ways
 from toolkit import AssistantMessage, ToolCall, ToolResult
 from toolkit.evaluation import EvaluationTask, TrialSettings, load_tasks, run_trial
 from toolkit.evaluation.matching import is_said, pick_first
@@ -19,8 +19,9 @@ from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
-TASKS = load_tasks(Path(evals.office.__file__).with_name("office.yaml"))
-TOOLS = evals.office.registry
+SETS = {name: load_tasks(Path(evals.office.__file__).with_name(f"{name}.yaml")) for name in ("office", "home")}
+CASES = [(name, task) for name, tasks in SETS.items() for task in tasks.tasks]
+WITH_CALLS = [(name, task) for name, task in CASES if task.calls]
 
 
 def perfect_replies(task: EvaluationTask) -> list[ScriptedReply]:
@@ -36,12 +37,14 @@ def perfect_replies(task: EvaluationTask) -> list[ScriptedReply]:
     return [AssistantMessage(calls), answer] if calls else [answer]
 
 
-def test_there_are_more_than_a_hundred_tasks_over_all_tools_and_in_all_classes() -> None:
-    TASKS.check_tools(TOOLS)
-    assert len(TASKS.tasks) == len({task.prompt for task in TASKS.tasks}) >= 100
-    assert {call.tool for task in TASKS.tasks for call in task.calls or ()} == set(TOOLS.names)
-    assert min(Counter(task.kind for task in TASKS.tasks).values()) >= 16
-    assert TASKS.kinds == (
+@pytest.mark.parametrize(("name", "count", "least"), [("office", 128, 16), ("home", 42, 6)])
+def test_there_are_tasks_over_all_tools_and_in_all_classes(name: str, count: int, least: int) -> None:
+    tasks = SETS[name]
+    tasks.check_tools(TOOLS[name])
+    assert len(tasks.tasks) == len({task.prompt for task in tasks.tasks}) == count
+    assert {call.tool for task in tasks.tasks for call in task.calls or ()} == set(TOOLS[name].names)
+    assert min(Counter(task.kind for task in tasks.tasks).values()) >= least
+    assert tasks.kinds == (
         "one call",
         "rich arguments",
         "two dependent calls",
@@ -52,25 +55,29 @@ def test_there_are_more_than_a_hundred_tasks_over_all_tools_and_in_all_classes()
     )
 
 
-def test_paraphrases_share_no_word_with_any_tool() -> None:
-    words = list_tool_words(TOOLS)
-    assert {task.id: find_shared_words(task, words) for task in TASKS.tasks if task.kind == "paraphrases"} == {
-        task.id: frozenset[str]() for task in TASKS.tasks if task.kind == "paraphrases"
+@pytest.mark.parametrize("name", list(SETS))
+def test_paraphrases_share_no_word_with_any_tool(name: str) -> None:
+    words = list_tool_words(TOOLS[name])
+    paraphrases = [task for task in SETS[name].tasks if task.kind == "paraphrases"]
+    assert {task.id: find_shared_words(task, words) for task in paraphrases} == {
+        task.id: frozenset[str]() for task in paraphrases
     }
 
 
-@pytest.mark.parametrize("task", TASKS.tasks, ids=lambda task: task.id)
-async def test_a_model_that_does_it_right_solves_the_task(task: EvaluationTask) -> None:
+@pytest.mark.parametrize(("name", "task"), CASES, ids=[f"{name} {task.id}" for name, task in CASES])
+async def test_a_model_that_does_it_right_solves_the_task(name: str, task: EvaluationTask) -> None:
     seen = ScriptedProvider(perfect_replies(task))
-    trial = await run_trial(task, seen, TOOLS, TrialSettings(runs_tools=True))
+    trial = await run_trial(task, seen, TOOLS[name], TrialSettings(runs_tools=True))
     assert trial.reason == ""
     results = " ".join(message.text for message in seen.requests[-1].messages if isinstance(message, ToolResult))
     assert all(is_said(results, wordings) for wordings in task.says), results
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS.tasks if task.calls], ids=lambda task: task.id)
-async def test_a_model_that_only_talks_solves_no_task_with_calls(task: EvaluationTask) -> None:
-    trial = await run_trial(task, ScriptedProvider([perfect_replies(task)[-1]]), TOOLS, TrialSettings(runs_tools=True))
+@pytest.mark.parametrize(("name", "task"), WITH_CALLS, ids=[f"{name} {task.id}" for name, task in WITH_CALLS])
+async def test_a_model_that_only_talks_solves_no_task_with_calls(name: str, task: EvaluationTask) -> None:
+    trial = await run_trial(
+        task, ScriptedProvider([perfect_replies(task)[-1]]), TOOLS[name], TrialSettings(runs_tools=True)
+    )
     assert trial.reason == "no call"
 
 
@@ -83,7 +90,7 @@ async def test_a_model_that_only_talks_solves_no_task_with_calls(task: Evaluatio
 async def test_the_ways_are_measured_with_the_real_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     kept, page = tmp_path / "kept.jsonl", tmp_path / "page.html"
     arguments = argparse.Namespace(
-        model=None, ways=["native"], per_class=1, against="", results=str(kept), report=str(page)
+        model=None, tools="home", ways=["native"], per_class=1, against="", results=str(kept), report=str(page)
     )
     with anyio.fail_after(300):
         await measure_ways(arguments)
