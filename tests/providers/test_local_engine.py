@@ -29,8 +29,10 @@ from toolkit import (
     tool_loop,
 )
 from toolkit.chat import ChatResponse, ResponseDone, ToolDefinition
+from toolkit.endings import Complete, MissingSteps
 from toolkit.errors import ContextTooLongError, ProviderTimeoutError
 from toolkit.events import ArgumentsDelta
+from toolkit.policies import SteeredRetries, ToolOrder
 from toolkit.providers.local import LocalProvider
 from toolkit.providers.local.installation import INSTALL_COMMAND
 from toolkit.testing.loopback import Answer, serving
@@ -395,3 +397,25 @@ def test_the_engine_ends_with_its_input_also_while_it_loads(replace_engine: Call
         process.stdin.write(b"{}\n")
         process.stdin.close()
         assert process.wait(30) == 0
+
+
+async def test_a_step_that_the_model_leaves_out_is_made_once_its_reply_is_held() -> None:
+    cities: list[str] = []
+
+    @tool
+    def get_weather(city: str) -> str:
+        """Get the weather of a city."""
+        cities.append(city)
+        return f"Sunny in {city}."
+
+    request = ChatRequest(messages=[UserMessage("What is the weather in Oslo?")], max_tokens=30)
+    registry = ToolRegistry([get_weather])
+    order = ToolOrder(required_steps=("get_weather",), max_retries=1)
+    with anyio.fail_after(120):
+        async with LocalProvider(calling="native") as provider:  # whose template never tells the model of the tool
+            told = await tool_loop(provider, registry, request, config=ToolLoopConfig(order=order))
+            assert (told.reason, cities) == (MissingSteps(("get_weather",)), [])
+            config = ToolLoopConfig(order=order, steered_retries=SteeredRetries())
+            held = await tool_loop(provider, registry, request, config=config)
+    assert [city.startswith("Oslo") for city in cities] == [True]
+    assert isinstance(held.reason, Complete)
