@@ -42,6 +42,7 @@ from toolkit.endings import (
     Cancelled,
     Complete,
     MaxIterations,
+    MissingSteps,
     ResultAsAnswer,
     StopCondition,
     Timeout,
@@ -49,7 +50,7 @@ from toolkit.endings import (
 )
 from toolkit.errors import LoopError, LoopUsageError
 from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd, ToolExecutionStart
-from toolkit.policies import Stop
+from toolkit.policies import Stop, ToolOrder
 from toolkit.testing import ScriptedProvider, ScriptedReply, check_transcript
 
 pytestmark = pytest.mark.anyio
@@ -133,6 +134,7 @@ def nonsense(*_: object) -> Any:
     return "nonsense"
 
 
+STEPS = MissingSteps(("echo",))
 ENDINGS: dict[str, tuple[list[ScriptedReply], dict[str, Any], Any]] = {
     "an answer": (["hello"], {}, Complete()),
     "max iterations": ([say("a")], {"max_iterations": 1}, MaxIterations(1)),
@@ -143,6 +145,7 @@ ENDINGS: dict[str, tuple[list[ScriptedReply], dict[str, Any], Any]] = {
         {"loop_detection": LoopDetectionConfig(threshold=2, action="stop")},
         None,
     ),
+    "a step that is missing": (["hello"], {"order": ToolOrder(required_steps=("echo",), max_retries=0)}, STEPS),
     "a result": ([ToolCall("1", "answer", "{}")], {}, ResultAsAnswer("1", "answer")),
     "a limit": ([say("a"), "b"], {"limits": LoopLimits(usage=UsageLimits(requests=1))}, UsageLimit("requests", 1, 1)),
     "no approval yet": ([say("a")], {"on_tool_call": defer}, AwaitingApproval((say("a"),))),
