@@ -1,13 +1,16 @@
 """What a GGUF file says of its model, also where it is broken or lies."""
 
 import struct
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolkit import ConfigurationError
+from toolkit import ChatRequest, ConfigurationError, UserMessage
+from toolkit.providers.local import LocalProvider
 from toolkit.providers.local.gguf import read_gguf_metadata
+from toolkit.providers.local.installation import INSTALL_COMMAND
 
 
 def text(value: str) -> bytes:
@@ -78,3 +81,33 @@ def test_a_broken_file_is_refused_with_its_path(tmp_path: Path, name: str) -> No
     with pytest.raises(ConfigurationError, match=message) as failure:
         read_gguf_metadata(path)
     assert str(path) in str(failure.value)
+
+
+needs_engine = pytest.mark.skipif(
+    find_spec("xllamacpp") is None, reason=f"the engine is not installed; `{INSTALL_COMMAND}`"
+)
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    ("name", "template", "request_temperature", "expected"),
+    [
+        ("Qwen3 8B", "{% if tools %}", None, (0.6, {"top_p": 0.95, "top_k": 20, "min_p": 0.0, "top_n": 1})),
+        ("Qwen3 8B", "{% if tools %}", 0.1, (0.1, {"top_n": 1})),
+        ("Qwen3 0.6B", "{% if tools %}", None, (0, {"top_n": 1})),
+        ("Llama 3.1 8B", "{% if tools %}", None, (0, {"top_n": 1})),
+        ("Nobody's 8B", "{% if tools %}", None, (0, {"top_n": 1})),
+    ],
+)
+def test_a_model_is_sampled_as_its_makers_say_where_they_warn_of_temperature_zero(
+    tmp_path: Path,
+    name: str,
+    template: str,
+    request_temperature: float | None,
+    expected: tuple[float, dict[str, float]],
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(file_of(entry("general.name", 8, text(name)), entry("tokenizer.chat_template", 8, text(template))))
+    request = ChatRequest(messages=[UserMessage("Hi")], temperature=request_temperature, options={"top_n": 1})
+    filled = LocalProvider(path)._fill_defaults(request)  # pyright: ignore[reportPrivateUsage]
+    assert (filled.temperature, filled.options, filled.seed) == (*expected, 1)

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, Literal, TypeAlias
@@ -82,7 +82,7 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
     Args:
         models: The models to ask, beside the local one.
         url: Where a compatible server is; empty for the vendors' own.
-        output: What is written.
+        output: The form of the report.
         is_probing: True where those models are asked for calls in each way.
     """
     screen, checks = Screen(output), list[_Finding]()
@@ -107,10 +107,7 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
                 tried = await _try_model(model, url, is_wanted=model in models)
                 note(tried)
                 if tried.state == "works" and model in models:
-                    note(_Finding(kind="calls", name=model, state="works", detail=describe_advice(model)))
-                if tried.state == "works" and model in models and is_probing:
-                    steps.begin(f"asking {model} for calls")
-                    note(await _try_calls(model, url))
+                    await _examine_calls(model, url, note, is_probing=is_probing)
         return ExitCode.FAILED if any(check.state == "broken" for check in checks) else ExitCode.DONE
 
     code = Terminal().run(main)
@@ -198,6 +195,13 @@ async def _try_model(name: str, url: str, *, is_wanted: bool) -> _Finding:
         return _Finding(kind="model", name=name, state="missing" if is_missing else "broken", detail=detail)
     seconds = time.perf_counter() - began
     return _Finding(kind="model", name=name, state="works", detail=f"answered {answer!r} in {seconds:.1f} s")
+
+
+async def _examine_calls(model: str, url: str, note: Callable[[_Finding], None], *, is_probing: bool) -> None:
+    """Tell how a model is best asked for calls, and what it does in each way."""
+    note(_Finding(kind="calls", name=model, state="works", detail=describe_advice(model)))
+    if is_probing:
+        note(await _try_calls(model, url))
 
 
 async def _try_calls(name: str, url: str) -> _Finding:

