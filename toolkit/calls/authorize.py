@@ -106,7 +106,8 @@ async def _ask_approver(
     ready: Ready[Any], approve: ApprovalHook, guard: ExecutionPolicy, policy: ExecutionPolicy
 ) -> object:
     """Ask the approver of `guard` about a call that is made under `policy`."""
-    call, reason, written = ready.call, ready.asks or "", ready.arguments_json
+    call, reason = ready.call, ready.asks or ""
+    arguments, written = ready.show_arguments()
     if policy.observer is not None:
         options = ready.registration.options
         await policy.observer.emit(
@@ -124,12 +125,12 @@ async def _ask_approver(
     request = ApprovalRequest(
         call.id,
         call.name,
-        ready.copy_arguments(),
+        arguments,
         original=ready.original,
         _definition=ready.registration.definition,
         tags=ready.registration.options.tags,
         reason=reason,
-        preview=escape_in_json(written),
+        preview=written if written.isprintable() else escape_in_json(written),
         agent=policy.agent,
         loop_id=policy.loop_id,
     )

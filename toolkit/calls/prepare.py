@@ -80,6 +80,9 @@ class Ready(Generic[Ctx]):
         asks_level: The level that wants the approval: 0 for the caller, 1 for the loop whose call runs it, and so on.
         repairs: The repairs that were made.
         is_modified: True where an approver has given other arguments.
+
+    Attributes:
+        shown_json: The value of `arguments_json` once that was written.
     """
 
     call: ToolCall
@@ -91,34 +94,33 @@ class Ready(Generic[Ctx]):
     asks_level: int = 0
     repairs: tuple[ToolCallRepaired, ...] = ()
     is_modified: bool = False
-    _shown: str | None = field(default=None, init=False)
+    shown_json: str | None = field(default=None, init=False)
     _is_flat: bool | None = field(default=None, init=False)
 
     @property
     def arguments_json(self) -> str:
         """The arguments as canonical JSON, for whoever is shown the call: secrets are digests."""
-        if self._shown is None:
-            self._shown = self.registration.arguments.dump_json(self.arguments)
-        return self._shown
+        if self.shown_json is None:
+            self.shown_json = self.registration.arguments.dump_json(self.arguments)
+        return self.shown_json
 
-    def write_exact_json(self) -> str:
-        """Return the arguments as canonical JSON, with secrets as they are."""
-        text = self.registration.arguments.dump_json(self.arguments, reveal_secrets=True)
-        if (self._is_flat or self._has_flat_arguments()) and not self.registration.takes_secrets:
-            self._shown = text
-        return text
+    def show_arguments(self) -> tuple[dict[str, Any], str]:
+        """Return what `copy_arguments` and `arguments_json` do, for an event or a request that has both."""
+        if self.shown_json is None:
+            self.shown_json = self.registration.arguments.dump_json(self.arguments)
+        return dict(self.arguments) if self._is_flat else self.copy_arguments(), self.shown_json
 
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
-        if self._is_flat or self._has_flat_arguments():
+        if self._is_flat or self.has_flat_arguments():
             return dict(self.arguments)
         return copy_values(self.registration, self.arguments)
 
     def modify(self, arguments: dict[str, Any]) -> None:
         """Take the arguments that an approver has given, validated, in the place of the model's."""
-        self.arguments, self.is_modified, self._shown, self._is_flat = arguments, True, None, None
+        self.arguments, self.is_modified, self.shown_json, self._is_flat = arguments, True, None, None
 
-    def _has_flat_arguments(self) -> bool:
+    def has_flat_arguments(self) -> bool:
         """Return whether there are no values but text, numbers and the like."""
         if self._is_flat is None:
             self._is_flat = _UNCHANGING.issuperset(map(type, self.arguments.values()))
@@ -150,13 +152,15 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
     Two calls that would do the same are equal in this form, but for their ids.
     """
     call = prepared.call
-    arguments = None
-    if isinstance(prepared, Ready):
-        try:
-            arguments = prepared.write_exact_json()
-        except (TypeError, ValueError, RecursionError):  # of a type of the author's own
-            arguments = None
-    text = canonical_arguments(call.arguments) if arguments is None else arguments
+    if not isinstance(prepared, Ready):
+        return ToolCall(call.id, call.name, canonical_arguments(call.arguments), extra=call.extra)
+    try:
+        text = prepared.registration.arguments.dump_json(prepared.arguments, reveal_secrets=True)
+    except (TypeError, ValueError, RecursionError):  # of a type of the author's own
+        text = canonical_arguments(call.arguments)
+    else:
+        if prepared.has_flat_arguments() and not prepared.registration.takes_secrets:
+            prepared.shown_json = text
     return ToolCall(call.id, call.name, text, extra=call.extra)
 
 

@@ -183,13 +183,14 @@ def _make_call_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
 def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
     """Return the event that tells of a run, with arguments of its own: whoever takes it may spoil them."""
     call, options = ready.call, ready.registration.options
+    arguments, written = ready.show_arguments()
     return ToolExecutionStart(
         call_id=call.id,
         tool_name=call.name,
         label=options.label,
         tags=options.tags,
-        arguments=ready.copy_arguments(),
-        arguments_json=ready.arguments_json,
+        arguments=arguments,
+        arguments_json=written,
     )
 
 

@@ -97,7 +97,8 @@ class Budget:
                 budget._input_tokens += usage.input_tokens
                 budget._output_tokens += usage.output_tokens
                 budget._cost += usage.cost or 0
-                budget._has_unknown_cost |= usage.has_unknown_cost
+                if not budget._has_unknown_cost:
+                    budget._has_unknown_cost = usage.has_unknown_cost
 
     def reserve_tool_call(self) -> UsageLimit | None:
         """Take one tool call out of the budget, or return the limit that forbids it and take nothing."""

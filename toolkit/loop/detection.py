@@ -144,7 +144,8 @@ class LoopDetector:
         config = self._config
         counted = [call for call in calls if call.name not in config.exempt] if config.exempt else calls
         self._has_others = self._has_others or len(counted) < len(calls)
-        self._items = _items_of(counted, config)
+        items = [_Item([call], f"{call.name} {call.arguments}", [call.name]) for call in counted]
+        self._items = items if config.mode == "call" or len(items) < 2 else [_join_items(items, config)]
         if not counted:
             return None
         found: list[tuple[_Item, Run]] = []
@@ -278,13 +279,11 @@ class LoopDetector:
         self._recent.extend([Seen(*fields) for fields in state["recent"]])
 
 
-def _items_of(calls: Sequence[ToolCall], config: LoopDetectionConfig) -> list[_Item]:
-    items = [_Item([call], f"{call.name} {call.arguments}", [call.name]) for call in calls]
-    if config.mode == "call" or len(items) < 2:
-        return items
+def _join_items(items: Sequence[_Item], config: LoopDetectionConfig) -> _Item:
     signatures = list(map(_signature_of, items))
     signature = "\n".join(sorted(signatures) if config.ignore_order else signatures)
-    return [_Item(calls, signature, [call.name for call in calls])]
+    calls = [call for item in items for call in item.calls]
+    return _Item(calls, signature, [call.name for call in calls])
 
 
 def warning_text(fact: LoopDetected) -> str:

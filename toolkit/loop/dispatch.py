@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import anyio
@@ -19,6 +20,8 @@ from toolkit.runtime.call_clock import CallClock
 from toolkit.runtime.contexts import run_in_own_context
 from toolkit.runtime.gathering import gather
 from toolkit.tools.handler import Ctx
+
+_id_of = attrgetter("id")
 
 __all__ = ["run_beside_pump", "run_call", "run_unit"]
 
@@ -41,7 +44,7 @@ async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: App
             resources.state.steered(steered)
             return
     listener, frame = resources.listener, resources.frame
-    ready = [approvals.ready[call.id] for call in step.calls]
+    ready = list(map(approvals.ready.__getitem__, map(_id_of, step.calls)))
     has_pump = listener is not None and listener.needs_pump and _may_report(ready)
     if len(ready) == 1:
         # What stands around a call may have a scope of its own open when that ends, which must not be left before it.

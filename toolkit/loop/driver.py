@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
-from toolkit.chat import (
-    ChatRequest,
-    Message,
-    Provider,
-    ToolResult,
-    text_of,
-)
+from toolkit.chat import ChatRequest, Message, Provider, ToolResult, text_of
 from toolkit.chat.output import copy_result
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
@@ -309,7 +303,10 @@ class Driver(Generic[Ctx, Out]):
         if listener is not None and self._is_telling:
             self._is_telling = False
             if isinstance(end, Done):  # whose list of messages is the caller's, and not the observers'
-                messages = [copy_result(each) if isinstance(each, ToolResult) else each for each in end.result.messages]
+                messages = [
+                    copy_result(each) if isinstance(each, ToolResult) and each.details is not None else each
+                    for each in end.result.messages
+                ]
                 end = replace(end, result=replace(end.result, messages=messages))
             closed, registrations = self.state.closed, self._resources.registry.registrations
             closing = [take_closing_event(closed, registrations) for _ in range(len(closed))]

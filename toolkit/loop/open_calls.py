@@ -42,17 +42,18 @@ class OpenCalls:
         by_id: The calls by their ids, in call order.
         unanswered: How many have no result yet.
         undecided: How many await the first decision.
+        units: The calls that run together, one unit after the other; None where they are still to be found.
         closed: The results that the loop wrote itself and has told nobody yet, and whether each call had started.
     """
 
-    __slots__ = ("_now", "_units", "by_id", "closed", "unanswered", "undecided")
+    __slots__ = ("_now", "by_id", "closed", "unanswered", "undecided", "units")
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
         self._now = now
         self.by_id: dict[str, OpenCall] = {}
         self.unanswered = self.undecided = 0
         self.closed: list[tuple[ToolResult, bool]] = []
-        self._units: deque[tuple[OpenCall, ...]] = deque()
+        self.units: deque[list[OpenCall]] | None = None
 
     def list_undecided(self) -> Sequence[ToolCall]:
         """Return the calls that await the first decision."""
@@ -111,37 +112,30 @@ class OpenCalls:
         """Return the results that the loop did not write itself, in call order."""
         return [each.result for each in self.by_id.values() if each.result is not None and not each.is_own]
 
-    def plan_units(self, size: int) -> None:
-        """Cut what may run into units: what stands in one unit runs together, the units run one after the other."""
-        unit: list[OpenCall] = []
-        self._units.clear()
-        for entry in self.by_id.values():
-            if entry.status == "alone":
-                if unit:
-                    self._units.append(tuple(unit))
-                    unit = []
-                self._units.append((entry,))
-            elif entry.status == "approved":
-                unit.append(entry)
-                if len(unit) == size:
-                    self._units.append(tuple(unit))
-                    unit = []
-        if unit:
-            self._units.append(tuple(unit))
-
-    def find_unit(self) -> Sequence[ToolCall]:
+    def find_unit(self, size: int) -> Sequence[ToolCall]:
         """Return the calls to run now; none when all that may run has run.
+
+        Those of one unit run together, at most `size`, and the units run one after the other.
 
         Raises:
             LoopUsageError: Calls of this unit are still running.
         """
-        while self._units:
-            waiting = [entry.call for entry in self._units[0] if entry.status in ("approved", "alone")]
+        units = self.units
+        if units is None:
+            units = self.units = deque()
+            for entry in self.by_id.values():
+                if entry.status in ("approved", "alone"):
+                    is_apart = not units or len(units[-1]) == size
+                    if is_apart or "alone" in (entry.status, units[-1][-1].status):
+                        units.append([])
+                    units[-1].append(entry)
+        while units:
+            waiting = [entry.call for entry in units[0] if entry.status in ("approved", "alone")]
             if waiting:
                 return waiting
-            if any(entry.status == "started" for entry in self._units[0]):
+            if any(entry.status == "started" for entry in units[0]):
                 raise LoopUsageError("calls are still running: feed their results before asking for the next step")
-            self._units.popleft()
+            units.popleft()
         return ()
 
     def move_results(self, messages: list[Message]) -> Sequence[ToolResult]:
@@ -152,5 +146,5 @@ class OpenCalls:
             results.append(entry.result)
         messages.extend(results)
         self.by_id = {}
-        self._units.clear()
+        self.units = None
         return results

@@ -265,5 +265,4 @@ class LoopRecord:
                 state._open.by_id[call.id] = OpenCall(call, saved.status, saved.result, is_own=saved.is_own)
             state._open.unanswered = sum(saved.result is None for saved in frozen.open_calls)
             state.phase = "running"
-            state._open.plan_units(config.execution.unit_size)
         return state

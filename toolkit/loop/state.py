@@ -51,7 +51,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.output import copy_result
 from toolkit.errors import LoopUsageError, TranscriptError
-from toolkit.loop.detection import warning_text
+from toolkit.loop.detection import Repetition, warning_text
 from toolkit.loop.events import LoopDetected
 from toolkit.loop.guiding import LoopGuiding
 from toolkit.loop.open_calls import OpenCall
@@ -78,7 +78,7 @@ from toolkit.loop.steps import (
     RunTools,
     Step,
 )
-from toolkit.loop.stopping import Continue, Stop, StopContext, ask_stop_when
+from toolkit.loop.stopping import Continue, Stop, StopContext, StopWhen, ask_stop_when
 from toolkit.settings import check_setting
 
 __all__ = ["NO_MISTAKES", "LoopState"]
@@ -102,7 +102,7 @@ class LoopState(LoopGuiding):
         if phase == "ready":
             return self._begin_turn()
         if phase == "running":
-            calls = self._open.find_unit()
+            calls = self._open.find_unit(self._config.execution.unit_size)
             return RunTools(calls, self._config.execution.limit) if calls else self._await_decisions()
         if phase == "deciding":
             is_all = self._open.undecided == len(self._calls)
@@ -194,7 +194,8 @@ class LoopState(LoopGuiding):
         self._open.by_id = opened
         self._open.unanswered = self._open.undecided = len(opened)
         if not calls:
-            self._judge_reply(())
+            if self._config.stop_when is None or not self._is_stopped(self._config.stop_when, response, ()):
+                self._take_answer(response)
             return ()
         most = self._config.limits.calls_per_turn
         if most is not None and len(calls) > most:
@@ -219,21 +220,9 @@ class LoopState(LoopGuiding):
             self._require_phase("preparing", "calls_prepared")
         if len(calls) != self._open.undecided:
             raise LoopUsageError("calls_prepared was given other calls than model_replied returned")
-        return self._judge_reply(calls, mistakes)
-
-    def _judge_reply(
-        self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]] = NO_MISTAKES
-    ) -> LoopDetected | None:
-        response = self.response
+        response, stop_when = self.response, self._config.stop_when
         assert response is not None
-        stop_when = self._config.stop_when
-        if stop_when is not None:
-            decision = ask_stop_when(stop_when, self._stop_context(response, calls))
-            if isinstance(decision, Stop):
-                self._end_loop(StopCondition(decision.reason))
-                return None
-        if not self._open.by_id:
-            self._take_answer(response)
+        if stop_when is not None and self._is_stopped(stop_when, response, calls):
             return None
         if self._is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
@@ -243,7 +232,8 @@ class LoopState(LoopGuiding):
             self._open.answer_all("the reply was stopped by the provider's content filter")
             self._close_turn()
             return None
-        detected = None if self._detector is None else self._detect_loop(calls)
+        found = None if self._detector is None else self._detector.saw_calls(calls)
+        detected = None if found is None else self._answer_repetition(found)
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
         if (self._order is not None or self._history is not None) and self.phase == "deciding":
@@ -251,6 +241,13 @@ class LoopState(LoopGuiding):
             if not self._open.undecided:
                 self._after_decision()
         return detected
+
+    def _is_stopped(self, stop_when: StopWhen, response: ChatResponse, calls: Sequence[ToolCall]) -> bool:
+        """Return whether the loop ends with this reply because `stop_when` says so."""
+        decision = ask_stop_when(stop_when, self._stop_context(response, calls))
+        if isinstance(decision, Stop):
+            self._end_loop(StopCondition(decision.reason))
+        return isinstance(decision, Stop)
 
     def _take_answer(self, response: ChatResponse) -> None:
         """End the loop with a reply without calls, unless it comes too early."""
@@ -286,10 +283,9 @@ class LoopState(LoopGuiding):
             last_tool_results=tuple(map(copy_result, self._results)),
         )
 
-    def _detect_loop(self, calls: Sequence[ToolCall]) -> LoopDetected | None:
-        assert self._detector is not None
-        found = self._detector.saw_calls(calls)
-        if found is None or not found.is_due:
+    def _answer_repetition(self, found: Repetition) -> LoopDetected | None:
+        """Do what the configuration wants of calls that are repeated; return what is to be told."""
+        if not found.is_due:
             return None
         match found.fact.action:
             case "stop":
@@ -345,9 +341,8 @@ class LoopState(LoopGuiding):
     def _after_decision(self) -> None:
         self.reason = None
         self.phase = "running"
-        if self._open.unanswered:
-            self._open.plan_units(self._config.execution.unit_size)
-        else:
+        self._open.units = None  # what may run is cut into units anew
+        if not self._open.unanswered:
             self._close_turn()
 
     def _await_decisions(self) -> Step:
@@ -361,7 +356,7 @@ class LoopState(LoopGuiding):
         if self.phase != "running" or entry is None or entry.status not in ("approved", "alone", "deferred"):
             raise LoopUsageError(f"call '{call_id}' is not to be decided on again")
         entry.status = "deferred"
-        self._open.plan_units(self._config.execution.unit_size)
+        self._open.units = None
 
     def tool_started(self, call_id: str) -> None:
         """Note that a call runs from now on."""

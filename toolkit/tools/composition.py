@@ -69,10 +69,11 @@ def compose_function(
     """
     takes_envelope = _wants_envelope(schema) if has_context else None
     call = _compose_call(function, schema, takes_envelope=takes_envelope)
-    execute = _compose_execute(call, schema, options, original, is_raw=is_raw)
+    compose = partial(_compose_execute, function, call, schema, options, original)
+    execute = compose(has_context=has_context, is_raw=is_raw)
     vars(execute)["needs_context"] = _name_needed_context(schema) if has_context else None
     vars(execute)["may_report"] = bool(takes_envelope) or schema.kind in ("generator", "async_generator")
-    raw = _compose_execute(call, schema, options, original, is_raw=is_raw, convert=_hold_value)
+    raw = compose(has_context=has_context, is_raw=is_raw, convert=_hold_value)
     return ComposedFunction(schema, call, execute, raw)
 
 
@@ -154,26 +155,36 @@ def _hold_value(value: Any) -> ToolOutput:
 
 
 def _compose_execute(
+    function: Callable[..., Any],
     call: _CallFunction,
     schema: FunctionSchema,
     options: ToolOptions,
-    function: Callable[..., Any],
+    original: Callable[..., Any],
     *,
+    has_context: bool,
     is_raw: bool,
     convert: _Convert = to_output,
 ) -> Execute:
     """Return what runs the function to the end, for what kind of function it is, and makes an output of the value."""
     if options.isolation is not None:
-        return _compose_isolated(function, schema, is_raw=is_raw, convert=convert)
+        return _compose_isolated(original, schema, is_raw=is_raw, convert=convert)
     match schema.kind:
         case "coroutine":
-            return _compose_awaited(call, convert)
+            takes_names = schema.bind is None and not has_context
+            return _compose_plain(function, convert) if takes_names else _compose_awaited(call, convert)
         case "async_generator":
             return _compose_async_streamed(call)
         case "generator":
             return (_compose_threaded if options.run_in_thread else _compose_inline)(_compose_drained(call), convert)
         case _:
             return (_compose_threaded if options.run_in_thread else _compose_inline)(call, convert)
+
+
+def _compose_plain(function: Callable[..., Any], convert: _Convert) -> Execute:
+    async def execute(arguments: _Arguments, _: ToolContext[Any]) -> ToolOutput:
+        return convert(await function(**arguments))
+
+    return execute
 
 
 def _compose_awaited(call: _CallFunction, convert: _Convert) -> Execute:
