@@ -3,8 +3,8 @@
 The standard library writes and compiles the source of `__repr__`, `__eq__` and `__hash__` for each class. With a
 hundred classes that is a fifth of the time that importing toolkit takes; here they are the same functions for all. And
 it sets each field of a frozen object by `object.__setattr__`, which looks the field up by its name; here `__init__`
-knows the slot of each field. A field with the metadata `AS_TUPLE` keeps a list, which its owner could change later, as
-a tuple.
+knows the slot of each field, and is compiled when it is used first. A field with the metadata `AS_TUPLE` keeps a list,
+which its owner could change later, as a tuple.
 """
 
 from __future__ import annotations
@@ -105,6 +105,18 @@ else:
         init.__annotations__["return"] = None
         return init
 
+    class _DeferredInit:
+        """Compiles the `__init__` of a frozen class with slots when the first object is made, or somebody looks."""
+
+        __slots__ = ("_made",)
+
+        def __init__(self, made: type[Any]) -> None:
+            self._made = made
+
+        def __get__(self, instance: object, owner: type[Any]) -> Any:
+            init = self._made.__init__ = _compile_init(self._made)
+            return init if instance is None else init.__get__(instance)
+
     def _freeze_class(made: type[Any]) -> None:
         """Have a class with slots refuse changes of its objects, and let them be copied and pickled all the same.
 
@@ -151,7 +163,7 @@ else:
             )
             _freeze_class(made)
             if not has_own_init:
-                made.__init__ = _compile_init(made)
+                made.__init__ = _DeferredInit(made)
         else:
             made = dataclasses.dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only, repr=False, eq=False)
         if "__repr__" not in own:

@@ -145,7 +145,7 @@ class LoopDetector:
         counted = [call for call in calls if call.name not in config.exempt] if config.exempt else calls
         self._has_others = self._has_others or len(counted) < len(calls)
         items = [_Item([call], f"{call.name} {call.arguments}", [call.name]) for call in counted]
-        self._items = items if config.mode == "call" or len(items) < 2 else [_join_items(items, config)]
+        self._items = items if config.mode == "call" or len(items) < 2 else [_make_batch_item(items, config)]
         if not counted:
             return None
         found: list[tuple[_Item, Run]] = []
@@ -279,7 +279,7 @@ class LoopDetector:
         self._recent.extend([Seen(*fields) for fields in state["recent"]])
 
 
-def _join_items(items: Sequence[_Item], config: LoopDetectionConfig) -> _Item:
+def _make_batch_item(items: Sequence[_Item], config: LoopDetectionConfig) -> _Item:
     signatures = list(map(_signature_of, items))
     signature = "\n".join(sorted(signatures) if config.ignore_order else signatures)
     calls = [call for item in items for call in item.calls]

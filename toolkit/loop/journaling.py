@@ -189,7 +189,11 @@ class JournaledSteps(JournaledEntries[Ctx]):
         approvals, ids = self._driver.approvals, [call.id for call in self._state.open_calls]
         ready = [approvals.ready[call_id] for call_id in ids if call_id in approvals.ready]
         mark: JournalValue = {"by": self._token}
-        modified = {each.call.id: each.write_exact_json() for each in ready if each.is_modified}
+        modified = {
+            each.call.id: each.registration.arguments.dump_json(each.arguments, reveal_secrets=True)
+            for each in ready
+            if each.is_modified
+        }
         if modified:
             mark["arguments"] = modified
         if ready and self._is_guarded():

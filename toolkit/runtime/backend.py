@@ -160,9 +160,13 @@ class Timers(Protocol):
         ...
 
 
-def find_timers() -> Timers | None:
-    """Return the timers of the running event loop; None on trio, which has none beside its scopes."""
-    return asyncio.get_running_loop() if is_on_asyncio() else None
+def find_timers(mark: CancellationMark) -> Timers | None:
+    """Return the timers of the running event loop; None on trio, which has none beside its scopes.
+
+    Args:
+        mark: The result of `cancellation_mark` in this task.
+    """
+    return None if mark is None else asyncio.get_running_loop()
 
 
 def make_waiter() -> tuple[Awaitable[None], Callable[[], None]]:

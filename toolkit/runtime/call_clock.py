@@ -66,7 +66,7 @@ class CallClock:
             mark: The result of `cancellation_mark` here or shortly before, in this task.
         """
         if self._scope is None:
-            self._timers = find_timers()
+            self._timers = find_timers(mark)
             self._enter_scope(mark)
         elif mark != self._mark:  # a run has left a cancellation of its task behind, which is none of this one's
             self._renew_scope(None)
