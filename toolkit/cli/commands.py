@@ -19,6 +19,7 @@ from toolkit.cli.options import (
 )
 from toolkit.cli.runs_commands import runs_group
 from toolkit.cli.screen import OutputFormat
+from toolkit.cli.worker_command import worker_command
 
 __all__ = ["command_line"]
 
@@ -283,4 +284,5 @@ def call_command(
 
 command_line.add_command(eval_command)
 command_line.add_command(tune_command)
+command_line.add_command(worker_command)
 command_line.add_command(runs_group)

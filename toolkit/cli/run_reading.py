@@ -37,7 +37,7 @@ _STYLE_OF_STATUS: dict[str, Style] = {
 }
 
 
-def list_runs(place: Path, limit: int, output: OutputFormat) -> int:
+def list_runs(place: str, limit: int, output: OutputFormat) -> int:
     """Write the newest runs, one a line."""
     screen, log = Screen(output), _open_log(place)
     runs = sorted(log.runs(limit + _MOST_OF_A_SECOND), key=lambda run: run.started, reverse=True)[:limit]
@@ -47,11 +47,11 @@ def list_runs(place: Path, limit: int, output: OutputFormat) -> int:
     for run in runs:
         _write_summary(screen, run)
     if not runs:
-        screen.note(f"there are no runs in {place}")
+        screen.note(f"there are no runs in {log.place}")
     return ExitCode.DONE
 
 
-def show_run(place: Path, run_id: str, output: OutputFormat) -> int:
+def show_run(place: str, run_id: str, output: OutputFormat) -> int:
     """Write the steps of a run, each indented below what it is a part of."""
     screen, log = Screen(output), _open_log(place)
     summary = log.summary(_find_run(log, run_id))
@@ -73,7 +73,7 @@ def show_run(place: Path, run_id: str, output: OutputFormat) -> int:
     return ExitCode.DONE
 
 
-def export_run(place: Path, run_id: str, form: Literal["lines", "markdown", "test"], output: OutputFormat) -> int:
+def export_run(place: str, run_id: str, form: Literal["lines", "markdown", "test"], output: OutputFormat) -> int:
     """Write a run in another form; as JSON, one document with the lines, or with the text."""
     screen, log = Screen(output), _open_log(place)
     found = _find_run(log, run_id)
@@ -98,7 +98,7 @@ def _export_values(log: RunLog, run_id: str, form: Literal["lines", "markdown", 
     return {"text": export_markdown(log, run_id) if form == "markdown" else export_test(log, run_id)}
 
 
-def view_runs(place: Path, port: int, output: OutputFormat) -> int:
+def view_runs(place: str, port: int, output: OutputFormat) -> int:
     """Serve the page until Ctrl-C."""
     from toolkit.ui import serve_viewer  # noqa: PLC0415 - an extra
 
@@ -117,7 +117,12 @@ def view_runs(place: Path, port: int, output: OutputFormat) -> int:
     return Terminal().run(main)
 
 
-def _open_log(place: Path) -> RunLog:
+def _open_log(given: str) -> RunLog:
+    if "://" in given:
+        from toolkit.durable.log_store import open_durable_log  # noqa: PLC0415 - an extra
+
+        return open_durable_log(given)
+    place = Path(given)
     if not place.exists():
         raise CommandError(
             f"there are no runs at {place}: write some by `toolkit chat ... --log {place}`, or name another place by "
@@ -132,7 +137,7 @@ def _find_run(log: RunLog, run_id: str) -> str:
         return log.find(run_id)
     runs = log.runs(_MOST_OF_A_SECOND)
     if not runs:
-        raise CommandError(f"there are no runs in {log.path}", ExitCode.MISUSED)
+        raise CommandError(f"there are no runs in {log.place}", ExitCode.MISUSED)
     return max(runs, key=lambda run: run.started).id
 
 

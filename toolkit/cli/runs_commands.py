@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,11 +13,10 @@ __all__ = ["runs_group"]
 
 _log_option = click.option(
     "--log",
-    type=click.Path(path_type=Path),
-    default=Path("runs"),
+    default="runs",
     show_default=True,
     metavar="PLACE",
-    help="Where the runs are: a folder, or an SQLite file.",
+    help="Where the runs are: a folder, an SQLite file, or the URL of a database of durable runs.",
 )
 _run_argument = click.argument("run", default="", metavar="[RUN]")
 
@@ -36,7 +34,7 @@ def runs_group() -> None:
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the newest first.")
 @output_option
 @traceback_option
-def list_runs_command(log: Path, limit: int, output: OutputFormat) -> int:
+def list_runs_command(log: str, limit: int, output: OutputFormat) -> int:
     """List the runs, the newest first."""
     from toolkit.cli.run_reading import list_runs  # noqa: PLC0415 - see the docstring of `commands`
 
@@ -48,7 +46,7 @@ def list_runs_command(log: Path, limit: int, output: OutputFormat) -> int:
 @_log_option
 @output_option
 @traceback_option
-def show_run_command(run: str, log: Path, output: OutputFormat) -> int:
+def show_run_command(run: str, log: str, output: OutputFormat) -> int:
     """Show what happened in a run, step by step."""
     from toolkit.cli.run_reading import show_run  # noqa: PLC0415 - see the docstring of `commands`
 
@@ -68,7 +66,7 @@ def show_run_command(run: str, log: Path, output: OutputFormat) -> int:
 )
 @output_option
 @traceback_option
-def export_run_command(run: str, log: Path, form: Any, output: OutputFormat) -> int:
+def export_run_command(run: str, log: str, form: Any, output: OutputFormat) -> int:
     """Write a run to standard output, for other programs, people or pytest."""
     from toolkit.cli.run_reading import export_run  # noqa: PLC0415 - see the docstring of `commands`
 
@@ -82,7 +80,7 @@ def export_run_command(run: str, log: Path, form: Any, output: OutputFormat) -> 
 )
 @output_option
 @traceback_option
-def view_runs_command(log: Path, port: int, output: OutputFormat) -> int:
+def view_runs_command(log: str, port: int, output: OutputFormat) -> int:
     """Show the runs on a page in the browser, also while they go on; nothing leaves this machine."""
     from toolkit.cli.run_reading import view_runs  # noqa: PLC0415 - see the docstring of `commands`
 

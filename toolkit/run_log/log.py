@@ -78,8 +78,25 @@ class RunLog(Middleware[object]):
         check_setting("content", content, "all", "none")
         self.path = Path(path)
         self.content: ContentPolicy = content
-        self._store = _open_store(self.path)
-        self._writer = RunWriter(self._store, content, secrets)
+        self._read_from(_open_store(self.path), str(self.path), secrets)
+
+    @classmethod
+    def of_store(cls, store: RunStore, place: str) -> RunLog:
+        """Return a log over runs that are kept in another way.
+
+        Args:
+            store: The runs.
+            place: Where they are, for people.
+        """
+        log = cls.__new__(cls)
+        log.path, log.content = Path(place), "all"
+        log._read_from(store, place, ())
+        return log
+
+    def _read_from(self, store: RunStore, place: str, secrets: Iterable[str]) -> None:
+        self.place: str = place
+        self._store = store
+        self._writer = RunWriter(store, self.content, secrets)
         self._tallies: dict[str, RunTally] = {}
         self._lock = threading.Lock()
 
@@ -116,9 +133,9 @@ class RunLog(Middleware[object]):
             return ids[0]
         if ids:
             raise ConfigurationError(
-                f"{len(ids)} runs in {self.path} begin with {run_id!r}: {', '.join(ids[:3])}...; write more of the id"
+                f"{len(ids)} runs in {self.place} begin with {run_id!r}: {', '.join(ids[:3])}...; write more of the id"
             )
-        raise ConfigurationError(f"there is no run {run_id!r} in {self.path}")
+        raise ConfigurationError(f"there is no run {run_id!r} in {self.place}")
 
     def summary(self, run_id: str) -> RunSummary:
         """Return one run in short.
@@ -129,7 +146,7 @@ class RunLog(Middleware[object]):
         self.flush()
         stored = self._store.find_run(run_id)
         if stored is None:
-            raise ConfigurationError(f"there is no run {run_id!r} in {self.path}")
+            raise ConfigurationError(f"there is no run {run_id!r} in {self.place}")
         return self._summarize_run(stored)
 
     def read(self, run_id: str, start: int = 0) -> Iterator[LogEntry]:
@@ -147,7 +164,7 @@ class RunLog(Middleware[object]):
         self.flush()
         stored = self._store.find_run(run_id)
         if stored is None:
-            raise ConfigurationError(f"there is no run {run_id!r} in {self.path}")
+            raise ConfigurationError(f"there is no run {run_id!r} in {self.place}")
         return self._read_entries(stored, start)
 
     def follow(self, run_id: str, start: int = 0) -> AsyncIterator[LogEntry]:

@@ -128,7 +128,7 @@ class _Viewer:
         """Return the runs in short."""
         del request
         runs = await to_thread.run_sync(self._log.runs, _MOST_LISTED)
-        return _as_json({"runs": [asdict(run) for run in runs], "path": str(self._log.path), "most": _MOST_LISTED})
+        return _as_json({"runs": [asdict(run) for run in runs], "path": self._log.place, "most": _MOST_LISTED})
 
     async def follow_run(self, request: Request) -> Response:
         """Return the steps of a run as they come."""

@@ -1,0 +1,115 @@
+"""A Postgres server of the test's own, on a loopback port; ended by its process."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+_FOLDERS = ("/usr/lib/postgresql/17/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/15/bin", "/usr/local/bin")
+_USERS = ("postgres", "nobody")
+
+
+def find_postgres() -> Path | None:
+    """Return the folder of the server's programs; None where there is none."""
+    found = shutil.which("initdb")
+    folders = [Path(found).resolve().parent] if found else []
+    return next((each for each in [*folders, *map(Path, _FOLDERS)] if (each / "initdb").exists()), None)
+
+
+class PostgresServer:
+    """A server over a folder, which can be killed and started again."""
+
+    def __init__(self, programs: Path) -> None:
+        self._programs = programs
+        # Not in pytest's folder, which is root's alone, and a server does not run as root.
+        self._folder = Path(tempfile.mkdtemp(prefix="toolkit-postgres-"))
+        self._user = _find_user(self._folder)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        init = [
+            programs / "initdb",
+            "-D",
+            self._folder / "data",
+            "-A",
+            "trust",
+            "-U",
+            "postgres",
+            "--no-sync",
+            "-E",
+            "UTF8",
+        ]
+        self._run([*init, "--locale=C"])
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and return when it takes connections."""
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(self._folder),
+            "max_connections": "300",
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self._folder / "data", *options],
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                cwd=self._folder,
+            )
+        deadline = time.monotonic() + 30
+        ready = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
+        while subprocess.run(ready, check=False).returncode != 0:
+            assert self._process.poll() is None, (self._folder / "log").read_text()
+            assert time.monotonic() < deadline, "the server did not come up"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it as a crash of the machine would end its processes."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(30)
+
+    def stop(self) -> None:
+        """End it, and leave nothing of it."""
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(30)
+        shutil.rmtree(self._folder)
+
+    def make_database(self) -> str:
+        """Return the URL of a new database."""
+        name = f"t{uuid4().hex[:12]}"
+        psql = [self._programs / "psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-q"]
+        self._run([*psql, "-c", f"create database {name}"])
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
+
+    def _run(self, command: list[str | Path]) -> None:
+        done = subprocess.run(command, user=self._user, cwd=self._folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def _find_user(folder: Path) -> str | None:
+    """Return a user who may run the server, which root may not, as the owner of its folder."""
+    if os.geteuid() != 0:
+        return None
+    known = {each.pw_name for each in pwd.getpwall()}
+    user = next(name for name in _USERS if name in known)
+    shutil.chown(folder, user)
+    return user
+
+
+def start_postgres() -> PostgresServer:
+    """Return a server, or skip the test by its reason."""
+    programs = find_postgres()
+    if programs is None:
+        pytest.skip("Postgres is not installed: `apt install postgresql`, or have initdb on the PATH")
+    return PostgresServer(programs)

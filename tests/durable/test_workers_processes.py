@@ -1,0 +1,219 @@
+"""Workers as processes on SQLite and on Postgres: killed, frozen, replaced by others with new code."""
+
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.durable.desk import make_desk, read_notes
+from tests.durable.fleet import WorkerProcess, start_workers, write_app
+from tests.durable.postgres import PostgresServer, start_postgres
+from toolkit import Approve, ToolResult
+from toolkit.chat import validate_transcript
+from toolkit.durable import DurableRun, DurableRuns
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # clients on trio are tested with a worker in this process
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    server = start_postgres()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'runs.db'}"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.make_database()
+
+
+@pytest.fixture
+async def runs(url: str) -> AsyncIterator[DurableRuns]:
+    async with DurableRuns(url) as opened:
+        yield opened
+
+
+async def wait_for(folder: Path, run: DurableRun, note: str) -> None:
+    with anyio.fail_after(30):
+        while note not in read_notes(folder, run.id):  # noqa: ASYNC110 - of another process
+            await anyio.sleep(0.01)
+
+
+async def test_the_runs_of_a_worker_that_is_killed_go_on_at_another(
+    runs: DurableRuns, url: str, tmp_path: Path
+) -> None:
+    app, desk = write_app(tmp_path), make_desk(tmp_path)
+    [first] = start_workers(1, app, url)
+    run = await runs.start(desk, "add wait add")
+    await wait_for(tmp_path, run, "wait c1")
+    [second] = start_workers(1, app, url)
+    first.kill()
+    try:
+        result = await run.result(timeout=30)
+    finally:
+        second.kill()
+    assert result.text == "Done after 3 turns: add wait add."
+    assert read_notes(tmp_path, run.id) == ["add c0", "wait c1", "add c2"]
+    texts = [message.text for message in result.messages if isinstance(message, ToolResult)]
+    assert "may have taken effect" in texts[1]
+    assert (texts[0], texts[2]) == ("added 0", "added 2")
+    seqs = [told.seq async for told in run.events()]
+    assert seqs == sorted(set(seqs))
+    assert (await run.status()).attempts == 2
+
+
+async def test_a_worker_that_is_told_to_end_lets_its_runs_come_to_rest(
+    runs: DurableRuns, url: str, tmp_path: Path
+) -> None:
+    app, desk = write_app(tmp_path), make_desk(tmp_path)
+    [worker] = start_workers(1, app, url, "--grace", "20")
+    run = await runs.start(desk, "wait add")
+    await wait_for(tmp_path, run, "wait c0")
+    worker.process.terminate()
+    (tmp_path / f"go-{run.id}").touch()
+    result = await run.result(timeout=30)
+    assert worker.end() == 143
+    assert result.text == "Done after 2 turns: wait add."
+    assert (await run.status()).attempts == 1
+
+
+async def test_the_runs_that_a_worker_can_not_end_go_on_at_another_at_once(
+    runs: DurableRuns, url: str, tmp_path: Path
+) -> None:
+    app, desk = write_app(tmp_path), make_desk(tmp_path)
+    first, second = start_workers(2, app, url, "--grace", "1", lease=60)
+    run = await runs.start(desk, "wait")
+    await wait_for(tmp_path, run, "wait c0")
+    executors = [first, second]
+    for worker in executors:
+        worker.process.terminate()
+    for worker in executors:
+        assert worker.end() == 143
+    [third] = start_workers(1, app, url, lease=1)
+    try:
+        result = await run.result(timeout=30)
+    finally:
+        third.kill()
+    (told,) = [message for message in result.messages if isinstance(message, ToolResult)]
+    assert "may have taken effect" in told.text
+    assert read_notes(tmp_path, run.id)[:1] == ["wait c0"]
+
+
+async def test_what_a_frozen_worker_writes_late_is_refused(runs: DurableRuns, url: str, tmp_path: Path) -> None:
+    app, desk = write_app(tmp_path), make_desk(tmp_path)
+    [frozen] = start_workers(1, app, url)
+    run = await runs.start(desk, "wait add")
+    await wait_for(tmp_path, run, "wait c0")
+    frozen.send(signal.SIGSTOP)
+    [other] = start_workers(1, app, url)
+    try:
+        result = await run.result(timeout=30)
+        told = [event async for event in run.events()]
+        (tmp_path / f"go-{run.id}").touch()  # the frozen one finds that its call has ended, and goes on
+        frozen.send(signal.SIGCONT)
+        await anyio.sleep(2)
+        assert (await run.result(timeout=5)).messages == result.messages
+        assert [event async for event in run.events()] == told
+    finally:
+        frozen.kill()
+        other.kill()
+    validate_transcript(result.messages)
+    assert read_notes(tmp_path, run.id) == ["wait c0", "add c1"]
+
+
+async def test_an_approval_is_answered_after_all_workers_were_replaced_by_new_code(
+    runs: DurableRuns, url: str, tmp_path: Path
+) -> None:
+    app, desk = write_app(tmp_path), make_desk(tmp_path)
+    [old] = start_workers(1, app, url)
+    run = await runs.start(desk, "refund add")
+    await run.result(timeout=30)
+    assert old.end() == 143
+    app.write_text(app.read_text() + "\nNEW = 'code'\n")
+    (pending,) = (await run.status()).pending
+    await run.decide(pending.call_id, Approve(), binding=pending.binding)
+    [new] = start_workers(1, app, url)
+    try:
+        result = await run.result(timeout=30)
+    finally:
+        new.kill()
+    assert result.text == "Done after 2 turns: refund add."
+    assert read_notes(tmp_path, run.id) == ["refund c0 0", "add c1"]
+
+
+_NEW_TOOL = """
+from pathlib import Path
+from toolkit import ToolContext, ToolRegistry, tool_with_ctx
+from tests.durable import desk as old
+
+@tool_with_ctx(requires_approval=True)
+async def refund(context: ToolContext[old.Desk], n: int, currency: str = "EUR") -> str:
+    "Give money back, in a currency."
+    context.state.note(f"new refund {{context.call_id}} {{n}} {{currency}}")
+    return "refunded"
+
+from dataclasses import replace
+before = old.make_desk(Path({folder!r}))
+desk = replace(before, registry=ToolRegistry([old.add, refund, old.wait]))
+"""
+
+
+async def test_a_decision_on_a_tool_that_was_changed_meanwhile_is_asked_for_anew(
+    runs: DurableRuns, url: str, tmp_path: Path
+) -> None:
+    app, desk = write_app(tmp_path), make_desk(tmp_path)
+    [old] = start_workers(1, app, url)
+    run = await runs.start(desk, "refund")
+    await run.result(timeout=30)
+    old.kill()
+    (pending,) = (await run.status()).pending
+    [new] = start_workers(1, write_app(tmp_path, _NEW_TOOL), url)
+    try:
+        await run.decide(pending.call_id, Approve(), binding=pending.binding)
+        with anyio.fail_after(30):
+            while (await run.status()).state != "waiting":  # noqa: ASYNC110 - of another process
+                await anyio.sleep(0.02)
+        (again,) = (await run.status()).pending
+        assert again.binding != pending.binding
+        assert read_notes(tmp_path, run.id) == []
+        await run.decide(again.call_id, Approve(), binding=again.binding)
+        await run.result(timeout=30)
+    finally:
+        new.kill()
+    assert read_notes(tmp_path, run.id) == ["new refund c0 0 EUR"]
+
+
+async def test_postgres_may_be_killed_and_started_again_under_a_run(postgres: PostgresServer, tmp_path: Path) -> None:
+    app, desk, url = write_app(tmp_path), make_desk(tmp_path), postgres.make_database()
+    async with DurableRuns(url) as runs:
+        [worker] = start_workers(1, app, url)
+        try:
+            run = await runs.start(desk, "add wait add")
+            await wait_for(tmp_path, run, "wait c1")
+            postgres.kill()
+            (tmp_path / f"go-{run.id}").touch()
+            await anyio.sleep(2)
+            postgres.start()
+            result = await run.result(timeout=60)
+        finally:
+            worker.kill()
+    assert result.text == "Done after 3 turns: add wait add."
+    assert read_notes(tmp_path, run.id) == ["add c0", "wait c1", "add c2"]
+
+
+def test_a_worker_says_what_is_wrong_with_its_command(tmp_path: Path) -> None:
+    app = write_app(tmp_path)
+    worker = WorkerProcess(app.with_name("app.py"), "sqlite://")
+    assert worker.process.wait(60) == 2
+    worker.kill()
+    assert "give a file, as in 'sqlite:///runs.db'" in (tmp_path / "worker.log").read_text()
