@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import anyio
 from dbos import DBOS, StepReservation, error as dbos_error
 
+from toolkit.durable.journal_units import take_together
 from toolkit.durable.messages_in import InboxSteering
 from toolkit.errors import JournalError
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue
@@ -67,28 +68,14 @@ class DbosJournal:
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
         """Do so with several entries at once."""
         slots = [DBOS.reserve_step() for _ in entries]
-        values: list[JournalValue] = [{} for _ in entries]
-        errors: list[Exception] = []
-
-        async def take(index: int) -> None:
-            try:
-                values[index] = await self._take_entry(slots[index], entries[index])
-            except Exception as error:  # noqa: BLE001 - raised below, not in a group
-                errors.append(error)
-
-        async with anyio.create_task_group() as tasks:
-            for index in range(len(entries)):
-                tasks.start_soon(take, index)
-        if errors:
-            raise errors[0]
-        return values
+        return await take_together(entries, lambda index, entry: self._take_entry(slots[index], entry))
 
     async def recall(self, name: str) -> JournalValue | None:  # noqa: ARG002 - a decision begins the next segment
         """Return None: a decision is never in the log that awaits it."""
         return None
 
     async def finish(self) -> None:
-        """Do nothing: what the run leaves is kept with its rest."""
+        """Do nothing: the segment's workflow ends, and keeps what it leaves."""
 
     def nested(self, name: str) -> Journal:
         """Return the log of a run inside of an entry's work."""

@@ -8,6 +8,7 @@ import anyio
 import sqlalchemy as sa
 from anyio import to_thread
 
+from toolkit.durable.journal_units import take_together
 from toolkit.durable.storage import Storage
 from toolkit.durable.tables import entries, runs
 from toolkit.errors import JournalError
@@ -48,28 +49,14 @@ class NestedJournal:
         """Do so with several entries at once."""
         first = self._next + 1
         self._next += len(entries)
-        values: list[JournalValue] = [{} for _ in entries]
-        errors: list[Exception] = []
-
-        async def take(index: int) -> None:
-            try:
-                values[index] = await self._take_entry(first + index, entries[index])
-            except Exception as error:  # noqa: BLE001 - raised below, not in a group
-                errors.append(error)
-
-        async with anyio.create_task_group() as tasks:
-            for index in range(len(entries)):
-                tasks.start_soon(take, index)
-        if errors:
-            raise errors[0]
-        return values
+        return await take_together(entries, lambda index, entry: self._take_entry(first + index, entry))
 
     async def recall(self, name: str) -> JournalValue | None:  # noqa: ARG002 - a sub-agent awaits no decision
         """Return None."""
         return None
 
     async def finish(self) -> None:
-        """Do nothing: what the run leaves is kept with its rest."""
+        """Do nothing: the entries go with the run."""
 
     def nested(self, name: str) -> Journal:
         """Return the log of a run inside of this one."""

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from anyio import to_thread
 
 from toolkit.calls.approval import Approval, ApprovalHook, ApprovalRequest, Approve, Defer
-from toolkit.chat import Message, SystemMessage
-from toolkit.chat.serialization import response_from_plain
+from toolkit.calls.events import ToolExecutionEnd
+from toolkit.chat import Message, SystemMessage, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.durable.attempt_events import AttemptEvents
 from toolkit.durable.dbos_journal import DbosJournal, KeptSteps, count_taken
@@ -32,7 +32,8 @@ from toolkit.durable.storage import Storage, segment_id
 from toolkit.durable.tables import database_now, inbox
 from toolkit.errors import LoopUsageError
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.events import ResponseReceived
+from toolkit.loop.events import LoopEvent, ResponseReceived
+from toolkit.loop.feeds import load_feed
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.middleware import Middleware, RunInfo
 from toolkit.run_log.recorder import RunRecorder
@@ -298,10 +299,28 @@ class _SegmentMover:
     def _tell_kept(self, name: str, value: Mapping[str, Any]) -> None:
         """Tell of an entry that was kept before, where the attempt that kept it ended before it told."""
         kind, _, key = name.partition(" ")
-        if kind == "turn" and "response" in value:
-            response = response_from_plain(value["response"])
-            told = ResponseReceived(iteration=int(key), response=response)
-            self.events.tell_again(replace(told, run_id=self.run_id, loop_id=self.events.loop_id, time=time.time()))
+        for feed in value.get("feeds", ()):
+            told: LoopEvent | None = None
+            if kind == "turn" and feed[0] == "model_replied":
+                told = ResponseReceived(iteration=int(key), response=load_feed(feed)[1][0])
+            elif kind == "call" and feed[0] == "tool_returned":
+                told = self._describe_end(load_feed(feed)[1][1])
+            if told is not None:
+                stamps: dict[str, Any] = {"run_id": self.run_id, "loop_id": self.events.loop_id}
+                self.events.tell_again(replace(told, **stamps, time=time.time()))
+
+    def _describe_end(self, result: ToolResult) -> ToolExecutionEnd:
+        options = None
+        if result.tool_name in self.loop.registry:
+            options = self.loop.registry.registrations[result.tool_name].options
+        return ToolExecutionEnd(
+            call_id=result.call_id,
+            tool_name=result.tool_name,
+            label="" if options is None else options.label,
+            tags=frozenset() if options is None else options.tags,
+            result=result,
+            duration=0.0,
+        )
 
 
 async def _put_off(request: ApprovalRequest) -> Approve | Defer:
