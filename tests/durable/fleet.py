@@ -39,7 +39,7 @@ class WorkerProcess:
             cwd=app.parent,
         )
 
-    def wait_until_ready(self, timeout: float = 60.0) -> None:
+    def wait_until_ready(self, timeout: float = 180.0) -> None:
         """Return when it moves runs."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
@@ -56,10 +56,10 @@ class WorkerProcess:
         """End it without a word."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(30)
+        self.process.wait(120)
         self._close()
 
-    def end(self, timeout: float = 60.0) -> int:
+    def end(self, timeout: float = 180.0) -> int:
         """Tell it to end; return its exit code."""
         self.process.terminate()
         code = self.process.wait(timeout)
@@ -75,7 +75,7 @@ class WorkerProcess:
 def start_workers(count: int, app: Path, url: str, *options: str, lease: float = 1.0) -> list[WorkerProcess]:
     """Return workers that are ready."""
     workers = [WorkerProcess(app, url, *options, lease=lease) for _ in range(count)]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     for worker in workers:
         worker.wait_until_ready(max(1.0, deadline - time.monotonic()))
     return workers

@@ -67,7 +67,7 @@ class PostgresServer:
                 user=self._user,
                 cwd=self._folder,
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         ready = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
         while subprocess.run(ready, check=False).returncode != 0:
             assert self._process.poll() is None, (self._folder / "log").read_text()
@@ -77,12 +77,12 @@ class PostgresServer:
     def kill(self) -> None:
         """End it as a crash of the machine would end its processes."""
         self._process.send_signal(signal.SIGQUIT)
-        self._process.wait(30)
+        self._process.wait(120)
 
     def stop(self) -> None:
         """End it, and leave nothing of it."""
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(30)
+        self._process.wait(120)
         shutil.rmtree(self._folder)
 
     def make_database(self) -> str:

@@ -50,7 +50,7 @@ async def runs(url: str) -> AsyncIterator[DurableRuns]:
 
 
 async def wait_for_note(folder: Path, run: DurableRun, note: str) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(90):
         while note not in read_notes(folder, run.id):  # noqa: ASYNC110 - of another thread
             await anyio.sleep(0.01)
 
@@ -59,7 +59,7 @@ async def test_a_run_gives_its_result_to_any_client(
     runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path, url: str
 ) -> None:
     run = await runs.start(desk, "add add")
-    result = await run.result(timeout=20)
+    result = await run.result(timeout=90)
     assert result.text == "Done after 2 turns: add add."
     assert result.reason.kind == "complete"
     assert read_notes(folder, run.id) == ["add c0", "add c1"]
@@ -73,9 +73,9 @@ async def test_a_run_gives_its_result_to_any_client(
 
 async def test_the_same_id_is_the_same_run(runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path) -> None:
     run = await runs.start(desk, "add", run_id=(await runs.start(desk, "add")).id)
-    await run.result(timeout=20)
+    await run.result(timeout=90)
     again = await runs.start(desk, "add add add", run_id=run.id)
-    assert (await again.result(timeout=20)).text == "Done after 1 turns: add."
+    assert (await again.result(timeout=90)).text == "Done after 1 turns: add."
     assert read_notes(folder, run.id) == ["add c0"]
 
 
@@ -91,7 +91,7 @@ async def test_a_decision_has_the_run_go_on_and_a_second_decider_is_told(
     runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path
 ) -> None:
     run = await runs.start(desk, "refund add")
-    assert (await run.result(timeout=20)).reason.kind == "awaiting_approval"
+    assert (await run.result(timeout=90)).reason.kind == "awaiting_approval"
     status = await run.status()
     (pending,) = status.pending
     assert (status.state, pending.tool_name, dict(pending.arguments)) == ("waiting", "refund", {"n": 0})
@@ -100,7 +100,7 @@ async def test_a_decision_has_the_run_go_on_and_a_second_decider_is_told(
     await run.decide(pending.call_id, Approve(), binding=pending.binding)
     with pytest.raises(DecisionRefusedError, match="somebody has decided on it already"):
         await run.decide(pending.call_id, Deny("no"), binding=pending.binding)
-    assert (await run.result(timeout=20)).text == "Done after 2 turns: refund add."
+    assert (await run.result(timeout=90)).text == "Done after 2 turns: refund add."
     assert read_notes(folder, run.id) == ["refund c0 0", "add c1"]
     with pytest.raises(DecisionRefusedError, match="already"):
         await run.decide(pending.call_id, Approve(), binding=pending.binding)
@@ -112,7 +112,7 @@ async def test_of_two_deciders_at_once_one_decides(
     runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path
 ) -> None:
     run = await runs.start(desk, "refund")
-    await run.result(timeout=20)
+    await run.result(timeout=90)
     (pending,) = (await run.status()).pending
     refused: list[DecisionRefusedError] = []
 
@@ -126,7 +126,7 @@ async def test_of_two_deciders_at_once_one_decides(
         for _ in range(5):
             tasks.start_soon(decide)
     assert len(refused) == 4
-    await run.result(timeout=20)
+    await run.result(timeout=90)
     assert read_notes(folder, run.id) == ["refund c0 0"]
 
 
@@ -134,11 +134,11 @@ async def test_calls_that_wait_together_are_decided_one_by_one(
     runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path
 ) -> None:
     run = await runs.start(desk, "both")
-    await run.result(timeout=20)
+    await run.result(timeout=90)
     first, second = (await run.status()).pending
     await run.decide(second.call_id, Modify({"n": 7}), binding=second.binding)
     await run.decide(first.call_id, Deny("not this one"), binding=first.binding)
-    with anyio.fail_after(20):
+    with anyio.fail_after(90):
         while (await run.status()).state != "done":  # noqa: ASYNC110 - of another process
             await anyio.sleep(0.02)
     result = await run.result()
@@ -149,10 +149,10 @@ async def test_calls_that_wait_together_are_decided_one_by_one(
 
 async def test_an_abort_ends_the_run(runs: DurableRuns, desk: DurableLoop[Desk, None]) -> None:
     run = await runs.start(desk, "refund")
-    await run.result(timeout=20)
+    await run.result(timeout=90)
     (pending,) = (await run.status()).pending
     await run.decide(pending.call_id, Abort("fraud"), binding=pending.binding)
-    assert (await run.result(timeout=20)).reason.kind == "aborted"
+    assert (await run.result(timeout=90)).reason.kind == "aborted"
 
 
 async def test_events_are_read_from_any_number_on_without_gap_or_repetition(
@@ -179,7 +179,7 @@ async def test_events_are_read_from_any_number_on_without_gap_or_repetition(
 async def test_events_go_on_over_a_wait_where_that_is_asked(runs: DurableRuns, desk: DurableLoop[Desk, None]) -> None:
     run = await runs.start(desk, "refund")
     endings: list[str] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(90):
         async for told in run.events(until="end"):
             if isinstance(told.event, Done):
                 endings.append(told.event.result.reason.kind)
@@ -207,9 +207,9 @@ async def test_a_run_that_waits_is_closed_by_a_cancel(
     runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path
 ) -> None:
     run = await runs.start(desk, "refund")
-    await run.result(timeout=20)
+    await run.result(timeout=90)
     await run.cancel()
-    with anyio.fail_after(20):
+    with anyio.fail_after(90):
         while (await run.status()).state != "cancelled":  # noqa: ASYNC110 - of another process
             await anyio.sleep(0.02)
     result = await run.result()
@@ -221,9 +221,9 @@ async def test_a_cancel_of_a_run_that_has_ended_changes_nothing(
     runs: DurableRuns, desk: DurableLoop[Desk, None]
 ) -> None:
     run = await runs.start(desk, "add")
-    before = await run.result(timeout=20)
+    before = await run.result(timeout=90)
     await run.cancel()
-    assert (await run.result(timeout=20)).messages == before.messages
+    assert (await run.result(timeout=90)).messages == before.messages
     assert (await run.status()).state == "done"
 
 
@@ -231,9 +231,9 @@ async def test_what_is_said_to_a_run_that_has_ended_has_it_go_on(
     runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path
 ) -> None:
     run = await runs.start(desk, "add")
-    await run.result(timeout=20)
+    await run.result(timeout=90)
     await run.say("then add")
-    with anyio.fail_after(20):
+    with anyio.fail_after(90):
         while (await run.status()).state != "done":  # noqa: ASYNC110 - of another process
             await anyio.sleep(0.02)
     result = await run.result()
@@ -250,7 +250,7 @@ async def test_what_is_said_while_a_run_moves_reaches_the_model_once(
     await run.steer("now")
     (folder / f"go-{run.id}").touch()
     said: list[str] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(90):
         while len(said) < 3:
             result = await run.result()  # the run may end before a worker has looked, and goes on then
             said = [message.text for message in result.messages if isinstance(message, UserMessage)]
@@ -263,12 +263,12 @@ async def test_a_run_that_failed_goes_on_when_it_is_tried_again(
 ) -> None:
     run = await runs.start(desk, "add fail")
     with pytest.raises(DurableError, match=r"ProviderError.*the server is broken"):
-        await run.result(timeout=20)
+        await run.result(timeout=90)
     status = await run.status()
     assert (status.state, status.ending) == ("failed", "ProviderError")
     (folder / "mended").touch()
     await run.retry()
-    with anyio.fail_after(20):
+    with anyio.fail_after(90):
         while (await run.status()).state != "done":  # noqa: ASYNC110 - of another process
             await anyio.sleep(0.02)
     (folder / "mended").unlink()
@@ -282,9 +282,9 @@ async def test_a_fork_goes_another_way_from_a_turn_on(
     runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path
 ) -> None:
     run = await runs.start(desk, "add add")
-    await run.result(timeout=20)
+    await run.result(timeout=90)
     fork = await runs.fork(run.id, turn=1, prompt="add")
-    result = await fork.result(timeout=20)
+    result = await fork.result(timeout=90)
     assert result.text == "Done after 3 turns: add add add."
     assert read_notes(folder, fork.id) == ["add c1", "add c2"]
     with pytest.raises(DurableError, match="it can't be forked at 9"):
@@ -294,7 +294,7 @@ async def test_a_fork_goes_another_way_from_a_turn_on(
 async def test_runs_are_listed_by_loop_state_and_tenant(runs: DurableRuns, desk: DurableLoop[Desk, None]) -> None:
     made = [await runs.start(desk, "refund", tenant="acme") for _ in range(3)]
     for run in made:
-        await run.result(timeout=20)
+        await run.result(timeout=90)
     found = await runs.list(loop=desk, state="waiting", tenant="acme")
     assert {status.run_id for status in found} >= {run.id for run in made}
     assert [status.run_id for status in found] == [s.run_id for s in sorted(found, key=lambda s: -s.created)]
@@ -305,7 +305,7 @@ async def test_runs_are_listed_by_loop_state_and_tenant(runs: DurableRuns, desk:
 
 async def test_a_run_is_exported_and_deleted_whole(runs: DurableRuns, desk: DurableLoop[Desk, None]) -> None:
     run = await runs.start(desk, "add", metadata={"customer": 7})
-    await run.result(timeout=20)
+    await run.result(timeout=90)
     export = await run.export()
     assert (export["state"], export["metadata"], len(export["messages"])) == ("done", {"customer": 7}, 4)
     assert export["events"][0]["event"] == "run_opened"

@@ -44,7 +44,7 @@ async def runs(url: str) -> AsyncIterator[DurableRuns]:
 
 
 async def wait_for(folder: Path, run: DurableRun, note: str) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         while note not in read_notes(folder, run.id):  # noqa: ASYNC110 - of another process
             await anyio.sleep(0.01)
 
@@ -59,7 +59,7 @@ async def test_the_runs_of_a_worker_that_is_killed_go_on_at_another(
     [second] = start_workers(1, app, url)
     first.kill()
     try:
-        result = await run.result(timeout=30)
+        result = await run.result(timeout=120)
     finally:
         second.kill()
     assert result.text == "Done after 3 turns: add wait add."
@@ -81,7 +81,7 @@ async def test_a_worker_that_is_told_to_end_lets_its_runs_come_to_rest(
     await wait_for(tmp_path, run, "wait c0")
     worker.process.terminate()
     (tmp_path / f"go-{run.id}").touch()
-    result = await run.result(timeout=30)
+    result = await run.result(timeout=120)
     assert worker.end() == 143
     assert result.text == "Done after 2 turns: wait add."
     assert (await run.status()).attempts == 1
@@ -101,7 +101,7 @@ async def test_the_runs_that_a_worker_can_not_end_go_on_at_another_at_once(
         assert worker.end() == 143
     [third] = start_workers(1, app, url, lease=1)
     try:
-        result = await run.result(timeout=30)
+        result = await run.result(timeout=120)
     finally:
         third.kill()
     (told,) = [message for message in result.messages if isinstance(message, ToolResult)]
@@ -117,7 +117,7 @@ async def test_what_a_frozen_worker_writes_late_is_refused(runs: DurableRuns, ur
     frozen.send(signal.SIGSTOP)
     [other] = start_workers(1, app, url)
     try:
-        result = await run.result(timeout=30)
+        result = await run.result(timeout=120)
         told = [event async for event in run.events()]
         (tmp_path / f"go-{run.id}").touch()  # the frozen one finds that its call has ended, and goes on
         frozen.send(signal.SIGCONT)
@@ -137,14 +137,14 @@ async def test_an_approval_is_answered_after_all_workers_were_replaced_by_new_co
     app, desk = write_app(tmp_path), make_desk(tmp_path)
     [old] = start_workers(1, app, url)
     run = await runs.start(desk, "refund add")
-    await run.result(timeout=30)
+    await run.result(timeout=120)
     assert old.end() == 143
     app.write_text(app.read_text() + "\nNEW = 'code'\n")
     (pending,) = (await run.status()).pending
     await run.decide(pending.call_id, Approve(), binding=pending.binding)
     [new] = start_workers(1, app, url)
     try:
-        result = await run.result(timeout=30)
+        result = await run.result(timeout=120)
     finally:
         new.kill()
     assert result.text == "Done after 2 turns: refund add."
@@ -174,20 +174,20 @@ async def test_a_decision_on_a_tool_that_was_changed_meanwhile_is_asked_for_anew
     app, desk = write_app(tmp_path), make_desk(tmp_path)
     [old] = start_workers(1, app, url)
     run = await runs.start(desk, "refund")
-    await run.result(timeout=30)
+    await run.result(timeout=120)
     old.kill()
     (pending,) = (await run.status()).pending
     [new] = start_workers(1, write_app(tmp_path, _NEW_TOOL), url)
     try:
         await run.decide(pending.call_id, Approve(), binding=pending.binding)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             while (await run.status()).state != "waiting":  # noqa: ASYNC110 - of another process
                 await anyio.sleep(0.02)
         (again,) = (await run.status()).pending
         assert again.binding != pending.binding
         assert read_notes(tmp_path, run.id) == []
         await run.decide(again.call_id, Approve(), binding=again.binding)
-        await run.result(timeout=30)
+        await run.result(timeout=120)
     finally:
         new.kill()
     assert read_notes(tmp_path, run.id) == ["new refund c0 0 EUR"]
@@ -204,7 +204,7 @@ async def test_postgres_may_be_killed_and_started_again_under_a_run(postgres: Po
             (tmp_path / f"go-{run.id}").touch()
             await anyio.sleep(2)
             postgres.start()
-            result = await run.result(timeout=60)
+            result = await run.result(timeout=120)
         finally:
             worker.kill()
     assert result.text == "Done after 3 turns: add wait add."
