@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from anyio import to_thread
 
-from toolkit.chat import AssistantMessage, ChatRequest, Message, UserMessage, validate_transcript
+from toolkit.chat import AssistantMessage, ChatRequest, Message, SystemMessage, UserMessage, validate_transcript
 from toolkit.chat.messages import messages_to_plain
 from toolkit.durable.encryption import Encryption
 from toolkit.durable.errors import DurableError
@@ -103,7 +103,7 @@ class DurableRuns:
         known = _check_run_id(uuid.uuid4().hex if run_id is None else run_id)
         trace: dict[str, str] = {}
         inject_trace_context(trace)
-        begin = {"prompt": _write_prompt(prompt), "trace": trace}
+        begin = {"prompt": _write_prompt(prompt, loop.system_prompt), "trace": trace}
         row = RunRow(
             run_id=known,
             loop=loop.name,
@@ -199,7 +199,7 @@ def _check_run_id(run_id: str) -> str:
     return run_id
 
 
-def _write_prompt(prompt: str | Sequence[Message]) -> list[dict[str, Any]]:
+def _write_prompt(prompt: str | Sequence[Message], system_prompt: str) -> list[dict[str, Any]]:
     if isinstance(prompt, ChatRequest):
         raise ConfigurationError(
             "a durable run starts from a question or a transcript: the settings of requests are its provider's, and "
@@ -207,7 +207,9 @@ def _write_prompt(prompt: str | Sequence[Message]) -> list[dict[str, Any]]:
         )
     if not (prompt.strip() if isinstance(prompt, str) else prompt):
         raise ConfigurationError("what a durable run starts from is empty: give a question, or a transcript")
-    messages: Sequence[Message] = [UserMessage(prompt)] if isinstance(prompt, str) else prompt
+    messages: list[Message] = [UserMessage(prompt)] if isinstance(prompt, str) else list(prompt)
+    if system_prompt and not isinstance(messages[0], SystemMessage):
+        messages.insert(0, SystemMessage(system_prompt))
     try:
         validate_transcript(messages)
         return messages_to_plain(messages)

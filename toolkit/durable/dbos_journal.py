@@ -51,6 +51,8 @@ class DbosJournal:
         self.run_id = run_id
         self.failure: Exception | None = None
         """The error of the engine when it would not keep an entry: this attempt is over."""
+        self.has_left_failure = False
+        """True where the entry that the run failed with is not kept, so that it may be asked for again."""
         self._kept = kept
         self._steering = steering
         self._on_kept = on_kept
@@ -96,6 +98,9 @@ class DbosJournal:
         return await self._keep_value(slot, entry.name, await entry.work())
 
     async def _keep_value(self, slot: StepReservation, name: str, value: JournalValue) -> JournalValue:
+        if "failed" in value and not name.startswith("call "):  # a call must not run twice
+            self.has_left_failure = True
+            return value
         taken = self._steering.drain_unlogged()
         stored: dict[str, Any] = {TOOK: taken, _VALUE: value} if taken else value
 

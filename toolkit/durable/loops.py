@@ -183,7 +183,7 @@ def durable_loop(
         registry: The tools, which run in the worker.
         ctx: Makes the context of a run, which is never stored; may be async.
         config: The settings; they are not stored either, and the next release may change them.
-        system_prompt: Stands first in the transcript of each run.
+        system_prompt: Stands first in the transcript of each run that begins without one, and stays as it was then.
         queue: Limits of how many runs move at once and begin in a time.
         approval_expiry: Seconds after which a call that awaits a decision is denied; None waits for ever.
 

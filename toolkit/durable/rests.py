@@ -55,6 +55,7 @@ class Rest:
         messages: The transcript, as JSON.
         result: The result without its transcript, as JSON; None where the run failed.
         snapshot: Where it awaits decisions, or failed to go on from one.
+        is_resumable: True where it failed, and its log goes on with what failed.
     """
 
     state: DurableState
@@ -63,6 +64,7 @@ class Rest:
     messages: list[dict[str, Any]]
     result: dict[str, Any] | None
     snapshot: Snapshot | None
+    is_resumable: bool = False
 
     @property
     def pending(self) -> list[PendingApproval]:
@@ -109,13 +111,16 @@ def leave_result(result: ToolLoopResult[Any], snapshot: Snapshot | None) -> dict
     }
 
 
-def leave_error(error: Exception, messages: Sequence[Message], snapshot: Snapshot | None) -> dict[str, Any]:
+def leave_error(
+    error: Exception, messages: Sequence[Message], snapshot: Snapshot | None, *, is_resumable: bool
+) -> dict[str, Any]:
     """Return what a run leaves that can't go on.
 
     Args:
         error: Why.
         messages: The transcript as far as it came.
         snapshot: The snapshot that it was to be taken up from, where that was not possible.
+        is_resumable: As in `Rest`.
     """
     carried = list(error.messages) if isinstance(error, ProviderError) and error.messages else list(messages)
     return {
@@ -126,6 +131,7 @@ def leave_error(error: Exception, messages: Sequence[Message], snapshot: Snapsho
         "messages": messages_to_plain(carried),
         "result": None,
         "snapshot": snapshot,
+        "is_resumable": is_resumable,
     }
 
 
@@ -139,6 +145,7 @@ def read_rest(output: object) -> Rest:
     if left.get("v") != _VERSION:
         raise DurableError("what the run left can't be read: it is of another version of this library, or was changed")
     try:
-        return Rest(**{name: left[name] for name in ("state", "ending", "error", "messages", "result", "snapshot")})
+        needed = {name: left[name] for name in ("state", "ending", "error", "messages", "result", "snapshot")}
+        return Rest(**needed, is_resumable=left.get("is_resumable", False))
     except KeyError as error:
         raise DurableError(f"what the run left can't be read: it has no {error}") from error

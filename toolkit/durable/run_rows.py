@@ -22,6 +22,7 @@ SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""
 
 _VOID = 0
+_MOST_DELETED = 20
 _ENDED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 
@@ -224,6 +225,7 @@ class RunRows:
         rest = self.read_rest(row) if row.state in RESTING else None
         if rest is None:
             return False
+        last_begin = self._read_begin(row) if rest.is_resumable else {}
         with self._storage.engine.begin() as connection:
             # The first statement writes, so that who decides at the same time waits here.
             moved = runs.update().where(runs.c.run_id == run_id, runs.c.segment == row.segment)
@@ -240,10 +242,15 @@ class RunRows:
             following = row.segment + 1
             values = {"segment": following, "state": "queued", "attempts": 0, "attempt": None, "due": None}
             connection.execute(runs.update().where(runs.c.run_id == run_id).values(values))
+            if rest.is_resumable and any(item.kind == "retry" for item in wanted):
+                wanted = [item for item in wanted if item.kind == "retry"]  # the others are read on the way
+                begin = {**last_begin, "logs": [*last_begin.get("logs", ()), row.segment]}
+            else:
+                said = [{"id": item.id, "kind": item.kind, "body": item.body} for item in wanted]
+                begin = {"from": row.segment, "items": said}
             taken = [item.id for item in wanted]
             connection.execute(inbox.update().where(inbox.c.id.in_(taken)).values(segment=following))
-            said = [{"id": item.id, "kind": item.kind, "body": item.body} for item in wanted]
-            self._enqueue_segment(connection, row, following, {"from": row.segment, "items": said})
+            self._enqueue_segment(connection, row, following, begin)
         return True
 
     def find_undelivered(self, limit: int) -> dict[str, list[InboxItem]]:
@@ -287,9 +294,19 @@ class RunRows:
                 connection.execute(table.delete().where(table.c.run_id == run_id))
         self._storage.client.delete_workflows([segment_id(run_id, each) for each in range(1, row.segment + 1)])
 
-    def delete_segment(self, run_id: str, segment: int) -> None:
-        """Delete a segment that nothing is taken up from anymore."""
-        self._storage.client.delete_workflows([segment_id(run_id, segment)])
+    def delete_segments(self, run_id: str, before: int) -> None:
+        """Delete the segments before one: nothing is taken up from them anymore."""
+        first = max(1, before - _MOST_DELETED)
+        ids = [segment_id(run_id, each) for each in range(first, before)]
+        if ids:
+            self._storage.client.delete_workflows(ids)
+
+    def _read_begin(self, row: RunRow) -> dict[str, Any]:
+        found = self._storage.client.list_workflows(
+            workflow_ids=[segment_id(row.run_id, row.segment)], load_output=False
+        )
+        given = found[0].input if found else None
+        return {} if given is None else dict(given["args"][-1])
 
     def _enqueue_segment(self, connection: sa.Connection, row: RunRow, segment: int, begin: Mapping[str, Any]) -> None:
         options: EnqueueOptions = {

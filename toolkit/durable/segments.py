@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from toolkit.calls.approval import Approval, ApprovalHook, ApprovalRequest, Approve, Defer
 from toolkit.calls.events import ToolExecutionEnd
-from toolkit.chat import Message, SystemMessage, ToolResult
+from toolkit.chat import Message, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.durable.attempt_events import AttemptEvents
 from toolkit.durable.dbos_journal import DbosJournal, KeptSteps, count_taken
@@ -42,9 +42,6 @@ from toolkit.trace_context import enter_trace_context
 __all__ = ["SegmentRunner"]
 
 _logger = logging.getLogger("toolkit.durable")
-
-_SEGMENTS_KEPT = 2
-"""The one that moves, and the one that it is taken up from until the engine has kept what it leaves."""
 
 
 class _EventTeller(Middleware[object]):
@@ -117,7 +114,10 @@ class SegmentRunner:
         """Move a segment to its rest, and return what it leaves."""
         attempt = uuid.uuid4().hex
         facts = await to_thread.run_sync(self._rows.begin_attempt, run_id, segment, attempt)
-        kept = {} if facts.row.attempts == 1 else await to_thread.run_sync(self._read_kept, run_id, segment)
+        logs = [*begin.get("logs", ()), *([] if facts.row.attempts == 1 else [segment])]
+        kept: dict[int, tuple[str, Any]] = {}
+        for log in logs:
+            kept |= await to_thread.run_sync(self._read_kept, run_id, log)
         events = AttemptEvents(
             run_id,
             segment,
@@ -160,8 +160,8 @@ class SegmentRunner:
                 connection.execute(taken.values(segment=mover.segment))
 
         self._writer.finish(mover.events, values, mark_taken)
-        if mover.segment > _SEGMENTS_KEPT:
-            self._rows.delete_segment(mover.run_id, mover.segment - _SEGMENTS_KEPT)
+        if left["state"] != "failed":
+            self._rows.delete_segments(mover.run_id, mover.oldest_needed)
 
 
 def _deliver_item(active: _ActiveRun, item: InboxItem) -> None:
@@ -212,6 +212,11 @@ class _SegmentMover:
         cancel = self._active.cancel_item
         return [*self._active.steering.taken, *([] if cancel is None else [cancel.id])]
 
+    @property
+    def oldest_needed(self) -> int:
+        """The oldest segment that this one is taken up from, until the engine has kept what it leaves."""
+        return min([self.segment, self._begin.get("from", self.segment), *self._begin.get("logs", ())])
+
     async def move(self) -> dict[str, Any]:
         """Move the run to its rest; return what it leaves."""
         self._read_inbox()
@@ -231,7 +236,8 @@ class _SegmentMover:
             messages = [] if rest is None else rest.load_messages()
             if handle is not None:
                 messages = handle.messages
-            return leave_error(error, messages, None if handle is not None or rest is None else rest.snapshot)
+            snapshot = None if handle is not None or rest is None else rest.snapshot
+            return leave_error(error, messages, snapshot, is_resumable=self._journal.has_left_failure)
         return leave_result(result, handle.snapshot() if result.reason.kind == "awaiting_approval" else None)
 
     def _read_inbox(self) -> None:
@@ -268,8 +274,6 @@ class _SegmentMover:
             return handle
         messages = read_messages(self._begin["prompt"]) if rest is None else rest.load_messages()
         messages += [_read_said(item) for item in items if item.kind in ("say", "steer")]
-        if loop.system_prompt and not isinstance(messages[0], SystemMessage):
-            messages.insert(0, SystemMessage(loop.system_prompt))
         return ToolLoopHandle(loop.provider, loop.registry, messages, ctx=ctx, config=config)
 
     def _make_config(self) -> ToolLoopConfig[Any]:
