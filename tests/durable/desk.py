@@ -1,7 +1,8 @@
 """The loop that the tests of durable runs use: what its model says is a function of the transcript alone.
 
 A prompt is a list of words, one for each turn: ``add`` calls a tool, ``refund`` one that asks for approval, ``wait``
-one that ends when the test says so, ``both`` two at once, ``fail`` is a server that is broken; then it answers.
+one that ends when the test says so, ``slow`` one that takes a moment, ``pair`` two of those at once, ``both`` two refunds
+at once, ``fail`` is a server that is broken; then it answers.
 """
 
 import json
@@ -47,6 +48,15 @@ async def add(context: ToolContext[Desk], n: int) -> str:
     return f"added {n}"
 
 
+@tool_with_ctx
+async def slow(context: ToolContext[Desk]) -> str:
+    """Take a moment."""
+    context.state.note(f"slow {context.call_id}")
+    await anyio.sleep(0.03)
+    context.state.note(f"ended {context.call_id}")
+    return f"slept {context.state.run_id}/{context.call_id}"
+
+
 @tool_with_ctx(requires_approval=True)
 async def refund(context: ToolContext[Desk], n: int) -> str:
     """Give money back."""
@@ -83,7 +93,9 @@ def reply(request: ChatRequest, folder: Path | None = None) -> str | ToolCall | 
     words = find_words(request.messages)
     word = words[turn] if turn < len(words) else "end"
     match word:
-        case "add" | "wait":
+        case "pair":
+            return AssistantMessage([ToolCall(f"c{turn}.{each}", "slow", "{}") for each in range(2)])
+        case "add" | "wait" | "slow":
             return ToolCall(f"c{turn}", word, say_number(turn) if word == "add" else "{}")
         case "refund":
             return ToolCall(f"c{turn}", "refund", say_number(turn))
@@ -107,7 +119,7 @@ def make_desk(folder: Path, *, name: str = "desk", queue: LoopQueue | None = Non
     return durable_loop(
         name,
         provider=FunctionProvider(lambda request: reply(request, folder)),
-        registry=ToolRegistry[Desk]([add, refund, wait]),
+        registry=ToolRegistry[Desk]([add, refund, slow, wait]),
         ctx=make_context,
         queue=queue,
     )

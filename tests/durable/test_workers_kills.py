@@ -1,0 +1,146 @@
+"""Workers that are killed at random: no call runs twice, no result is lost, each transcript is valid."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.durable.desk import make_desk, read_notes
+from tests.durable.postgres import start_postgres
+from toolkit import ToolResult
+from toolkit.chat import validate_transcript
+from toolkit.durable import DurableRun, DurableRuns
+
+_ROOT = Path(__file__).parents[2]
+_WORDS = "slow pair slow slow pair slow"
+_CALLS = ["c0", "c1.0", "c1.1", "c2", "c3", "c4.0", "c4.1", "c5"]
+_AT_ONCE = 4
+
+
+class Nursery:
+    """Starts workers and kills them."""
+
+    def __init__(self, folder: Path, url: str, log: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.durable.worker_nursery", str(folder), url, "0.5"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=_ROOT,
+        )
+        self._workers: list[int] = []
+
+    def start_worker(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self._workers.append(int(self._process.stdout.readline()))
+
+    def kill_worker(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._workers.pop(0), signal.SIGKILL)
+
+    def close(self) -> None:
+        while self._workers:
+            self.kill_worker()
+        self._process.communicate()
+
+
+@contextmanager
+def nursery_of(folder: Path, url: str) -> Iterator[Nursery]:
+    with (folder / "workers.log").open("ab") as log:
+        nursery = Nursery(folder, url, log.fileno())
+        try:
+            yield nursery
+        finally:
+            nursery.close()
+
+
+async def check_run(run: DurableRun, folder: Path, found: Counter[str]) -> None:
+    """Check what came of a run against what its tools did."""
+    result = await run.result()
+    assert result.text.startswith("Done after 6 turns")
+    validate_transcript(result.messages)
+    notes = Counter(read_notes(folder, run.id))
+    results = [message for message in result.messages if isinstance(message, ToolResult)]
+    assert [each.call_id for each in results] == _CALLS
+    for each in results:
+        started, ended = notes[f"slow {each.call_id}"], notes[f"ended {each.call_id}"]
+        assert started <= 1, f"{each.call_id} of {run.id} ran {started} times"
+        if each.is_error:
+            assert "may have taken effect" in each.text
+            found["told that it may have taken effect"] += 1
+            found["of these had ended"] += ended
+        else:
+            assert (each.text, started, ended) == (f"slept {run.id}/{each.call_id}", 1, 1)
+    told = [each async for each in run.events()]
+    assert [each.seq for each in told] == sorted({each.seq for each in told})
+    ends = [each.event.call_id for each in told if type(each.event).__name__ == "ToolExecutionEnd"]
+    assert set(ends) == set(_CALLS)
+    found["taken up more than once"] += (await run.status()).attempts > 1
+    found["runs"] += 1
+
+
+async def kill_workers(folder: Path, url: str, kills: int, seed: int) -> Counter[str]:
+    """Have runs move while their workers are killed; return what was found."""
+    chance, found, desk = random.Random(seed), Counter[str](), make_desk(folder)
+    async with DurableRuns(url) as runs:
+        with nursery_of(folder, url) as nursery:
+            moving: list[DurableRun] = []
+            nursery.start_worker()
+            while moving or found["kills"] < kills:
+                while found["kills"] < kills and len(moving) < _AT_ONCE:
+                    moving.append(await runs.start(desk, _WORDS, run_id=f"run{seed}x{found['runs'] + len(moving)}y"))
+                if found["kills"] < kills:
+                    await anyio.sleep(chance.uniform(0.0, 1.5))
+                    nursery.kill_worker()
+                    nursery.start_worker()
+                    found["kills"] += 1
+                else:
+                    await anyio.sleep(0.2)
+                for run in list(moving):
+                    status = await run.status()
+                    assert status.state != "failed", status.error
+                    if status.state == "done":
+                        await check_run(run, folder, found)
+                        moving.remove(run)
+    return found
+
+
+@pytest.mark.real
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_after_fifty_kills_no_call_ran_twice_and_no_result_is_lost(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    with anyio.fail_after(1_200):
+        found = await kill_workers(tmp_path, url, kills=50, seed=1)
+    assert found["taken up more than once"] > 5
+    print(dict(found))
+
+
+@pytest.mark.full
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_after_three_hundred_kills_no_call_ran_twice_and_no_result_is_lost(tmp_path: Path, database: str) -> None:
+    server = start_postgres() if database == "postgres" else None
+    url = f"sqlite:///{tmp_path / 'runs.db'}" if server is None else server.make_database()
+    try:
+        with anyio.fail_after(7_200):
+            found = await kill_workers(tmp_path, url, kills=300, seed=int(time.time()))
+    finally:
+        if server is not None:
+            server.stop()
+    assert found["taken up more than once"] > 30
+    print(dict(found))
