@@ -1,8 +1,8 @@
 """The loop that the tests of durable runs use: what its model says is a function of the transcript alone.
 
 A prompt is a list of words, one for each turn: ``add`` calls a tool, ``refund`` one that asks for approval, ``wait``
-one that ends when the test says so, ``slow`` one that takes a moment, ``pair`` two of those at once, ``both`` two refunds
-at once, ``fail`` is a server that is broken; then it answers.
+one that ends when the test says so, ``slow`` one that takes a moment, ``pair`` two of those at once, ``both`` two
+refunds at once, ``fail`` is a server that is broken; then it answers.
 """
 
 import json

@@ -19,6 +19,7 @@ from tests.durable.postgres import start_postgres
 from toolkit import ToolResult
 from toolkit.chat import validate_transcript
 from toolkit.durable import DurableRun, DurableRuns
+from toolkit.events import ToolExecutionEnd
 
 _ROOT = Path(__file__).parents[2]
 _WORDS = "slow pair slow slow pair slow"
@@ -86,10 +87,22 @@ async def check_run(run: DurableRun, folder: Path, found: Counter[str]) -> None:
             assert (each.text, started, ended) == (f"slept {run.id}/{each.call_id}", 1, 1)
     told = [each async for each in run.events()]
     assert [each.seq for each in told] == sorted({each.seq for each in told})
-    ends = [each.event.call_id for each in told if type(each.event).__name__ == "ToolExecutionEnd"]
+    ends = [each.event.call_id for each in told if isinstance(each.event, ToolExecutionEnd)]
     assert set(ends) == set(_CALLS)
     found["taken up more than once"] += (await run.status()).attempts > 1
     found["runs"] += 1
+
+
+def count_lines(folder: Path) -> int:
+    notes = folder / "notes"
+    return notes.read_bytes().count(b"\n") if notes.exists() else 0
+
+
+async def wait_for_lines(folder: Path, count: int) -> None:
+    """Return when the tools have noted so much, or when they have nothing more to do."""
+    with anyio.move_on_after(3):
+        while count_lines(folder) < count:  # noqa: ASYNC110 - of other processes
+            await anyio.sleep(0.002)
 
 
 async def kill_workers(folder: Path, url: str, kills: int, seed: int) -> Counter[str]:
@@ -103,7 +116,8 @@ async def kill_workers(folder: Path, url: str, kills: int, seed: int) -> Counter
                 while found["kills"] < kills and len(moving) < _AT_ONCE:
                     moving.append(await runs.start(desk, _WORDS, run_id=f"run{seed}x{found['runs'] + len(moving)}y"))
                 if found["kills"] < kills:
-                    await anyio.sleep(chance.uniform(0.0, 1.5))
+                    await wait_for_lines(folder, count_lines(folder) + chance.randint(1, 12))
+                    await anyio.sleep(chance.uniform(0.0, 0.06))
                     nursery.kill_worker()
                     nursery.start_worker()
                     found["kills"] += 1

@@ -104,12 +104,18 @@ class DbosJournal:
         taken = self._steering.drain_unlogged()
         stored: dict[str, Any] = {TOOK: taken, _VALUE: value} if taken else value
 
+        is_kept = False
+
         async def give_value() -> dict[str, Any]:
+            nonlocal is_kept
+            is_kept = True
             return stored
 
         try:
             with anyio.CancelScope(shield=True):
                 await slot.run_async({"name": name}, give_value)
+            if not is_kept:  # another worker, which has the run now, came to this entry first
+                raise dbos_error.DBOSWorkflowConflictIDError(self.run_id)
         except (TypeError, ValueError, RecursionError) as error:
             raise JournalError(f"entry '{name}' of run '{self.run_id}' can't be stored: {error}") from error
         except dbos_error.DBOSUnexpectedStepError as error:

@@ -39,6 +39,9 @@ ENGINE_VERSION = "toolkit-1"
 
 _BUSY_SECONDS = 30
 _CONNECT_SECONDS = 5
+_LOCK_SECONDS = 5
+"""A worker that is frozen in the middle of a transaction holds its locks for so long."""
+
 _POOL_SIZE = 20
 _SQLITE_POOL_SIZE = 4  # more would only wait for one another's locks
 _LOCK = 0x746B_6475  # "tkdu": who makes the tables in Postgres
@@ -177,7 +180,11 @@ def _make_engine(url: sa.URL) -> sa.Engine:
             max_overflow=_POOL_SIZE,
             pool_timeout=_BUSY_SECONDS,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": _CONNECT_SECONDS, "application_name": ENGINE_NAME},
+            connect_args={
+                "connect_timeout": _CONNECT_SECONDS,
+                "application_name": ENGINE_NAME,
+                "options": f"-c idle_in_transaction_session_timeout={_LOCK_SECONDS * 1000}",
+            },
         )
     except NoSuchModuleError as error:
         raise ConfigurationError(f"Postgres needs psycopg: `pip install 'toolkit-sdk[durable]'` ({error})") from error
