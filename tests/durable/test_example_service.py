@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def program(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+def program(*command: str) -> Generator[subprocess.Popen[bytes]]:
     """Run a program in the folder of the example, and kill it."""
     process = subprocess.Popen([sys.executable, *command], cwd=_SERVICE, env={**os.environ, "PYTHONPATH": str(_ROOT)})
     try:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -59,7 +59,7 @@ class Nursery:
 
 
 @contextmanager
-def nursery_of(folder: Path, url: str) -> Iterator[Nursery]:
+def nursery_of(folder: Path, url: str) -> Generator[Nursery]:
     with (folder / "workers.log").open("ab") as log:
         nursery = Nursery(folder, url, log.fileno())
         try:

@@ -114,8 +114,6 @@ class DbosJournal:
         try:
             with anyio.CancelScope(shield=True):
                 await slot.run_async({"name": name}, give_value)
-            if not is_kept:  # another worker, which has the run now, came to this entry first
-                raise dbos_error.DBOSWorkflowConflictIDError(self.run_id)
         except (TypeError, ValueError, RecursionError) as error:
             raise JournalError(f"entry '{name}' of run '{self.run_id}' can't be stored: {error}") from error
         except dbos_error.DBOSUnexpectedStepError as error:
@@ -123,6 +121,8 @@ class DbosJournal:
         except Exception as error:
             self.failure = error
             raise
+        if not is_kept:  # another worker, which has the run now, came to this entry first
+            raise dbos_error.DBOSWorkflowConflictIDError(self.run_id)
         return value
 
 

@@ -67,7 +67,10 @@ class StoredText:
         Raises:
             DurableError: It can't be read: it is encrypted and there are no functions for it, or with another key.
         """
-        return json.loads(self.open(text))
+        try:
+            return json.loads(self.open(text))
+        except ValueError as error:
+            raise DurableError("what is stored can't be read: it was changed, or encrypted with another key") from error
 
     def seal(self, text: str) -> str:
         """Return a text as it is stored."""
