@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,19 +36,8 @@ class PostgresServer:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
-        init = [
-            programs / "initdb",
-            "-D",
-            self._folder / "data",
-            "-A",
-            "trust",
-            "-U",
-            "postgres",
-            "--no-sync",
-            "-E",
-            "UTF8",
-        ]
-        self._run([*init, "--locale=C"])
+        settings = ["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C"]
+        self._run([programs / "initdb", "-D", self._folder / "data", *settings])
         self.start()
 
     def start(self) -> None:
@@ -68,7 +58,7 @@ class PostgresServer:
                 cwd=self._folder,
             )
         deadline = time.monotonic() + 120
-        ready = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
+        ready: list[str | Path] = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
         while subprocess.run(ready, check=False).returncode != 0:
             assert self._process.poll() is None, (self._folder / "log").read_text()
             assert time.monotonic() < deadline, "the server did not come up"
@@ -88,11 +78,20 @@ class PostgresServer:
     def make_database(self) -> str:
         """Return the URL of a new database."""
         name = f"t{uuid4().hex[:12]}"
-        psql = [self._programs / "psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-q"]
+        psql: list[str | Path] = [
+            self._programs / "psql",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            "-U",
+            "postgres",
+            "-q",
+        ]
         self._run([*psql, "-c", f"create database {name}"])
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
 
-    def _run(self, command: list[str | Path]) -> None:
+    def _run(self, command: Sequence[str | Path]) -> None:
         done = subprocess.run(command, user=self._user, cwd=self._folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 

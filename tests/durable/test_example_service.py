@@ -47,13 +47,13 @@ def test_the_service_goes_on_after_all_of_it_was_killed(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    worker = ("-m", "toolkit", "worker", "shop:support", "--database", url, "--lease", "1")
+    worker = ("-m", "toolkit", "worker", "service:support", "--database", url, "--lease", "1")
     with httpx2.Client(base_url=f"http://127.0.0.1:{port}", follow_redirects=True) as client:
-        with program(*worker), program("web.py", url, port):
+        with program(*worker), program("service.py", url, port):
             ask(client, "/", "<h1>Runs</h1>")
             client.post("/runs", data={"ticket": "ticket-17", "text": "My lamp is broken."})
             ask(client, "/runs/ticket-17", "waiting")
-        with program("web.py", url, port):
+        with program("service.py", url, port):
             page = ask(client, "/runs/ticket-17", "Approve")
             binding, call = re.findall(r'name="(?:binding|call)" value="([^"]+)"', page)[::-1]
             decision = {"call": call, "binding": binding, "answer": "approve"}

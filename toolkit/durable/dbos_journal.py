@@ -15,7 +15,7 @@ from dbos import DBOS, StepReservation, error as dbos_error
 from toolkit.durable.journal_units import take_together
 from toolkit.durable.messages_in import InboxSteering
 from toolkit.errors import JournalError
-from toolkit.loop.journal import Journal, JournalEntry, JournalValue
+from toolkit.loop.journal import Journal, JournalEntry, JournalValue, check_entry_name
 
 __all__ = ["DbosJournal", "KeptSteps", "TOOK", "count_taken"]
 
@@ -87,11 +87,7 @@ class DbosJournal:
         kept = self._kept.get(slot.step_id)
         if kept is not None:
             name, stored = kept
-            if name != entry.name:
-                raise JournalError(
-                    f"the log of run '{self.run_id}' has the entry '{name}' where '{entry.name}' comes now: it was "
-                    "written by another version of the loop, or changed"
-                )
+            check_entry_name(name, entry.name)
             value = _open_value(stored)
             self._on_kept(name, value)
             return value
@@ -103,7 +99,6 @@ class DbosJournal:
             return value
         taken = self._steering.drain_unlogged()
         stored: dict[str, Any] = {TOOK: taken, _VALUE: value} if taken else value
-
         is_kept = False
 
         async def give_value() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from toolkit.durable.journal_units import take_together
 from toolkit.durable.storage import Storage
 from toolkit.durable.tables import entries, runs
 from toolkit.errors import JournalError
-from toolkit.loop.journal import Journal, JournalEntry, JournalValue
+from toolkit.loop.journal import Journal, JournalEntry, JournalValue, check_entry_name
 
 __all__ = ["NestedJournal"]
 
@@ -71,8 +71,7 @@ class NestedJournal:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(self._write_entry, position, entry.name, new)
             return new
-        if kept[0] != entry.name:
-            raise JournalError(f"the log '{self._log}' has the entry '{kept[0]}' where '{entry.name}' comes now")
+        check_entry_name(kept[0], entry.name)
         value: JournalValue = kept[1]
         return value
 

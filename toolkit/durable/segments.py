@@ -215,7 +215,8 @@ class _SegmentMover:
     @property
     def oldest_needed(self) -> int:
         """The oldest segment that this one is taken up from, until the engine has kept what it leaves."""
-        return min([self.segment, self._begin.get("from", self.segment), *self._begin.get("logs", ())])
+        origins: list[int] = [self._begin.get("from", self.segment), *self._begin.get("logs", ())]
+        return min(self.segment, *origins)
 
     async def move(self) -> dict[str, Any]:
         """Move the run to its rest; return what it leaves."""

@@ -1,28 +1,83 @@
-"""The web process: it starts runs, shows what they do, and takes decisions. No loop runs here.
+"""A small service of two processes: a worker moves runs, a web process starts them, shows them and takes decisions.
 
-    toolkit worker shop:support --database sqlite:///service.db
-    python web.py sqlite:///service.db 8000
+    toolkit worker service:support --database sqlite:///service.db
+    python service.py sqlite:///service.db 8000
 
-Each of the two may be killed and started again at any time.
+Each of the two may be killed and started again at any time. The model is a function here, so that the example needs no
+key; `provider_for("openai:gpt-5")` takes its place.
 """
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from html import escape
 
+import anyio
 import uvicorn
-from shop import support
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from toolkit import Approve, Deny
-from toolkit.durable import DecisionRefusedError, DurableRun, DurableRunNotFoundError, DurableRuns
+from toolkit import Approve, Deny, ToolCall, ToolContext, ToolRegistry, ToolResult, tool_with_ctx
+from toolkit.chat import ChatRequest
+from toolkit.durable import (
+    DecisionRefusedError,
+    DurableRun,
+    DurableRunNotFoundError,
+    DurableRuns,
+    RunPlace,
+    durable_loop,
+)
 from toolkit.events import dump_event
 from toolkit.policies import PendingApproval
+from toolkit.testing import FunctionProvider
+
+
+@dataclass(frozen=True)
+class Shop:
+    """What the tools work on."""
+
+    customer: str
+
+
+@tool_with_ctx(tags={"read"})
+async def find_order(shop: ToolContext[Shop], number: int) -> str:
+    """Find an order of the customer."""
+    await anyio.sleep(0.2)
+    return f"Order {number} of {shop.state.customer}: a lamp, 20 EUR, it came broken."
+
+
+@tool_with_ctx(requires_approval=True)
+async def refund(shop: ToolContext[Shop], number: int) -> str:
+    """Give the money of an order back."""
+    # A bank takes `shop.idempotency_key`, which is the same in each process that takes the run up.
+    return f"Refunded order {number} to {shop.state.customer}."
+
+
+def answer(request: ChatRequest) -> str | ToolCall:
+    """Look at the order, give the money back, and tell of it."""
+    results = [message.text for message in request.messages if isinstance(message, ToolResult)]
+    if not results:
+        return ToolCall("c1", "find_order", '{"number": 17}')
+    if len(results) == 1:
+        return ToolCall("c2", "refund", '{"number": 17}')
+    return f"I looked at it. {results[-1]}"
+
+
+def make_context(run: RunPlace) -> Shop:
+    """Return the context of a run, from what the web process gave with it."""
+    return Shop(customer=run.metadata["customer"])
+
+
+support = durable_loop(
+    "support",
+    provider=FunctionProvider(answer),
+    registry=ToolRegistry([find_order, refund]),
+    ctx=make_context,
+)
 
 
 class Pages:
@@ -32,7 +87,7 @@ class Pages:
         self._runs = DurableRuns(url)
 
     @asynccontextmanager
-    async def open(self, app: Starlette) -> AsyncIterator[None]:  # noqa: ARG002 - as Starlette calls it
+    async def open(self, app: Starlette) -> AsyncGenerator[None]:  # noqa: ARG002 - as Starlette calls it
         """Have the database open while the server runs."""
         async with self._runs:
             yield
