@@ -1,13 +1,19 @@
 """Docstrings say what is true in the indicative, and the public ones stand alone."""
 
 import ast
+import importlib
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import toolkit
+from docs_build.reference import PUBLIC_MODULES
 
 PACKAGE = Path(toolkit.__file__).parent
 WORDS = r"(?:Whether|What|Whatever|Which|Who|Whoever|Whom|Whose)\b"
@@ -57,3 +63,119 @@ def test_no_docstring_begins_as_a_question_does() -> None:
 )
 def test_questions_are_found_where_a_sentence_begins(code: str, is_question: bool) -> None:
     assert bool(find_questions(code)) == is_question
+
+
+PUBLIC = {
+    f"{module}.{name}": getattr(importlib.import_module(module), name)
+    for module in PUBLIC_MODULES
+    for name in importlib.import_module(module).__all__
+}
+
+ENTRY_POINTS = [
+    "toolkit.Middleware",
+    "toolkit.MemoryCache",
+    "toolkit.Permissions",
+    "toolkit.Steering",
+    "toolkit.ToolLoopConfig",
+    "toolkit.ToolLoopHandle",
+    "toolkit.ToolRegistry",
+    "toolkit.stop_after",
+    "toolkit.tool",
+    "toolkit.tool_from_function",
+    "toolkit.tool_from_schema",
+    "toolkit.tool_from_schema_with_ctx",
+    "toolkit.tool_loop",
+    "toolkit.tool_loop_channel",
+    "toolkit.tool_loop_stream",
+    "toolkit.tool_loop_sync",
+    "toolkit.tool_with_ctx",
+    "toolkit.tools_of",
+    "toolkit.agents.coworker_tools",
+    "toolkit.agents.sub_agent_tool",
+    "toolkit.builtin.coding_tools",
+    "toolkit.chat.dump_messages",
+    "toolkit.chat.load_messages",
+    "toolkit.interop.from_langchain",
+    "toolkit.interop.from_openai_agents",
+    "toolkit.interop.from_pydantic_ai",
+    "toolkit.interop.to_langchain",
+    "toolkit.interop.to_openai_agents",
+    "toolkit.interop.to_pydantic_ai",
+    "toolkit.parsing.TextToolProvider",
+    "toolkit.parsing.read_reply",
+    "toolkit.plugin_sdk.serve_plugin",
+    "toolkit.policies.keep_last",
+    "toolkit.policies.mask_old_results",
+    "toolkit.policies.summarize",
+    "toolkit.providers.CachedProvider",
+    "toolkit.providers.FallbackProvider",
+    "toolkit.providers.PricedProvider",
+    "toolkit.providers.RateLimitedProvider",
+    "toolkit.providers.provider_for",
+    "toolkit.providers.anthropic.AnthropicProvider",
+    "toolkit.providers.google.GoogleProvider",
+    "toolkit.providers.local.LocalProvider",
+    "toolkit.providers.openai.OpenAIProvider",
+    "toolkit.providers.openai.OpenAIResponsesProvider",
+    "toolkit.run_log.RunLog",
+    "toolkit.serving.mcp.mcp_app",
+    "toolkit.serving.mcp.serve_mcp",
+    "toolkit.serving.mcp.serve_mcp_http",
+    "toolkit.sources.mcp.mcp_tools",
+    "toolkit.sources.openapi.openapi_tools",
+    "toolkit.sources.plugin.plugin_tools",
+    "toolkit.testing.FlakyProvider",
+    "toolkit.testing.FunctionProvider",
+    "toolkit.testing.RecordingProvider",
+    "toolkit.testing.ReplayProvider",
+    "toolkit.testing.ScriptedProvider",
+    "toolkit.testing.check_transcript",
+    "toolkit.tool_config.load_tools",
+    "toolkit.tracing.Tracing",
+    "toolkit.ui.serve_viewer",
+    "toolkit.ui.viewer_app",
+]
+
+
+def find_described_names() -> set[str]:
+    """Return the names that have a docstring below their assignment, such as type aliases."""
+    described: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for node, after in pairwise(body):
+            match node, after:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                    ast.Expr(value=ast.Constant(value=str())),
+                ):
+                    described.add(name)
+                case _:
+                    pass
+    return described
+
+
+def docstring_of(value: Any) -> str:
+    """Return the docstring that is its own, and not that of a base class."""
+    return inspect.cleandoc(vars(value).get("__doc__") or "") if inspect.isclass(value) else inspect.getdoc(value) or ""
+
+
+def test_the_first_line_of_a_public_docstring_is_a_whole_sentence() -> None:
+    described = find_described_names()
+    wrong = {
+        name: docstring_of(value).partition("\n")[0]
+        for name, value in PUBLIC.items()
+        if (inspect.isclass(value) or inspect.isroutine(value))
+        and not re.match(r"[A-Z`\"\d].*[.:]$", docstring_of(value).partition("\n")[0])
+    }
+    aliases = [name for name, value in PUBLIC.items() if not inspect.isclass(value) and not inspect.isroutine(value)]
+    silent = [name for name in aliases if name.rpartition(".")[2] not in described]
+    assert (wrong, silent) == ({}, [])
+
+
+@pytest.mark.parametrize("name", ENTRY_POINTS)
+def test_an_entry_point_has_an_example_that_is_python(name: str) -> None:
+    example = re.search(r"^::\n\n((?: {4}.*\n?|\n)+)", docstring_of(PUBLIC[name]) + "\n", re.MULTILINE)
+    assert example is not None, "write one after the first sentence, behind a line with '::'"
+    code = textwrap.dedent(example[1])
+    compile(code, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    assert name.rpartition(".")[2] in code

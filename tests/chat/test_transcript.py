@@ -15,7 +15,7 @@ from toolkit.chat import (
     UserMessage,
     dump_messages,
     load_messages,
-    mend_call_ids,
+    repair_call_ids,
     repair_transcript,
     validate_transcript,
 )
@@ -287,13 +287,13 @@ def test_a_valid_transcript_comes_back_as_the_same_objects(messages: list[Messag
 
 def test_a_reply_with_good_ids_is_the_same_object() -> None:
     message = asks("a", "b")
-    assert mend_call_ids(message, {"c"}, 1) is message
-    assert mend_call_ids(DONE, (), 1) is DONE
+    assert repair_call_ids(message, {"c"}, 1) is message
+    assert repair_call_ids(DONE, (), 1) is DONE
 
 
 def test_missing_repeated_and_used_ids_become_new_ones() -> None:
     message = asks("a", "", "a", "used")
-    mended = mend_call_ids(message, {"used"}, 7)
+    mended = repair_call_ids(message, {"used"}, 7)
     assert [call.id for call in mended.tool_calls] == ["a", "call_7_2", "call_7_3", "call_7_4"]
     assert [call.name for call in mended.tool_calls] == [call.name for call in message.tool_calls]
     assert mended.content[0] == TextBlock("let me see")
@@ -301,26 +301,26 @@ def test_missing_repeated_and_used_ids_become_new_ones() -> None:
 
 
 def test_a_new_id_of_a_reply_collides_with_nothing() -> None:
-    mended = mend_call_ids(asks("", "call_1_1"), {"call_1_1_2"}, 1)
+    mended = repair_call_ids(asks("", "call_1_1"), {"call_1_1_2"}, 1)
     assert [call.id for call in mended.tool_calls] == ["call_1_1_3", "call_1_1"]
 
 
 def test_what_the_provider_wants_back_with_a_call_is_kept() -> None:
     message = AssistantMessage([ToolCall("", "f", "{}", extra={"signature": "x"})])
-    assert mend_call_ids(message, (), 1).tool_calls[0] == ToolCall("call_1_1", "f", "{}", extra={"signature": "x"})
+    assert repair_call_ids(message, (), 1).tool_calls[0] == ToolCall("call_1_1", "f", "{}", extra={"signature": "x"})
 
 
 @given(st.lists(_ids, max_size=6), st.frozensets(_ids), st.integers(1, 3))
 def test_a_mended_reply_has_ids_of_its_own_and_is_mended_the_same_each_time(
     ids: list[str], used: frozenset[str], iteration: int
 ) -> None:
-    mended = mend_call_ids(asks(*ids), used, iteration)
+    mended = repair_call_ids(asks(*ids), used, iteration)
     new = [call.id for call in mended.tool_calls]
     assert len(set(new)) == len(ids)
     assert not used & set(new)
     assert all(new)
-    assert mend_call_ids(asks(*ids), used, iteration) == mended
-    assert mend_call_ids(mended, used, iteration) is mended
+    assert repair_call_ids(asks(*ids), used, iteration) == mended
+    assert repair_call_ids(mended, used, iteration) is mended
 
 
 def test_what_could_not_be_loaded_again_is_not_saved() -> None:

@@ -33,6 +33,11 @@ def coworker_tools(
 ) -> list[FunctionTool[Ctx, ..., Any]]:
     """Return the tools ``delegate_work`` and ``ask_question`` over these coworkers.
 
+    ::
+
+        clerk = SubAgent(name="clerk", provider=provider, registry=files, system_prompt="You know the files.")
+        team = ToolRegistry(coworker_tools([clerk]))
+
     A model may write a name in another case, with other spaces or in quotes, and the first of a list in brackets
     counts. Whom it does not name rightly it is told, with the names that there are.
 

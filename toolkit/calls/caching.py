@@ -48,6 +48,13 @@ class Cache(Protocol):
 class MemoryCache:
     """Keeps the entries that were used last, in this process; safe between threads and event loops.
 
+    ::
+
+        @tool(cache=True)
+        def look_up(word: str) -> str: ...
+
+        config = ToolLoopConfig(cache=MemoryCache(ttl=600))
+
     Args:
         max_entries: How many; the one whose last use is longest ago gives way. None sets no limit.
         ttl: How long after it was set an entry is given, in seconds or as a `timedelta`; None is for ever.

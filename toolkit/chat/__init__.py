@@ -24,7 +24,7 @@ from toolkit.chat.messages import (
 from toolkit.chat.provider import Provider
 from toolkit.chat.request import ChatRequest, ChatResponse, ResponseFormat, StopReason, UnansweredItem, Usage
 from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, Stamped, StreamEvent, TextDelta
-from toolkit.chat.transcript import call_ids_of, mend_call_ids, repair_transcript, validate_transcript
+from toolkit.chat.transcript import call_ids_of, repair_call_ids, repair_transcript, validate_transcript
 
 __all__ = [
     "ArgumentsDelta",
@@ -57,8 +57,8 @@ __all__ = [
     "call_ids_of",
     "dump_messages",
     "load_messages",
-    "mend_call_ids",
     "openai_strict",
+    "repair_call_ids",
     "repair_transcript",
     "text_of",
     "validate_transcript",

@@ -145,6 +145,11 @@ def _make_message_adapter() -> TypeAdapter[list[Message]]:
 def dump_messages(messages: Sequence[Message], *, indent: int | None = None) -> str:
     """Return the transcript as JSON text; `load_messages` gives it back, equal.
 
+    ::
+
+        text = dump_messages(result.messages)
+        assert load_messages(text) == result.messages
+
     The `details` and `time` of results are left out: they are the application's own objects. A lone surrogate, which no
     encoding of JSON can carry, becomes a question mark.
 
@@ -170,6 +175,11 @@ def messages_to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def load_messages(text: str | bytes) -> list[Message]:
     """Return the transcript that `dump_messages` wrote.
+
+    ::
+
+        messages = load_messages(text)
+        result = await tool_loop(provider, registry, [*messages, UserMessage("And then?")])
 
     Raises:
         ValueError: The text is not such JSON; the message says where and why.

@@ -15,7 +15,7 @@ from toolkit.chat.messages import AssistantMessage, Message, SystemMessage, Tool
 from toolkit.dataclass import dataclass
 from toolkit.errors import TranscriptError
 
-__all__ = ["call_ids_of", "mend_call_ids", "repair_transcript", "validate_transcript"]
+__all__ = ["call_ids_of", "repair_call_ids", "repair_transcript", "validate_transcript"]
 
 _UNKNOWN = (
     "The result of this call was lost: it is not known whether it ran, and it may have taken effect. "
@@ -106,7 +106,7 @@ def repair_transcript(messages: Sequence[Message]) -> list[Message]:
     return repaired
 
 
-def mend_call_ids(message: AssistantMessage, used_ids: Container[str], iteration: int) -> AssistantMessage:
+def repair_call_ids(message: AssistantMessage, used_ids: Container[str], iteration: int) -> AssistantMessage:
     """Return a fresh reply in which each call has an id of its own, the same object when that is so already.
 
     A missing id, one that is in `used_ids` and one that an earlier call of the reply has become

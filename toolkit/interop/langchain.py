@@ -37,6 +37,10 @@ __all__ = ["from_langchain", "to_langchain"]
 def from_langchain(tools: BaseTool | Iterable[BaseTool]) -> list[FunctionTool[object, ..., Any]]:
     """Return LangChain's tools as tools of ours: checked, limited, approved and retried as all are.
 
+    ::
+
+        registry = ToolRegistry(from_langchain([multiply, search]))
+
     What a tool reports as an error is an error result; its artifact is in the `details`. One that is only sync runs in
     a worker thread; LangChain's own async code needs asyncio.
     """
@@ -51,6 +55,10 @@ def to_langchain(tools: OneOrMore[object], ctx: object = None) -> list[BaseTool]
 def to_langchain(tools: OneOrMore[Ctx], ctx: Ctx) -> list[BaseTool]: ...
 def to_langchain(tools: OneOrMore[Any], ctx: Any = None) -> list[BaseTool]:
     """Return tools of ours as LangChain's; each call runs by the registry's rules, permissions included.
+
+    ::
+
+        agent = create_agent(model, tools=to_langchain(registry))
 
     An error result becomes a message of status ``error``; what our tools keep in `details` is its artifact.
 

@@ -30,6 +30,10 @@ __all__ = ["from_openai_agents", "to_openai_agents"]
 def from_openai_agents(tools: AgentsTool | Iterable[AgentsTool]) -> list[FunctionTool[Any, ..., Any]]:
     """Return the SDK's function tools as tools of ours.
 
+    ::
+
+        registry = ToolRegistry(from_openai_agents([multiply, search]))
+
     The SDK puts errors of its functions into words, which come as ordinary results: an error that it raises is an error
     result. A tool that needs approval there needs it here, its time limit holds, and one that is switched off is left
     out. Its functions see our context as theirs, and need asyncio.
@@ -55,6 +59,10 @@ def to_openai_agents(tools: OneOrMore[object], ctx: object = None) -> list[Agent
 def to_openai_agents(tools: OneOrMore[Ctx], ctx: Ctx) -> list[AgentsTool]: ...
 def to_openai_agents(tools: OneOrMore[Any], ctx: Any = None) -> list[AgentsTool]:
     """Return tools of ours as the SDK's; each call runs by the registry's rules, permissions included.
+
+    ::
+
+        agent = Agent(name="clerk", tools=to_openai_agents(registry))
 
     The SDK has no field for a failed call: the text of an error result says that it is one.
 

@@ -42,6 +42,10 @@ __all__ = ["from_pydantic_ai", "to_pydantic_ai"]
 def from_pydantic_ai(tools: Tool[Any] | Iterable[Tool[Any]]) -> list[FunctionTool[Any, ..., Any]]:
     """Return Pydantic AI's tools as tools of ours; those that need approval there need it here.
 
+    ::
+
+        registry = ToolRegistry(from_pydantic_ai([multiply, search]))
+
     A tool that takes a ``RunContext`` gets one with our context as its ``deps``, the call's id and name, no history and
     a model that answers nothing. `ModelRetry` and `ToolFailed` are error results. What a tool has as ``prepare`` is not
     asked: it decides by a request, and here the registry's scope does.
@@ -57,6 +61,10 @@ def to_pydantic_ai(tools: OneOrMore[object], ctx: object = None) -> list[Tool[An
 def to_pydantic_ai(tools: OneOrMore[Ctx], ctx: Ctx) -> list[Tool[Any]]: ...
 def to_pydantic_ai(tools: OneOrMore[Any], ctx: Any = None) -> list[Tool[Any]]:
     """Return tools of ours as Pydantic AI's; each call runs by the registry's rules, permissions included.
+
+    ::
+
+        agent = Agent(model, tools=to_pydantic_ai(registry))
 
     An error result is `ToolFailed`: the model reads it and goes on.
 

@@ -140,8 +140,8 @@ class Approvals(Generic[Ctx]):
 
         Args:
             call: The call.
-            arguments: What an approver gave it in place of its own arguments, as canonical JSON.
-            binding: What the decision was tied to; None where nobody was asked.
+            arguments: The arguments that an approver gave it in place of its own arguments, as canonical JSON.
+            binding: The binding of the decision; None where nobody was asked.
         """
         policy = self._resources.policy
         [prepared] = await prepare_all([call], self._resources.offered, policy)

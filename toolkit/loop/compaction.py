@@ -31,6 +31,10 @@ _SUMMARY_PROMPT = (
 def keep_last(messages: int) -> Callable[[Sequence[Message]], Sequence[Message]]:
     """Return a compaction that keeps the newest messages, besides the instructions and the first question.
 
+    ::
+
+        config = ToolLoopConfig(compaction=keep_last(40))
+
     Args:
         messages: How many to keep at most; more only where the newest turn alone has more.
     """
@@ -46,6 +50,10 @@ def keep_last(messages: int) -> Callable[[Sequence[Message]], Sequence[Message]]
 
 def mask_old_results(*, keep_turns: int = 2, min_chars: int = 2000) -> Callable[[Sequence[Message]], Sequence[Message]]:
     """Return a compaction that replaces what tools gave long ago by one line that says so.
+
+    ::
+
+        config = ToolLoopConfig(compaction=mask_old_results(keep_turns=3))
 
     Errors and short results stay. A result is masked once, by its call's id, and stays the same from then on, so that
     the prompt caches of providers hold.
@@ -87,6 +95,10 @@ def summarize(
     provider: Provider, *, max_chars: int = 100_000, keep: int = 10
 ) -> Callable[[Sequence[Message]], Awaitable[Sequence[Message]]]:
     """Return a compaction that has a model summarize all but the newest messages, once the transcript is too long.
+
+    ::
+
+        config = ToolLoopConfig(compaction=summarize(provider, max_chars=200_000))
 
     The instructions stay, and the summary stands as a user message in the place of what it tells. The usage of its
     requests is not part of the loop's.

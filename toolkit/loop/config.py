@@ -85,6 +85,7 @@ class Batched:
 
 
 Execution: TypeAlias = Sequential | Parallel | Batched
+"""How the calls of a turn run: one after the other, at once, or in batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +190,11 @@ class AnswerFormat(Generic[Out]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLoopConfig(CallConfig, Generic[Out]):
     """How a loop runs.
+
+    ::
+
+        config = ToolLoopConfig(max_iterations=20, timeout=60, on_tool_call=approve)
+        result = await tool_loop(provider, registry, "Tidy up.", config=config)
 
     Args:
         max_iterations: The most turns that run tools; then the loop ends as `MaxIterations`.

@@ -33,7 +33,7 @@ StopAnswer: TypeAlias = dict[str, str | None] | None
 
 @dataclass(slots=True)
 class FeedRecord:
-    """What one piece of work has fed.
+    """The feeds of one piece of work.
 
     Args:
         state: The machine that it feeds.

@@ -87,6 +87,11 @@ def tool_loop_sync(
 ) -> ToolLoopResult[Any]:
     """Do what `tool_loop` does, for code that is not async; runs an event loop of its own until the end.
 
+    ::
+
+        result = tool_loop_sync(provider, registry, "What's the weather in Paris?")
+        print(result.text, result.reason)
+
     In a tool that runs in a worker thread it is cancelled when the call of that tool is, and inherits its limits.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a durable run knows beside its machine: its time, its budget, what middleware keeps; written with each entry."""
+"""The state of a durable run beside its machine, written with each entry: its time, its budget, its middleware."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SideState:
     """Writes it, and restores it as the newest of the entries that were replayed says.
 
     Args:
-        resources: What the loop works with.
+        resources: The resources of the loop.
         requests: Makes its requests.
 
     Attributes:

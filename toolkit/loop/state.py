@@ -46,7 +46,7 @@ from toolkit.chat import (
     Usage,
     UserMessage,
     call_ids_of,
-    mend_call_ids,
+    repair_call_ids,
     validate_transcript,
 )
 from toolkit.chat.output import copy_result
@@ -182,7 +182,7 @@ class LoopState(LoopGuiding):
                 calls.append(block)
                 opened[block.id] = OpenCall(block)
         if len(opened) != len(calls) or "" in opened or not self._call_ids.isdisjoint(opened):
-            message = mend_call_ids(message, self._call_ids, self.iterations)
+            message = repair_call_ids(message, self._call_ids, self.iterations)
             response = replace(response, message=message)
             calls = list(message.tool_calls)
             opened = {call.id: OpenCall(call) for call in calls}

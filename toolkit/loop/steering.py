@@ -13,6 +13,12 @@ __all__ = ["Steering"]
 class Steering:
     """Messages for the model of a running loop, written from anywhere: another task, a thread, a tool.
 
+    ::
+
+        steering = Steering()
+        config = ToolLoopConfig(steering=steering)
+        steering.steer("Stop, that is the wrong list!")  # while the loop runs, from another task or thread
+
     What is steered is read between the units of execution: calls that have not started are skipped and answered, and
     the message comes after the results. A follow-up waits until the loop would end, and opens another turn. What a loop
     did not bring into its transcript, because it ended before, stays here for the next one: nothing said is lost.

@@ -74,7 +74,12 @@ _CONTINUE = Continue()
 
 
 def stop_after(*, steps: int) -> StopWhen:
-    """Stop with the response of turn number `steps`."""
+    """Stop with the response of turn number `steps`.
+
+    ::
+
+        config = ToolLoopConfig(stop_when=or_(stop_after(steps=8), when_called("finish")))
+    """
     check_setting("stop_after(steps=...)", steps, int, least=1)
 
     def decide(context: StopContext) -> StopDecision:

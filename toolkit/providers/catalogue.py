@@ -67,6 +67,10 @@ _OTHER_NAMES = {
 def provider_for(name: str, **settings: Any) -> ClosableProvider:
     """Return the provider of a name: ``openai:gpt-5-mini``, ``anthropic:claude-sonnet-4-5``, ``local:``.
 
+    ::
+
+        provider = provider_for("openai:qwen3", base_url="http://127.0.0.1:11434/v1")
+
     What stands before the first colon chooses the provider, what follows is the model as its server knows it:
     ``openai`` (chat completions), ``openai-responses``, ``anthropic``, ``google``, and ``local``, which needs no model
     and else takes the path of a GGUF file. The SDK is imported here, not before.

@@ -368,6 +368,7 @@ def _resolve_return(source: Any, globalns: dict[str, Any], localns: Mapping[str,
 
 
 def kind_of(function: Any) -> CallableKind:
+    """Return how a function runs, seen through partials, methods and callable objects."""
     for _ in range(100):
         if isinstance(function, functools.partial):
             function = function.func

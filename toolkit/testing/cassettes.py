@@ -46,6 +46,11 @@ _LONGEST_DIFF = 60
 class RecordingProvider(ProviderWrapper):
     """Passes everything on to a provider, and writes it down for `ReplayProvider`.
 
+    ::
+
+        recording = RecordingProvider(OpenAIProvider("gpt-5-mini"), "tests/paris.jsonl")
+        await tool_loop(recording, registry, "What's the weather in Paris?")
+
     Each exchange is appended whole, in one piece, the moment it is over; answers, streams with their deltas, and
     `ProviderError`s too. A request that is cancelled before anything came is not written. What is there already stays:
     delete the file to record anew.
@@ -122,6 +127,10 @@ class RecordingProvider(ProviderWrapper):
 
 class ReplayProvider:
     """Answers from a cassette, offline: the same answers, deltas and errors as when it was recorded.
+
+    ::
+
+        result = await tool_loop(ReplayProvider("tests/paris.jsonl"), registry, "What's the weather in Paris?")
 
     - ``strict``: the request must be equal in all but its timeout, asked the same way (`generate` or `stream`); each
       exchange is played once, equal ones in the order in which they were recorded.

@@ -17,6 +17,11 @@ def check_transcript(
 ) -> None:
     """Raise unless a transcript is valid, and true to the events of all runs that made it.
 
+    ::
+
+        result = await tool_loop(provider, registry, "Go")
+        check_transcript(result.messages)
+
     Valid is what `validate_transcript` takes. True is: each call that started ended, once; none started twice, or after
     it was refused; and the result of each call in the transcript is the one that its event told, an error where that
     was one. The text may differ, because the model reads a limited one.

@@ -131,7 +131,12 @@ def tool_from_function(
     description: str | None = None,
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[object, P, R]:
-    """Return the tool that ``tool(...)(function)`` gives, for a function that is not yours to decorate."""
+    """Return the tool that ``tool(...)(function)`` gives, for a function that is not yours to decorate.
+
+    ::
+
+        sqrt = tool_from_function(math.sqrt, description="Compute a square root.", timeout=1)
+    """
     made: FunctionTool[object, P, R] = _make_tool(
         function, name=name, description=description, context=False, options=options
     )
@@ -182,7 +187,14 @@ def tool_from_schema_with_ctx(
     formats: bool = False,
     **options: Unpack[ToolOptionKeywords],
 ) -> FunctionTool[C, [ToolContext[C], dict[str, Any]], R]:
-    """Do what `tool_from_schema` does, for a handler that takes the `ToolContext` first."""
+    """Do what `tool_from_schema` does, for a handler that takes the `ToolContext` first.
+
+    ::
+
+        async def run(context: ToolContext[App], arguments: dict[str, Any]) -> str: ...
+
+        look_up = tool_from_schema_with_ctx("look_up", "Look a word up.", schema, run)
+    """
     made: FunctionTool[C, [ToolContext[C], dict[str, Any]], R] = _from_schema(
         name, description, parameters, handler, context=True, formats=formats, options=options
     )
@@ -225,6 +237,16 @@ def _from_schema(
 
 def tools_of(instance: object) -> list[FunctionTool[Any, ..., Any]]:
     """Return the decorated methods of an object as tools bound to it.
+
+    ::
+
+        class Shop:
+            @tool
+            def count(self, item: str) -> int:
+                '''Count an item.'''
+                return self.stock[item]
+
+        registry = ToolRegistry(tools_of(Shop()))
 
     Those of its base classes come first, each in the order of its definition; one that is overridden keeps its place.
     Nothing else of the object is touched: properties are not evaluated.

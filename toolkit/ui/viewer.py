@@ -81,6 +81,10 @@ async def serve_viewer(log: RunLog, port: int = 0, *, on_ready: Callable[[str], 
 def viewer_app(log: RunLog, token: str) -> Starlette:
     """Return the page of a run log as an ASGI application.
 
+    ::
+
+        app = viewer_app(RunLog("runs/"), token=os.environ["VIEWER_TOKEN"])
+
     Args:
         log: The log to show.
         token: The value that a first request must have as its query ``token``; a cookie has it from then on.

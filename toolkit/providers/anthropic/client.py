@@ -38,6 +38,11 @@ class _AnthropicHttpClient(BoundedClient, DefaultAsyncHttpxClient):
 class AnthropicProvider(Adapter):
     """Talks to a model through Anthropic's messages: Anthropic's own, or any server that speaks them.
 
+    ::
+
+        async with AnthropicProvider("claude-sonnet-5-5", cache="5m") as provider:
+            result = await tool_loop(provider, registry, "What's the weather in Paris?")
+
     ``AnthropicProvider("claude-sonnet-5-5")`` needs ``ANTHROPIC_API_KEY``. It works on asyncio and on trio, may be
     shared by tasks, and used in one event loop after another; connections are made at the first request and closed by
     `aclose` or by leaving ``async with``. It never retries by itself: the loop does.

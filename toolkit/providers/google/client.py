@@ -46,6 +46,11 @@ _OF_THE_DRAFT = frozenset({"accept-encoding", "content-length", "host"})
 class GoogleProvider(Adapter):
     """Talks to a Gemini model: through the Gemini API with a key, or through Vertex AI with Google Cloud's credentials.
 
+    ::
+
+        async with GoogleProvider("gemini-3.8-flash") as provider:
+            result = await tool_loop(provider, registry, "What's the weather in Paris?")
+
     ``GoogleProvider("gemini-3.8-flash")`` needs ``GEMINI_API_KEY``. With a key it works on asyncio and on trio; the SDK
     gets Google Cloud's tokens on asyncio alone. It may be shared by tasks, and used in one event loop after another;
     connections are made at the first request and closed by `aclose` or by leaving ``async with``. It never retries by

@@ -57,6 +57,11 @@ _LAST_MOMENT = 0.5
 class LocalProvider:
     """Runs a model on this machine, offline, without a key.
 
+    ::
+
+        async with LocalProvider() as provider:
+            result = await tool_loop(provider, registry, "What's the weather in Paris?")
+
     ``async with LocalProvider() as provider`` starts the engine in a process of its own and stops it at the end,
     however the block is left. Without ``async with`` the first request starts it; `aclose`, or the end of this
     process, stops it. An engine that died is started again by the next request.

@@ -67,6 +67,10 @@ def mcp_app(
 ) -> Starlette:
     """Return an ASGI application that serves a registry over streamable HTTP, for any server, on asyncio or trio.
 
+    ::
+
+        app = mcp_app(ToolRegistry([search]), bearer=token, allowed_hosts=["tools.example.com"])
+
     A page that a browser has open must not reach the tools: requests for a host or from an origin that is neither
     loopback nor allowed are refused.
 
@@ -123,6 +127,10 @@ async def serve_mcp_http(
     **options: Unpack[McpAppKeywords],
 ) -> None:
     """Serve a registry over streamable HTTP until this is cancelled or the process is interrupted.
+
+    ::
+
+        anyio.run(serve_mcp_http, ToolRegistry([search]))  # http://127.0.0.1:8000/mcp
 
     Started by ``await tasks.start(...)`` of a task group, it gives its URL once it can be reached. It runs on uvicorn,
     and so on asyncio: on trio, give `mcp_app` to a server that runs there.

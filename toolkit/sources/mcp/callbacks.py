@@ -69,8 +69,11 @@ class Elicitation:
 
 ElicitationAnswer: TypeAlias = Mapping[str, Any] | bool | None
 ElicitationCallback: TypeAlias = Callable[[Elicitation], ElicitationAnswer | Awaitable[ElicitationAnswer]]
-"""Answers a question: a mapping is the answer, word for word; True consents to a page or to a form without fields,
-False declines, None puts it off. No field is ever filled in that the mapping does not have."""
+"""Answers a question that a server asks the user.
+
+A mapping is the answer, word for word; True consents to a page or to a form without fields, False declines, None puts
+it off. No field is ever filled in that the mapping does not have.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,8 +112,10 @@ class OAuth2ClientCredentials:
 AuthCallable: TypeAlias = Callable[[httpx2.Request], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 
 Auth: TypeAlias = Bearer | ApiKey | Basic | OAuth2ClientCredentials | AuthCallable
-"""The credentials of a caller. A callable, sync or async, is given each request as it will be sent, and returns the
-headers to add to it."""
+"""The credentials of a caller.
+
+A callable, sync or async, is given each request as it will be sent, and returns the headers to add to it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,11 @@ MaxTokensField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
 class OpenAIProvider(OpenAIClient):
     """Talks to a model through chat completions: OpenAI's, or any server that speaks them.
 
+    ::
+
+        async with OpenAIProvider("gpt-5-mini") as provider:
+            result = await tool_loop(provider, registry, "What's the weather in Paris?")
+
     ``OpenAIProvider("gpt-5-mini")`` needs ``OPENAI_API_KEY``; ``OpenAIProvider("qwen3", base_url=
     "http://127.0.0.1:11434/v1")`` speaks to Ollama, and so to llama.cpp, vLLM, OpenRouter and others. It may be shared
     by tasks, and used in one event loop after another; connections are made at the first request and closed by

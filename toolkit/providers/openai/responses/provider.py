@@ -24,6 +24,11 @@ _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)"
 class OpenAIResponsesProvider(OpenAIClient):
     """Talks to a model through OpenAI's responses, which keep what a model thought between its calls.
 
+    ::
+
+        async with OpenAIResponsesProvider("gpt-5-mini") as provider:
+            result = await tool_loop(provider, registry, "What's the weather in Paris?")
+
     ``OpenAIResponsesProvider("gpt-5-mini")`` needs ``OPENAI_API_KEY``. The whole transcript goes with each request and
     nothing is stored at the server, unless `options` say otherwise; reasoning comes sealed and goes back as it came.
     Sharing, closing and retries are as for `OpenAIProvider`.
