@@ -131,7 +131,8 @@ class SqliteLog:
             return {position: (name, self._read_value(path, *row)) for row in rows for position, name, *_ in [row]}
 
     def _read_value(self, path: str, position: int, name: str, value: bytes, seal: bytes) -> JournalValue:
-        if not hmac.compare_digest(self._make_seal(path, position, name, value), seal):
+        is_whole = isinstance(value, bytes) and isinstance(seal, bytes)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_whole or not hmac.compare_digest(self._make_seal(path, position, name, value), seal):
             raise JournalError(f"the entry '{name}' of the run '{self._name}' in '{self._file}' was changed")
         try:
             read: JournalValue = json.loads(value if self._decrypt is None else self._decrypt(value))

@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.calls.prepare import Ready, Refused
 from toolkit.chat import ToolCall
@@ -101,6 +102,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
             self.is_cut = False
         if failure is not None:
             raise failure
+        await checkpoint_if_cancelled()  # what has cut the works has not come out of anything yet
 
     async def _watch_cancellation(self) -> None:
         try:
@@ -182,7 +184,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
 
         name = "compact" if compacts else "turn"
         value = await self._keep_entry(f"{name} {state.iterations + 1}", take_turn)
-        self._marked_by = value["by"]
+        self._marked_by = value.get("by")
 
     def _write_mark(self) -> JournalValue:
         """Return what says whose process is about to start calls, and what they were approved with."""
@@ -227,7 +229,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
             return self._write_mark()
 
         value = await self._keep_entry(f"decide {self._state.iterations}", decide)
-        self._marked_by = value["by"]
+        self._marked_by = value.get("by")
 
     async def _run_unit(self, step: RunTools) -> None:
         self._unit += 1
@@ -238,7 +240,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
                 return {"by": self._token}
 
             value = await self._keep_entry(f"unit {self._state.iterations}.{self._unit}", mark)
-            self._marked_by = value["by"]
+            self._marked_by = value.get("by")
             if self._state.phase != "running" or self._state.next_step() != step:
                 return
         in_doubt, self._marked_by = self._marked_by != self._token, None

@@ -1,0 +1,53 @@
+"""A run in a process of its own, which writes down outside of its log what it does, and may be killed at any time."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import anyio
+
+from tests.durable.scenarios import PLAN, plan_provider
+from toolkit import ToolContext, ToolLoopConfig, ToolRegistry, tool_loop, tool_with_ctx
+from toolkit.chat import dump_messages
+from toolkit.durable import SqliteJournal
+
+PAUSE = 0.004
+
+
+def note(path: str, *words: object) -> None:
+    """Append a line at once: no kill undoes it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, (" ".join(map(str, words)) + "\n").encode())
+    finally:
+        os.close(descriptor)
+
+
+@tool_with_ctx
+async def append(context: ToolContext[str], n: int) -> str:
+    """Append a line; must not be done twice."""
+    note(context.state, "start", context.call_id)
+    await anyio.sleep(PAUSE)
+    note(context.state, "end", context.call_id)
+    return f"did {context.call_id} with {n}"
+
+
+@tool_with_ctx(tags={"read"})
+async def look(context: ToolContext[str], n: int) -> str:
+    """Look something up; harmless."""
+    await anyio.sleep(PAUSE)
+    return f"saw {n}"
+
+
+async def run(folder: str) -> None:
+    registry = ToolRegistry[str]([append, look])
+    with SqliteJournal(f"{folder}/run.db", "run") as journal:
+        config = ToolLoopConfig[None](journal=journal)
+        result = await tool_loop(plan_provider(PLAN), registry, "go", ctx=f"{folder}/notes", config=config)
+    print(json.dumps({"messages": json.loads(dump_messages(result.messages))}), flush=True)
+
+
+if __name__ == "__main__":
+    anyio.run(run, sys.argv[1], backend=sys.argv[2])
