@@ -121,8 +121,8 @@ async def test_a_cancelled_run_stays_cancelled_with_what_was_told_of_its_calls(a
         async with anyio.create_task_group() as tasks:
             if stops:
                 tasks.start_soon(stop, handle)
-            result = await handle.run()
-        return result
+            await handle.run()
+        return handle.result
 
     async def stop(handle: ToolLoopHandle[World, Any]) -> None:
         while "call c1" not in "".join(memory.names):
