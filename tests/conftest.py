@@ -1,12 +1,14 @@
 """Every async test runs on asyncio and on trio, and what is random is the same each time."""
 
 import gc
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from toolkit.schema.nodes import is_object
 
 # How fast the machine is decides nothing, and a run finds what the last one found; `poe full` looks for more.
 _UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,12 +32,10 @@ def pytest_report_to_serializable() -> Generator[None, Any, Any]:
 def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        entries = cast("dict[Any, Any]", value)
-        return {_replace_surrogates(key): _replace_surrogates(each) for key, each in entries.items()}
-    if isinstance(value, (list, tuple)):
-        items = [_replace_surrogates(each) for each in cast("Sequence[Any]", value)]
-        return tuple(items) if isinstance(value, tuple) else items
+    if is_object(value):
+        return {_replace_surrogates(key): _replace_surrogates(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_replace_surrogates, value))
     return value
 
 

@@ -46,6 +46,7 @@ async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: App
     listener, frame = resources.listener, resources.frame
     ready = list(map(approvals.ready.__getitem__, map(_id_of, step.calls)))
     has_pump = listener is not None and listener.needs_pump and _may_report(ready)
+    run_calls: Callable[[], Awaitable[None]]
     if len(ready) == 1:
         # What stands around a call may have a scope of its own open when that ends, which must not be left before it.
         own = None if has_pump or resources.policy.around is not None else clock
