@@ -1,6 +1,6 @@
 """Run the tasks and print how many are solved, with our help and without.
 
-``python -m evals [--model path.gguf] [--tasks N] [--ways text native constrained] [--verbose]``. Without
+``python -m evals [--model path.gguf] [--tasks N] [--ways text native guided] [--verbose]``. Without
 `--model` it is the file that the variable TOOLKIT_MODEL names, else the built-in model. The same command gives the
 same table on the same machine: temperature 0, a fixed seed.
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from toolkit.evaluation import (
     write_report,
 )
 from toolkit.evaluation.summary import ALL_KINDS
+from toolkit.guided import AnswerFromResults, ChooseTool, FillArguments, GuidedProvider, GuidedTurn, StepVerdict
 from toolkit.parsing import TextToolProvider
 from toolkit.providers.local import LocalProvider
 
@@ -53,12 +55,33 @@ async def open_text(model: str | None) -> AsyncGenerator[Provider]:
 
 @asynccontextmanager
 async def open_held(model: str | None) -> AsyncGenerator[Provider]:
-    """Give the model with replies that are held to schemas."""
-    async with LocalProvider(model, calling="constrained", context_size=8192) as local:
+    """Give the model with replies that are held to schemas, and nothing else of what guides it."""
+    async with LocalProvider(model, calling="native", context_size=8192) as local:
+        yield GuidedProvider(local, steps=HELD_STEPS, answer=AnswerFromResults(is_quoting=True))
+
+
+@asynccontextmanager
+async def open_guided(model: str | None) -> AsyncGenerator[Provider]:
+    """Give the model as it is guided unless told otherwise."""
+    async with LocalProvider(model, calling="guided", context_size=8192) as local:
         yield local
 
 
-WAYS: dict[str, Opener] = {"native": open_native, "text": open_text, "held": open_held}
+@dataclass(frozen=True)
+class AnswerAfterResults:
+    """A step: after a result nothing more is called."""
+
+    async def take(self, turn: GuidedTurn) -> StepVerdict:
+        """Return whether there is a result."""
+        return "answer" if turn.past_calls and not turn.must_call else "next"
+
+
+HELD_STEPS = (
+    AnswerAfterResults(),
+    ChooseTool(description_words=1000),
+    FillArguments(is_copying=False, is_folding=False, most_calls=1),
+)
+WAYS: dict[str, Opener] = {"native": open_native, "text": open_text, "held": open_held, "guided": open_guided}
 
 
 def write_tables(summary: EvaluationSummary) -> str:

@@ -32,14 +32,14 @@ class Way:
 
     name: str
     title: str
-    calling: Literal["constrained", "native"]
+    calling: Literal["guided", "native"]
     is_text: bool = False
 
 
 WAYS = (
     Way(name="text", title="text calls, written freely", calling="native", is_text=True),
     Way(name="native", title="native tools, written freely", calling="native"),
-    Way(name="constrained", title="native tools, held to schemas", calling="constrained"),
+    Way(name="guided", title="small steps, held to schemas", calling="guided"),
 )
 
 

@@ -153,7 +153,7 @@ async def test_the_plain_reader_takes_only_what_is_right_to_the_letter(
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_the_harness_runs_with_the_real_model(capsys: pytest.CaptureFixture[str]) -> None:
     with anyio.fail_after(120):
-        await main(argparse.Namespace(model=None, tasks=1, ways=["constrained"], verbose=False))
+        await main(argparse.Namespace(model=None, tasks=1, ways=["guided"], verbose=False))
     shown = capsys.readouterr().out
-    assert "| native tools, held to schemas | " in shown
+    assert "| small steps, held to schemas | " in shown
     assert shown.count(" of 1 |") == 2

@@ -105,7 +105,7 @@ async def test_a_streamed_call_comes_in_one_piece() -> None:
     assert [call.arguments for call in last.response.tool_calls] == [first.text]
 
 
-@pytest.mark.parametrize("calling", ["constrained", "native"])
+@pytest.mark.parametrize("calling", ["guided", "native"])
 async def test_a_required_call_is_made(calling: Any) -> None:
     greeting = [UserMessage("Hello!")]
     with anyio.fail_after(60):
@@ -253,15 +253,15 @@ def test_half_of_what_a_model_says_of_itself_is_refused_at_once(tmp_path: Path) 
 
 
 def write_beginning(folder: Path, size: int) -> Path:
-    whole = LocalProvider()._model  # pyright: ignore[reportPrivateUsage]
+    whole = LocalProvider()._engine.path  # pyright: ignore[reportPrivateUsage]
     with whole.open("rb") as file:
         (folder / "half.gguf").write_bytes(file.read(size))
     return folder / "half.gguf"
 
 
 def test_a_model_that_says_of_itself_that_it_is_small_is_held_to_schemas() -> None:
-    whole = LocalProvider()._model  # pyright: ignore[reportPrivateUsage]
-    assert LocalProvider(whole)._calling == "constrained"  # pyright: ignore[reportPrivateUsage]
+    whole = LocalProvider()._engine.path  # pyright: ignore[reportPrivateUsage]
+    assert LocalProvider(whole)._calling == "guided"  # pyright: ignore[reportPrivateUsage]
     assert LocalProvider(whole, calling="native")._calling == "native"  # pyright: ignore[reportPrivateUsage]
 
 

@@ -1,0 +1,84 @@
+"""The steps that ask no model: what was chosen is compared with what was said and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolkit.dataclass import dataclass
+from toolkit.guided.folding import is_choice
+from toolkit.guided.grounding import Ground
+from toolkit.guided.remainders import list_folded, list_open_stems, list_used_values
+from toolkit.guided.turn import GuidedTurn, StepVerdict
+from toolkit.word_stems import list_stems
+
+__all__ = ["RequireGround", "RequireNews", "StopWhenDone"]
+
+
+@dataclass(frozen=True, slots=True)
+class StopWhenDone:
+    """Answers without a further question where each word of the request is about a call that was made."""
+
+    async def take(self, turn: GuidedTurn) -> StepVerdict:
+        """Compare the words of the request with those of the calls."""
+        is_done = bool(turn.past_calls) and not turn.must_call and not list_open_stems(turn)
+        return "answer" if is_done else "next"
+
+
+@dataclass(frozen=True, slots=True)
+class RequireGround:
+    """Refuses calls whose required values were not said, and tries the next best tool where none is left."""
+
+    async def take(self, turn: GuidedTurn) -> StepVerdict:
+        """Look each required value up in what was said."""
+        if turn.must_call or turn.view is None:
+            return "next"
+        kept: list[Mapping[str, Any]] = []
+        for call in turn.calls:
+            values = turn.view.fold(call)
+            # After the first call and the first tool, values that are only chosen have to be said, too.
+            checks_choices = bool(kept or turn.refused or turn.past_calls)
+            if all(
+                turn.ground.holds(values.get(name)) or (is_choice(node) and not checks_choices)
+                for name, node in turn.view.properties.items()
+                if name not in turn.view.asked
+            ):
+                kept.append(call)
+        turn.calls = kept
+        return "next" if kept else "again"
+
+
+@dataclass(frozen=True, slots=True)
+class RequireNews:
+    """Refuses calls that have nothing new: neither in their values, nor in the words that are left over.
+
+    The same tool again needs a value of the question that no call had. Another tool needs a word of the request
+    that no call was about; as the model's first choice, a new value is enough, too.
+    """
+
+    async def take(self, turn: GuidedTurn) -> StepVerdict:
+        """Compare each call with those before it."""
+        assert turn.tool is not None
+        if turn.must_call:
+            return "next"
+        before = [call.arguments for call in turn.past_calls if call.name == turn.tool.name]
+        used = {value for arguments in before for value in list_folded(arguments)}
+        question = Ground(turn.question)
+        kept: list[Mapping[str, Any]] = []
+        for call in turn.calls:
+            values = set(list_folded(call))
+            if (not before and not kept) or any(question.holds(value) for value in values - used):
+                kept.append(call)
+            used |= values
+        turn.calls = kept
+        if not kept or not (before or not turn.past_calls or self._is_further(turn)):
+            return "again"
+        return "next"
+
+    def _is_further(self, turn: GuidedTurn) -> bool:
+        assert turn.tool is not None
+        about = set(list_stems(f"{turn.tool.name} {turn.tool.description}"))
+        if about & list_open_stems(turn):
+            return True
+        used = list_used_values(turn)
+        return not turn.refused and any(set(list_folded(call)) - used for call in turn.calls)

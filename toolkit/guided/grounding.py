@@ -1,0 +1,183 @@
+"""Whether a value was taken from what was said, or made up.
+
+What is said literally is known for certain. Beyond that the rules are generous: a number may be said in words, a day by
+its name. They are there to find what has no ground at all: the city of a question that names none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from toolkit.guided.spoken_numbers import list_numbers
+from toolkit.schema.nodes import is_array, is_object
+from toolkit.word_stems import list_stems, split_words, stem_word
+
+__all__ = ["Ground", "list_dates", "names_a_day"]
+
+_ISO_DATE = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
+_TIME = re.compile(r"(\d\d?):(\d\d)(?::\d\d)?")
+_SLASHED_DATE = re.compile(r"(?<!\d)(\d{1,2})[./](\d{1,2})(?:[./]\d{2,4})?(?!\d)")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH_NAMES = frozenset(
+    [
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+        "sept",
+    ]
+) | frozenset(_MONTHS)
+_DAYS_BY_NAME = frozenset(
+    [
+        "today",
+        "tomorrow",
+        "yesterday",
+        "tonight",
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
+        "week",
+        "weekend",
+        "day",
+        "days",
+        "weeks",
+        "month",
+        "months",
+        "next",
+        "last",
+        "christmas",
+        "easter",
+        "eve",
+    ]
+)
+_ORDINAL = re.compile(r"\b\d{1,2}(?:st|nd|rd|th)\b")
+_TOKEN = re.compile(r"[^\s,;!?\"'()\[\]{}<>]+")
+_MOST_WORDS_ALL_SAID = 4
+_SHARE_OF_WORDS_SAID = 0.7
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What was said, as values are looked up in it.
+
+    Args:
+        text: All of it.
+    """
+
+    text: str
+    _folded: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_folded", " ".join(self.text.casefold().split()))
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """The stems of its words, those that say nothing too."""
+        return frozenset([stem_word(word) for word in split_words(self.text)])
+
+    @cached_property
+    def numbers(self) -> frozenset[float]:
+        """The numbers in it, as digits and as words, and what they are in a smaller unit that is named."""
+        return frozenset(list_numbers(self.text))
+
+    @cached_property
+    def _said_tokens(self) -> frozenset[str]:
+        return frozenset([token.strip(".:#$%") for token in _TOKEN.findall(self._folded)])
+
+    @cached_property
+    def _said_dates(self) -> frozenset[str]:
+        """The days that are said by month and day, as MM-DD, and by year too, as YYYY-MM-DD."""
+        return frozenset(list_dates(self.text))
+
+    @cached_property
+    def _names_a_day(self) -> bool:
+        return names_a_day(self.text)
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value was said: each number, id and day of it, and most of its other words."""
+        if isinstance(value, bool) or value is None:
+            return True
+        if isinstance(value, (int, float)):
+            return float(value) in self.numbers
+        if isinstance(value, str):
+            return self._holds_text(value)
+        if is_array(value):
+            return bool(value) and all(self.holds(item) for item in value)
+        return is_object(value) and all(self.holds(member) for member in value.values())
+
+    def _holds_text(self, text: str) -> bool:
+        folded = " ".join(text.casefold().split())
+        if not folded:
+            return False
+        if (date := _ISO_DATE.match(folded)) is not None:
+            return self._holds_date(date)
+        if re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", self._folded) is not None:
+            return True
+        if (time := _TIME.fullmatch(folded)) is not None:
+            return float(time[1]) in self.numbers and float(time[2]) in {0.0, *self.numbers}
+        if any(_is_id(token) and not self._holds_id(token) for token in _TOKEN.findall(folded)):
+            return False
+        return self._holds_words(folded)
+
+    def _holds_id(self, token: str) -> bool:
+        return token.strip(".:#$%") in self._said_tokens or token in self._folded.split()
+
+    def _holds_words(self, folded: str) -> bool:
+        stems = list_stems(folded)
+        if not stems:
+            return False
+        said = sum(stem in self.stems for stem in stems)
+        return said == len(stems) if len(stems) <= _MOST_WORDS_ALL_SAID else said / len(stems) >= _SHARE_OF_WORDS_SAID
+
+    def _holds_date(self, date: re.Match[str]) -> bool:
+        year, month, day = date.groups()
+        return f"{year}-{month}-{day}" in self._said_dates or f"{month}-{day}" in self._said_dates or self._names_a_day
+
+    def without_ungrounded(self, value: Any) -> Any:
+        """Return a list without the items that were not said; other values as they are."""
+        return [item for item in value if self.holds(item)] if is_array(value) else value
+
+
+def _is_id(token: str) -> bool:
+    return any(character.isdigit() for character in token)
+
+
+def list_dates(text: str) -> Iterator[str]:
+    """Yield the days that a text says: as YYYY-MM-DD where the year is said, too, else as MM-DD."""
+    folded = text.casefold()
+    for year, month, day in _ISO_DATE.findall(folded):
+        yield f"{year}-{month}-{day}"
+    for one, other in _SLASHED_DATE.findall(folded):
+        yield f"{int(one):02}-{int(other):02}"
+        yield f"{int(other):02}-{int(one):02}"
+    words = re.findall(r"[a-z]+|\d+", folded)
+    for index, word in enumerate(words):
+        if word not in _MONTH_NAMES:
+            continue
+        month = _MONTHS.index(word[:3]) + 1
+        near = [each for each in words[max(0, index - 3) : index + 4] if each.isdigit()]
+        for day in near:
+            if 1 <= int(day) <= 31:
+                yield f"{month:02}-{int(day):02}"
+                yield from [f"{year}-{month:02}-{int(day):02}" for year in near if len(year) == 4]
+
+
+def names_a_day(text: str) -> bool:
+    """Return whether a text has a word for a day, such as "tomorrow" or "the 3rd"."""
+    return bool(set(split_words(text)) & _DAYS_BY_NAME) or _ORDINAL.search(text.casefold()) is not None

@@ -1,0 +1,135 @@
+"""Numbers as people say them: in digits, in words, with a unit that tells of a smaller one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from toolkit.word_stems import split_words
+
+__all__ = ["has_converted_units", "list_numbers", "list_plain_numbers"]
+
+# Not within ids such as A17 and TR-2041, nor within days and times.
+_NUMBER = re.compile(r"(?<![\w.,:])(?<!\w[-/])[-\u2212]?\d+(?:,\d{3})*(?:\.\d+)?(?![-/:]?\d)(?!-\w)")
+_TIME_PARTS = re.compile(r"(?<![\w:])(\d{1,2}):(\d\d)(?!\d)")
+_AFTERNOON = re.compile(r"(\d{1,2})(?::\d\d)?\s*p\.?m")
+_THOUSANDS = re.compile(r"(\d+(?:\.\d+)?)\s*k\b")
+_ONES = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_ORDINALS = ["zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
+_WORDS = {
+    **{word: number for number, word in enumerate(_ONES)},
+    **{word: number for number, word in enumerate(_ORDINALS)},
+    **{word: 10 * number for number, word in enumerate(_TENS, start=2)},
+}
+_MULTIPLES = {"hundred": 100, "thousand": 1000, "million": 1_000_000, "dozen": 12}
+_SPOKEN = frozenset(_WORDS) | frozenset(_MULTIPLES)
+_OTHER_WORDS = {"half": 0.5, "quarter": 0.25, "once": 1.0, "single": 1.0, "twice": 2.0, "couple": 2.0, "both": 2.0}
+_CLOCK_WORDS = {"noon": 12.0, "midday": 12.0, "midnight": 0.0}
+# What a number of the one is in the other: "two weeks" is 14 for a tool that asks for days.
+_SMALLER_UNITS = {
+    "week": (7.0,), "day": (24.0,), "hour": (60.0, 3600.0), "minute": (60.0,), "year": (12.0,), "meter": (100.0,),
+    "metre": (100.0,), "kilometer": (1000.0,), "kilometre": (1000.0,), "km": (1000.0,), "kilo": (1000.0,),
+    "kilogram": (1000.0,), "kg": (1000.0,), "dollar": (100.0,), "euro": (100.0,), "dozen": (12.0,),
+}  # fmt: skip
+
+
+def list_numbers(text: str) -> Iterator[float]:
+    """Yield the numbers that a text says, some of them twice."""
+    folded = text.casefold()
+    for found in _NUMBER.findall(folded):
+        number = float(found.replace(",", "").replace("\u2212", "-"))
+        yield number
+        yield abs(number)
+        yield number / 100  # of a percentage
+    for parts in _TIME_PARTS.findall(folded):
+        yield from map(float, parts)
+    for hours in _AFTERNOON.findall(folded):
+        yield int(hours) % 12 + 12
+    for thousands in _THOUSANDS.findall(folded):
+        yield 1000 * float(thousands)
+    words = split_words(folded)
+    yield from _list_spoken(words)
+    yield from _list_in_smaller_units(words)
+
+
+def list_plain_numbers(text: str) -> Iterator[float]:
+    """Yield the numbers that a text says, as they are: no parts of them, and none of another unit."""
+    folded = text.casefold()
+    for found in _NUMBER.findall(folded):
+        yield float(found.replace(",", "").replace("\u2212", "-"))
+    words = split_words(folded)
+    for index, word in enumerate(words):
+        before = [other for other in words[max(0, index - 2) : index] if other != "and"]
+        if word in _WORDS and word not in _ORDINALS and not (before and before[-1] in _SPOKEN):
+            run: list[str] = []
+            for other in words[index:]:
+                if other not in _SPOKEN and other != "and":
+                    break
+                run.append(other)
+            yield float(max(_list_spoken(run)))
+
+
+def has_converted_units(text: str) -> bool:
+    """Return whether a text says an amount that a tool may want in another unit: hours for minutes, a half."""
+    words = {word.removesuffix("s") for word in split_words(text)}
+    return bool(words & {"hour", "week", "noon", "midday", "midnight", *_OTHER_WORDS})
+
+
+def _list_spoken(words: list[str]) -> Iterator[float]:
+    """Yield the numbers in words; "two hundred and five" is 205, and 2, 200 and 5 too."""
+    whole, part, is_open = 0.0, 0.0, False
+    for word in [*words, ""]:
+        if word in _WORDS:
+            part = part + _WORDS[word] if part >= 20 and _WORDS[word] < 10 else _WORDS[word]
+            yield _WORDS[word]
+            is_open = True
+        elif word in _MULTIPLES:
+            whole, part, is_open = whole + (part or 1) * _MULTIPLES[word], 0.0, True
+        elif word in _OTHER_WORDS or word in _CLOCK_WORDS:
+            yield _OTHER_WORDS.get(word, _CLOCK_WORDS.get(word, 0.0))
+        if is_open and word != "and":
+            yield whole + part
+        if is_open and word not in _WORDS and word not in _MULTIPLES and word != "and":
+            whole, part, is_open = 0.0, 0.0, False
+
+
+def _list_in_smaller_units(words: list[str]) -> Iterator[float]:
+    for index, word in enumerate(words):
+        for factor in _SMALLER_UNITS.get(word.removesuffix("s"), ()):
+            before = words[max(0, index - 3) : index]
+            yield factor
+            for amount in before:
+                number = _read_amount(amount)
+                if number is not None:
+                    yield number * factor
+
+
+def _read_amount(word: str) -> float | None:
+    if word in _WORDS or word in _OTHER_WORDS:
+        return float(_WORDS.get(word, _OTHER_WORDS.get(word, 0.0)))
+    try:
+        return float(word.replace(",", ""))
+    except ValueError:
+        return None

@@ -1,0 +1,234 @@
+"""The steps that ask the model, and the order in which all are taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolkit.chat import Message, ToolDefinition, UserMessage
+from toolkit.dataclass import dataclass
+from toolkit.errors import ContextTooLongError, ProviderError
+from toolkit.guided.checks import RequireGround, RequireNews, StopWhenDone
+from toolkit.guided.folding import FoldedSchema, find_named_values, fold_schema, is_choice
+from toolkit.guided.remainders import list_used_values, write_open_question
+from toolkit.guided.said_values import has_value, hold_to_said_values
+from toolkit.guided.turn import GuidedTurn, StepVerdict
+from toolkit.guided.wording import shorten_description, strike_out, write_choice, write_filling
+from toolkit.schema.nodes import is_array, is_object
+from toolkit.settings import PositiveInt, check_fields
+from toolkit.word_stems import list_stems
+
+__all__ = ["DEFAULT_STEPS", "ChooseTool", "FillArguments"]
+
+_LONGEST_NAME_TOKENS = 48
+# Words and signs that a request for several calls has.
+_SEVERAL = re.compile(r",|;|&|\b(and|or|both|each|all|with|then)\b", re.IGNORECASE)
+_REFUSED_SCHEMA = frozenset({400, 422, 500, 501})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChooseTool:
+    """Asks which tool the request needs, or whether it is answered without one.
+
+    The tools' descriptions stand as examples of requests, each answered with its tool's name.
+
+    Args:
+        description_words: How many words of each description are shown.
+        most_at_once: With more tools than this, the winners of groups are asked about again.
+        small_talk: The example of a request that needs no tool.
+    """
+
+    description_words: PositiveInt = 8
+    most_at_once: PositiveInt = 24
+    small_talk: str = "Hello!"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    async def take(self, turn: GuidedTurn) -> StepVerdict:
+        """Choose a tool."""
+        tools = list(turn.tools)
+        if turn.must_call and len(turn.open_tools) == 1:
+            turn.tool = turn.open_tools[0]
+            return "next"
+        while len(tools) > self.most_at_once:
+            groups = [tools[start : start + self.most_at_once] for start in range(0, len(tools), self.most_at_once)]
+            winners = [await self._choose_among(turn, group) for group in groups]
+            tools = [tool for tool in winners if tool is not None]
+            if not tools:
+                return "answer"
+        turn.tool = await self._choose_among(turn, tools)
+        return "answer" if turn.tool is None else "next"
+
+    async def _choose_among(self, turn: GuidedTurn, tools: Sequence[ToolDefinition]) -> ToolDefinition | None:
+        answer = "answer"
+        while any(tool.name == answer for tool in tools):
+            answer += "_"
+        # Refused tools stay among the examples: a prompt that begins as the last one did is read from the cache.
+        examples = [(shorten_description(tool, self.description_words), tool.name) for tool in tools]
+        names = [tool.name for tool in tools if tool.name not in turn.refused and _can_be_called_again(turn, tool)]
+        if not names:
+            return None
+        if not turn.must_call:
+            # The last examples weigh most; in this place it draws least from the tools.
+            examples.insert(1, (self.small_talk, answer))
+            names.append(answer)
+        schema = _make_object({"tool": {"enum": names}})
+        value = await turn.ask(
+            write_choice(examples, write_open_question(turn)), schema, max_tokens=_LONGEST_NAME_TOKENS
+        )
+        return next((tool for tool in tools if value is not None and tool.name == value["tool"]), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillArguments:
+    """Asks for the arguments of the chosen tool, by a view of its schema alone, as a list with one item for each call.
+
+    Args:
+        is_copying: True where texts and numbers are held to what was said.
+        is_folding: True where optional parameters that the words don't name are left out.
+        most_calls: How many calls of the tool one reply may have, where the words may mean several.
+        longest_text: How many characters a text may have in the second try after a reply that was cut off.
+    """
+
+    is_copying: bool = True
+    is_folding: bool = True
+    most_calls: PositiveInt = 4
+    longest_text: PositiveInt = 120
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    async def take(self, turn: GuidedTurn) -> StepVerdict:
+        """Fill in the arguments; a tool that takes none is not asked about."""
+        assert turn.tool is not None
+        turn.view = fold_schema(turn.tool.parameters, turn.question if self.is_folding else None)
+        if not turn.view.properties:
+            turn.calls = (turn.view.unfold({}),)
+            return "next"
+        schema = self._hold_values(turn, turn.view)
+        if schema is None:
+            return "again"
+        most = self._count_calls(turn, turn.view)
+        messages = [UserMessage(write_filling(turn, turn.tool, turn.view.properties, has_several=most > 1))]
+        filled = await self._ask_by_types(turn, turn.view, messages, schema, most)
+        if filled is None:  # a model that loops inside a text comes to its end where the text has one
+            filled = await self._ask_by_types(turn, turn.view, messages, _bound_texts(schema, self.longest_text), 1)
+        turn.calls = [turn.view.unfold(_leave_out_unsaid(turn, turn.view, values)) for values in filled or ()]
+        return "next" if filled else "again"
+
+    def _hold_values(self, turn: GuidedTurn, view: FoldedSchema) -> Mapping[str, Any] | None:
+        """Return the view's schema with what was said as its values; None where a required one was not said."""
+        if not self.is_copying:
+            return view.schema
+        held: dict[str, Any] = {}
+        for name, node in view.properties.items():
+            # Where a call has to be made, its text may be the answer, which nobody has said.
+            is_free = turn.must_call and node.get("type") == "string"
+            values = node if is_free else hold_to_said_values(node, turn.question, turn.known)
+            if values is not None:
+                held[name] = values
+            elif name not in view.asked:
+                if not turn.must_call:
+                    return None
+                held[name] = node
+        return {
+            **view.schema,
+            "properties": held,
+            "required": [name for name in view.schema["required"] if name in held],
+        }
+
+    def _count_calls(self, turn: GuidedTurn, view: FoldedSchema) -> int:
+        """Return how many calls the words may mean; a list among the parameters takes several values in one call."""
+        has_list = any(node.get("type") == "array" for node in view.properties.values())
+        may_be_several = _SEVERAL.search(turn.question) is not None and turn.request.parallel_tool_calls is not False
+        return self.most_calls if may_be_several and not has_list else 1
+
+    async def _ask_by_types(
+        self, turn: GuidedTurn, view: FoldedSchema, messages: Sequence[Message], schema: Mapping[str, Any], most: int
+    ) -> Sequence[Mapping[str, Any]] | None:
+        try:
+            return await _ask_for_calls(turn, messages, schema, most)
+        except ContextTooLongError:
+            raise
+        except ProviderError as error:
+            if error.status not in _REFUSED_SCHEMA:
+                raise
+            # The engine can't make a grammar of it: of the types alone every engine can.
+            return await _ask_for_calls(turn, messages, _keep_types(view.schema), most)
+
+
+DEFAULT_STEPS = (StopWhenDone(), ChooseTool(), FillArguments(), RequireGround(), RequireNews())
+"""The steps of a turn."""
+
+
+def _make_object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _can_be_called_again(turn: GuidedTurn, tool: ToolDefinition) -> bool:
+    """Return whether a tool was not called for this request, or values are left for another call."""
+    before = [call for call in turn.past_calls if call.name == tool.name]
+    if not before or turn.must_call:
+        return True
+    left = strike_out(turn.question, list_used_values(turn))
+    stems = frozenset(list_stems(left))
+    named = (
+        find_named_values(node.get("enum", ()), stems) for node in fold_schema(tool.parameters).properties.values()
+    )
+    return has_value(left) or any(named)
+
+
+async def _ask_for_calls(
+    turn: GuidedTurn, messages: Sequence[Message], schema: Mapping[str, Any], most: int
+) -> Sequence[Mapping[str, Any]] | None:
+    if most == 1:
+        values = await turn.ask(messages, schema)
+        return None if values is None else [values]
+    several = {"type": "array", "items": schema, "minItems": 1, "maxItems": most}
+    reply = await turn.ask(messages, _make_object({"calls": several}))
+    return None if reply is None else reply["calls"]
+
+
+def _leave_out_unsaid(turn: GuidedTurn, view: FoldedSchema, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without optional ones that were not said, and without such items of lists."""
+    stems = frozenset(list_stems(turn.question))
+    kept: dict[str, Any] = {}
+    required = [values[name] for name in values if name not in view.asked]
+    for name, value in values.items():
+        node = view.properties.get(name, {})
+        value = turn.ground.without_ungrounded(value)  # noqa: PLW2901
+        if name in view.asked:
+            if "enum" in node and not find_named_values([value], stems):
+                continue
+            if not is_choice(node) and (not turn.ground.holds(value) or value in required):
+                continue
+        kept[name] = value
+    return kept
+
+
+def _bound_texts(schema: Any, longest: int) -> Any:
+    if is_array(schema):
+        return [_bound_texts(item, longest) for item in schema]
+    if not is_object(schema):
+        return schema
+    bounded = {key: _bound_texts(value, longest) for key, value in schema.items()}
+    if bounded.get("type") == "string" and "enum" not in bounded:
+        bounded["maxLength"] = longest
+    if bounded.get("type") == "array" and "maxItems" not in bounded:
+        bounded["maxItems"] = 16
+    return bounded
+
+
+def _keep_types(schema: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {
+        name: {"type": node["type"]} if isinstance(node.get("type"), str) else {}
+        for name, node in schema["properties"].items()
+    }
+    return {"type": "object", "properties": plain, "required": list(schema["required"])}
