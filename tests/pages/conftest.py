@@ -1,5 +1,6 @@
-"""The site, built once for all tests that look at it."""
+"""The site, built once for all tests that look at it, in however many processes they run."""
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,19 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def site() -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """Build the site as ``poe docs`` does, and return its folder."""
-    command = [sys.executable, "-m", "docs_build"]
-    build = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    told = build.stdout + build.stderr
-    assert build.returncode == 0, told
-    assert "griffe:" not in told, f"a docstring that can't be read as a whole: {told}"
+    shared = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        shared = shared.parent  # of all processes of this run
+    told = shared / "site.log"
+    with (shared / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            command = [sys.executable, "-m", "docs_build"]
+            build = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+            told.write_text(f"exit code {build.returncode}\n{build.stdout}{build.stderr}", encoding="utf-8")
+    log = told.read_text(encoding="utf-8")
+    assert log.startswith("exit code 0\n"), log
+    assert "griffe:" not in log, f"a docstring that can't be read as a whole: {log}"
     return ROOT / "build" / "site"

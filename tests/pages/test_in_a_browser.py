@@ -1,0 +1,89 @@
+"""The site in a real browser: on a phone and on a desk, by keyboard, in both colours, and nothing fetched elsewhere."""
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, ViewportSize
+
+from tests.npm import npm_packages
+
+pytestmark = pytest.mark.real
+
+PAGES = ["index.html", "tools.html", "reference/endings.html"]
+PHONE = ViewportSize(width=390, height=844)
+DESK = ViewportSize(width=1280, height=800)
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves the folder without a line on standard error for each request."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base
+        """Keep silent."""
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(params=[("phone", "dark"), ("desk", "light")], ids="-".join)
+def page(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Page]:
+    device, colours = request.param
+    context = browser.new_context(
+        base_url=address, viewport=PHONE if device == "phone" else DESK, color_scheme=colours, service_workers="block"
+    )
+    page = context.new_page()
+    page.set_default_timeout(120_000)  # of a machine that others keep busy
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.on(
+        "request", lambda sent: None if sent.url.startswith((address, "blob:", "data:")) else faults.append(sent.url)
+    )
+    yield page
+    context.close()
+    assert faults == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_the_screen_and_can_be_read(page: Page, name: str) -> None:
+    page.goto(name)
+    assert page.locator("h1").first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.add_script_tag(path=npm_packages("axe", "axe-core@4.11.0") / "axe-core" / "axe.min.js")
+    found: list[str] = page.evaluate(
+        """async () => {
+            const rules = ["color-contrast", "link-name", "button-name", "image-alt", "html-has-lang"];
+            const report = await axe.run(document, {runOnly: rules});
+            return report.violations.flatMap(
+                (rule) => rule.nodes.slice(0, 3).map((node) => `${rule.id}: ${node.html} ${node.failureSummary}`));
+        }"""
+    )
+    assert found == []
+
+
+def test_the_search_is_used_by_the_keyboard(page: Page) -> None:
+    page.goto("index.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("approval")
+    page.get_by_role("link", name="Approval").first.wait_for(state="visible")
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: "index.html" not in url)
+    assert "approval" in page.locator("main").inner_text().lower()
+
+
+def test_the_first_link_by_the_keyboard_skips_to_the_text(page: Page) -> None:
+    page.goto("tools.html")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent.trim()") == "Skip to content"
