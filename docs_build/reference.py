@@ -26,7 +26,6 @@ PUBLIC_MODULES = (
     "toolkit.providers.local",
     "toolkit.providers.openai",
     "toolkit.run_log",
-    "toolkit.schema",
     "toolkit.serving.mcp",
     "toolkit.sources.mcp",
     "toolkit.sources.openapi",

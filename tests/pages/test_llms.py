@@ -12,7 +12,7 @@ from docs_build.pages import stage_pages
 from docs_build.reference import PUBLIC_MODULES
 
 ROOT = Path(__file__).parents[2]
-LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
 
 @pytest.fixture(scope="module")
