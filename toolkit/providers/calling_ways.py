@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CallingChoice", "find_best_way", "wrap_provider"]
 
-CallingChoice: TypeAlias = Literal["auto", "native", "text"]
+CallingChoice: TypeAlias = Literal["auto", "native", "text", "guided"]
 """A way to ask a model for calls; ``auto`` is the one that is best as far as its name or file tells."""
 
 
@@ -31,6 +31,10 @@ def wrap_provider(provider: Any, way: str | None, model: str) -> Any:
         from toolkit.parsing.provider import TextToolProvider  # noqa: PLC0415 - few programs ask for it
 
         return _ClosingWrapper(TextToolProvider(provider, model=model), provider)
+    if way == "guided":
+        from toolkit.guided import GuidedProvider  # noqa: PLC0415 - few programs ask for it
+
+        return _ClosingWrapper(GuidedProvider(provider), provider)
     return provider
 
 

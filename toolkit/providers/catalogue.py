@@ -79,8 +79,8 @@ def provider_for(name: str, *, calling: CallingChoice | None = None, **settings:
     Args:
         name: The provider and the model.
         calling: How the model is asked for calls: ``native`` by the server's own tools, ``text`` by `TextToolProvider`,
-            ``auto`` by what `toolkit.parsing.advise_calling` says of its name, or of its file. None is ``native``, and
-            for ``local`` what that provider does by itself.
+            ``guided`` by `GuidedProvider`, ``auto`` by what `toolkit.parsing.advise_calling` says of its name, or of
+            its file. None is ``native``, and for ``local`` what that provider does by itself.
         settings: For the provider's class, such as ``api_key``, ``base_url``, ``timeout``.
 
     Raises:
@@ -100,7 +100,7 @@ def provider_for(name: str, *, calling: CallingChoice | None = None, **settings:
     check_setting("the calling of a provider", calling, None, *get_args(CallingChoice))
     make = getattr(import_module(entry.module), entry.name)
     if prefix == "local" and calling not in (None, "auto"):
-        settings["calling"] = "native"
+        settings["calling"] = "guided" if calling == "guided" else "native"
     provider = make(model, **settings) if model else make(**settings)
     way: str | None = calling
     if prefix == "local" and calling != "text":  # it does that itself
