@@ -26,7 +26,9 @@ _MOST_SPANS = 200
 _ISO_LENGTH = 10
 
 
-def hold_to_said_values(node: Mapping[str, Any], question: str, known: str) -> dict[str, Any] | None:
+def hold_to_said_values(
+    node: Mapping[str, Any], question: str, known: str, *, frees_texts: bool = False
+) -> dict[str, Any] | None:
     """Return a schema whose texts and numbers can only be those that were said.
 
     Where nothing is said that looks like a value, the schema is left as it is, and what comes of it has to be checked:
@@ -36,6 +38,7 @@ def hold_to_said_values(node: Mapping[str, Any], question: str, known: str) -> d
         node: The schema of a parameter.
         question: What the user said last: any run of its words may be a value.
         known: What was said before, and results: names, numbers and ids of it may be values.
+        frees_texts: True where a text that is no id, address or day may be any text.
 
     Returns:
         The schema; None where no value of it was said.
@@ -48,16 +51,16 @@ def hold_to_said_values(node: Mapping[str, Any], question: str, known: str) -> d
     kind = node.get("type")
     if kind == "array" and is_object(node.get("items")):
         about = {"description": node["description"]} if "description" in node else {}
-        items = hold_to_said_values({**about, **node["items"]}, question, known)
+        items = hold_to_said_values({**about, **node["items"]}, question, known, frees_texts=frees_texts)
         return None if items is None else {**node, "items": items}
     if kind == "string":
-        return _hold_text(node, question, known)
+        return _hold_text(node, question, known, frees_texts=frees_texts)
     if kind in ("integer", "number"):
         return _hold_number(node, f"{question}\n{known}", is_whole=kind == "integer")
     return dict(node)
 
 
-def _hold_text(node: Mapping[str, Any], question: str, known: str) -> dict[str, Any] | None:
+def _hold_text(node: Mapping[str, Any], question: str, known: str, *, frees_texts: bool) -> dict[str, Any] | None:
     text = f"{question}\n{known}"
     if node.get("format") in ("date", "date-time"):
         return _hold_day(node, text)
@@ -70,7 +73,7 @@ def _hold_text(node: Mapping[str, Any], question: str, known: str) -> dict[str, 
         spans = [span for span in spans if _describe_shape(span) == shape]
         if not spans:
             return None
-    elif not any(_is_value_like(question, span) for span in spans):
+    elif frees_texts or not any(_is_value_like(question, span) for span in spans):
         spans = []
     if not spans:
         return dict(node)

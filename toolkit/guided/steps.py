@@ -125,8 +125,7 @@ class FillArguments:
         held: dict[str, Any] = {}
         for name, node in view.properties.items():
             # Where a call has to be made, its text may be the answer, which nobody has said.
-            is_free = turn.must_call and node.get("type") == "string"
-            values = node if is_free else hold_to_said_values(node, turn.question, turn.known)
+            values = hold_to_said_values(node, turn.question, turn.known, frees_texts=turn.must_call)
             if values is not None:
                 held[name] = values
             elif name not in view.asked:
