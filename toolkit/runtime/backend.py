@@ -11,7 +11,7 @@ import sys
 from asyncio import CancelledError as AsyncioCancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import anyio
@@ -40,6 +40,7 @@ __all__ = [
     "keep_cancelling",
     "find_timers",
     "loop_waker",
+    "make_scope",
     "make_waiter",
     "LoopWaker",
     "raise_first",
@@ -167,6 +168,20 @@ def find_timers(mark: CancellationMark) -> Timers | None:
         mark: The result of `cancellation_mark` in this task.
     """
     return None if mark is None else asyncio.get_running_loop()
+
+
+@cache
+def _find_scope_class() -> type[anyio.CancelScope]:
+    return type(anyio.CancelScope())
+
+
+def make_scope(mark: CancellationMark) -> anyio.CancelScope:
+    """Return a new scope; on asyncio of the class that anyio would look for anew.
+
+    Args:
+        mark: The result of `cancellation_mark` in this task.
+    """
+    return anyio.CancelScope() if mark is None else _find_scope_class()()
 
 
 def make_waiter() -> tuple[Awaitable[None], Callable[[], None]]:

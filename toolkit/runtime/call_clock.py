@@ -8,7 +8,7 @@ from typing import Self
 
 import anyio
 
-from toolkit.runtime.backend import Alarm, CancellationMark, Timers, cancellation_mark, find_timers
+from toolkit.runtime.backend import Alarm, CancellationMark, Timers, cancellation_mark, find_timers, make_scope
 
 __all__ = ["CallClock"]
 
@@ -126,7 +126,7 @@ class CallClock:
             self._set_alarm(self._deadline)
 
     def _enter_scope(self, mark: CancellationMark) -> None:
-        self._mark, self._scope = mark, anyio.CancelScope()
+        self._mark, self._scope = mark, make_scope(mark)
         self._scope.__enter__()
 
     def _renew_scope(self, error: BaseException | None) -> bool:
