@@ -21,7 +21,7 @@ from toolkit.errors import (
     ToolUsageLimitExceededError,
 )
 from toolkit.runtime.backend import has_busy_threads
-from toolkit.runtime.call_clock import CallClock
+from toolkit.runtime.call_clock import CallClock, Deadlines
 from toolkit.runtime.work import Work
 from toolkit.runtime.workers import abandoned_count
 from toolkit.tools.context import ToolContext
@@ -51,15 +51,19 @@ def may_run_on(registration: Registration[Any], context: ToolContext[Any]) -> bo
 
 
 async def run_in_time(
-    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+    registration: Registration[Ctx],
+    arguments: dict[str, Any],
+    context: ToolContext[Ctx],
+    timeout: float | None,
+    deadlines: Deadlines | None = None,
 ) -> ToolOutput:
-    """Run once, and for at most `timeout` seconds."""
+    """Run once, and for at most `timeout` seconds; `deadlines` is the timer of the calls beside this one."""
     context.waits_for = None  # what waits first says so itself
     if timeout is None:
         return await registration.execute(arguments, context)
     clock = context.clock
     if clock is None:
-        with CallClock() as context.clock:
+        with CallClock(deadlines) as context.clock:
             return await run_in_time(registration, arguments, context, timeout)
     clock.start(timeout, context.mark)
     try:

@@ -35,7 +35,7 @@ from toolkit.runtime.backend import (
     cancellation_mark,
     is_own_cancellation,
 )
-from toolkit.runtime.call_clock import CallClock
+from toolkit.runtime.call_clock import CallClock, Deadlines
 from toolkit.runtime.gates import enter_gate, lock_key
 from toolkit.runtime.work import Work
 from toolkit.settings import describe_value
@@ -75,6 +75,7 @@ class CallHost(Generic[Ctx]):
         keep: Given a call's id and its result the moment that is there: telling of it waits for others, and a
             cancellation that comes meanwhile must not undo what has been done.
         cut: Given a call's id and how far it came when it ends without a result, before what ends it passes out.
+        deadlines: The timer of the calls that run at once; None where each has its own.
     """
 
     ctx: Ctx
@@ -84,6 +85,7 @@ class CallHost(Generic[Ctx]):
     memory: RunMemory | None = None
     keep: Callable[[str, ToolResult], None] | None = None
     cut: Callable[[str, CutCall], None] | None = None
+    deadlines: Deadlines | None = None
 
 
 async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = None) -> ToolResult:
@@ -121,7 +123,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
                 run_it = _run_guarded if policy.around is None else _run_around
                 output, is_cached = await run_it(ready, context, policy)
             elif timeout is not None:
-                output = await run_in_time(registration, ready.arguments, context, timeout)
+                output = await run_in_time(registration, ready.arguments, context, timeout, host.deadlines)
             else:
                 context.waits_for = None  # what waits first says so itself
                 output = await registration.execute(ready.arguments, context)

@@ -239,6 +239,7 @@ class Driver(Generic[Ctx, Out]):
             return
         state, steering = self.state, self._resources.config.steering
         with CallClock() as clock:
+            self._resources.host.deadlines = clock.deadlines
             is_between_turns = not state.is_finished
             while True:
                 if is_between_turns:

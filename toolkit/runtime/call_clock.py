@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -10,7 +11,51 @@ import anyio
 
 from toolkit.runtime.backend import Alarm, CancellationMark, Timers, cancellation_mark, find_timers, make_scope
 
-__all__ = ["CallClock"]
+__all__ = ["CallClock", "Deadlines"]
+
+
+class Deadlines:
+    """The one timer, on asyncio, of clocks that run at once: it goes off when the first of them may be late.
+
+    Attributes:
+        due: The time at which it goes off; infinite where it does not.
+    """
+
+    __slots__ = ("_alarm", "_clocks", "due")
+
+    def __init__(self) -> None:
+        self._alarm: Alarm | None = None
+        self.due = math.inf
+        self._clocks: set[CallClock] = set()
+
+    def watch(self, clock: CallClock) -> None:
+        """Look after a clock from now on."""
+        self._clocks.add(clock)
+
+    def forget(self, clock: CallClock) -> None:
+        """Look after a clock no more."""
+        self._clocks.discard(clock)
+
+    def expect(self, deadline: float, timers: Timers) -> None:
+        """Have the timer go off at a time that is before the one at which it is due."""
+        self.close()
+        self.due, self._alarm = deadline, timers.call_at(deadline, partial(self._check_clocks, timers))
+
+    def close(self) -> None:
+        """Have the timer not go off."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self.due = None, math.inf
+
+    def _check_clocks(self, timers: Timers) -> None:
+        """Cancel the runs that are late, and look again when the next one would be."""
+        self._alarm, self.due = None, math.inf
+        now = timers.time()
+        for clock in self._clocks:
+            clock.ring(now)
+        earliest = min([clock.deadline for clock in self._clocks], default=math.inf)
+        if earliest < math.inf:
+            self.expect(earliest, timers)
 
 
 class CallClock:
@@ -30,14 +75,22 @@ class CallClock:
 
     One scope serves all runs that end in time, and on asyncio one timer: when that goes off, it looks how long the run
     that is under way still has. No other scope that was entered in the block may be open when a run begins or ends.
+
+    Args:
+        deadlines: The timer of a clock that is entered round this one, which leaves it later; None for one of its own.
+
+    Attributes:
+        deadline: The time at which the run that is under way is late, on asyncio; infinite where none is.
+        deadlines: The timer.
     """
 
-    __slots__ = ("_alarm", "_alarm_time", "_deadline", "_has_rung", "_mark", "_scope", "_seconds", "_timers")
+    __slots__ = ("_has_rung", "_is_lone", "_mark", "_scope", "_seconds", "_timers", "deadline", "deadlines")
 
-    def __init__(self) -> None:
+    def __init__(self, deadlines: Deadlines | None = None) -> None:
+        self.deadlines: Deadlines = Deadlines() if deadlines is None else deadlines
+        self.deadline = self._seconds = math.inf
+        self._is_lone = deadlines is None
         self._timers: Timers | None = None
-        self._alarm: Alarm | None = None
-        self._alarm_time = self._deadline = self._seconds = math.inf
         self._has_rung = False
         self._mark: CancellationMark = None
         self._scope: anyio.CancelScope | None = None
@@ -48,8 +101,9 @@ class CallClock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self.deadlines.forget(self)
+        if self._is_lone:
+            self.deadlines.close()
         scope, self._scope = self._scope, None
         return None if scope is None else scope.__exit__(kind, error, traceback)
 
@@ -67,6 +121,7 @@ class CallClock:
         """
         if self._scope is None:
             self._timers = find_timers(mark)
+            self.deadlines.watch(self)
             self._enter_scope(mark)
         elif mark != self._mark:  # a run has left a cancellation of its task behind, which is none of this one's
             self._renew_scope(None)
@@ -75,16 +130,16 @@ class CallClock:
         if timers is None:
             self.restart()
             return
-        self._deadline = deadline = timers.time() + seconds
-        if deadline < self._alarm_time:
-            self._set_alarm(deadline)
+        self.deadline = deadline = timers.time() + seconds
+        if deadline < self.deadlines.due:
+            self.deadlines.expect(deadline, timers)
 
     def restart(self) -> None:
         """Give the run that is under way all of its time again."""
         deadline = anyio.current_time() + self._seconds
         self._set_deadline(deadline)
-        if self._timers is not None and deadline < self._alarm_time:
-            self._set_alarm(deadline)
+        if self._timers is not None and deadline < self.deadlines.due:
+            self.deadlines.expect(deadline, self._timers)
 
     def pause(self) -> None:
         """Stand still: nothing is late until `restart` or the next `start`."""
@@ -92,7 +147,7 @@ class CallClock:
 
     def stop(self) -> None:
         """Note that a run has ended in time."""
-        self._deadline = math.inf
+        self.deadline = math.inf
         if self._timers is None or self._has_rung:
             self._set_deadline(math.inf)
             if self.is_over:
@@ -104,26 +159,15 @@ class CallClock:
         return self.is_over and self._renew_scope(error)
 
     def _set_deadline(self, deadline: float) -> None:
-        self._deadline = deadline
+        self.deadline = deadline
         if self._timers is None and self._scope is not None:
             self._scope.deadline = deadline
 
-    def _set_alarm(self, time: float) -> None:
-        assert self._timers is not None
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_time, self._alarm = time, self._timers.call_at(time, self._check_deadline)
-
-    def _check_deadline(self) -> None:
-        """Cancel the run that is under way if it is late, or look again when it would be."""
-        assert self._timers is not None
-        self._alarm, self._alarm_time = None, math.inf
-        if self._timers.time() >= self._deadline:
-            if self._scope is not None:
-                self._has_rung = True
-                self._scope.cancel()
-        elif self._deadline < math.inf:
-            self._set_alarm(self._deadline)
+    def ring(self, now: float) -> None:
+        """Cancel the run that is under way if it is late."""
+        if now >= self.deadline and self._scope is not None:
+            self._has_rung, self.deadline = True, math.inf
+            self._scope.cancel()
 
     def _enter_scope(self, mark: CancellationMark) -> None:
         self._mark, self._scope = mark, make_scope(mark)
