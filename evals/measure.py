@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -112,6 +112,8 @@ async def measure_ways(arguments: argparse.Namespace) -> None:
     """Run what is missing, and print the table."""
     registry = TOOLS[arguments.tools]
     tasks = load_tasks(Path(__file__).with_name(f"{arguments.tools}.yaml"))
+    if arguments.classes:
+        tasks = replace(tasks, tasks=tuple(task for task in tasks.tasks if task.kind in arguments.classes))
     tasks = tasks.sample(arguments.per_class) if arguments.per_class else tasks
     name = Path(arguments.model).stem if arguments.model else "SmolLM2-135M"
     candidates = [Candidate(model=name, way=way, open=partial(WAYS[way], arguments.model)) for way in arguments.ways]
@@ -135,6 +137,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--model", help="a GGUF file; the built-in model without")
     parser.add_argument("--tools", choices=list(TOOLS), default="office", help="which tools and tasks")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--classes", nargs="+", default=[], help="only tasks of these classes")
     parser.add_argument("--per-class", type=int, default=0, help="how many tasks of each class; 0 for all")
     parser.add_argument("--against", default="", help="the way that the others are compared with")
     parser.add_argument("--report", default="", help="where a page is written")

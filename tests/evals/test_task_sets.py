@@ -90,7 +90,14 @@ async def test_a_model_that_only_talks_solves_no_task_with_calls(name: str, task
 async def test_the_ways_are_measured_with_the_real_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     kept, page = tmp_path / "kept.jsonl", tmp_path / "page.html"
     arguments = argparse.Namespace(
-        model=None, tools="home", ways=["native"], per_class=1, against="", results=str(kept), report=str(page)
+        model=None,
+        tools="home",
+        ways=["native"],
+        classes=[],
+        per_class=1,
+        against="",
+        results=str(kept),
+        report=str(page),
     )
     with anyio.fail_after(300):
         await measure_ways(arguments)
