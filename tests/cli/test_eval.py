@@ -144,6 +144,14 @@ def test_the_page_stands_alone_and_escapes_what_models_say(run: Run, tasks: Path
     assert tasks.with_name("page.html").stat().st_mode & 0o077 == 0
 
 
+def test_a_guided_model_whose_server_holds_no_reply_to_a_schema_is_told(run: Run, tasks: Path) -> None:
+    ran = evaluate(run, "--way", "native", "--way", "guided", model="silent")
+    assert "guided: 0 tokens" in ran.out
+    assert "the request failed 3" in ran.out
+    assert "silent guided, a request that failed: " in ran.err
+    assert "schema" in ran.err
+
+
 def test_a_model_that_goes_away_is_given_up_with_what_it_did(run: Run, tasks: Path) -> None:
     tasks.write_text(TASKS + "\n".join(f"  - {{prompt: 'Task {number}', calls: []}}" for number in range(5)))
     ran = evaluate(run, "--results", "kept.jsonl", "--model", "some_model.py:silent", "-o", "json", model="away")

@@ -157,7 +157,17 @@ def _ask_by_text(provider: Provider) -> Provider:
     return TextToolProvider(provider, model=str(getattr(provider, "model", "")))
 
 
-_WAYS: dict[str, Callable[[Provider], Provider]] = {"native": _ask_natively, "text": _ask_by_text}
+def _ask_by_steps(provider: Provider) -> Provider:
+    from toolkit.guided import GuidedProvider  # noqa: PLC0415 - few evaluations need each
+
+    return GuidedProvider(provider)
+
+
+_WAYS: dict[str, Callable[[Provider], Provider]] = {
+    "native": _ask_natively,
+    "text": _ask_by_text,
+    "guided": _ask_by_steps,
+}
 
 
 @asynccontextmanager
@@ -236,6 +246,8 @@ def _write_costs(screen: Screen, summary: EvaluationSummary) -> None:
     for each in summary.candidates:
         reasons = ", ".join(f"{reason} {count}" for reason, count in each.reasons.items()) or "nothing failed"
         screen.say(f"{each.label}: {each.tokens:.0f} tokens and {each.seconds:.2f} s for a task; {reasons}")
+        if each.error:
+            screen.note(f"{each.label}, a request that failed: {each.error}", "bad")
         if each.problem:
             screen.note(f"{each.label} was given up: {each.problem}", "bad")
 

@@ -45,7 +45,7 @@ _TRIAL_OPTIONS = (
 )
 
 
-way_choice = click.Choice(["native", "text"])
+way_choice = click.Choice(["native", "text", "guided"])
 
 
 def trial_options(function: _Function) -> _Function:
@@ -81,7 +81,7 @@ def make_trial_settings(
     type=way_choice,
     default=["native"],
     show_default=True,
-    help="How it is asked: by its own tool calls, or by calls written as text; may be repeated.",
+    help="How it is asked: by its own tool calls, by calls written as text, or led by small steps; may be repeated.",
 )
 @click.option("--words", type=_FILE, metavar="FILE.yaml", help="Words in the place of the tools' own; see `tune`.")
 @click.option("--against", default="", metavar="NAME", help="The model or way that others are compared with.")

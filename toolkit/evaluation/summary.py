@@ -60,6 +60,7 @@ class CandidateSummary:
         output_tokens: Of these, those written.
         requests: How often the loop asked, for one task on average.
         seconds: For one task on average.
+        error: The message of the first request that failed; empty where none did.
         problem: Why it was given up before its last task; empty where it was not.
     """
 
@@ -72,6 +73,7 @@ class CandidateSummary:
     output_tokens: float
     requests: float
     seconds: float
+    error: str = ""
     problem: str = ""
 
 
@@ -157,6 +159,7 @@ def _summarize_candidate(outcome: CandidateTrials, kinds: Sequence[str]) -> Cand
         output_tokens=written / count,
         requests=sum(trial.requests for trial in trials) / count,
         seconds=sum(trial.seconds for trial in trials) / count,
+        error=next((trial.error for trial in trials if trial.error), ""),
         problem=outcome.problem,
     )
 
