@@ -182,7 +182,7 @@ async def test_one_journal_serves_one_loop(anyio_backend: str, tmp_path: Path) -
             await tool_loop(ScriptedProvider(["a"]), ToolRegistry(), "go", config=config)
 
 
-@pytest.mark.parametrize("content", [b"no database at all, but a long enough text to be taken for one" * 20, None])
+@pytest.mark.parametrize("content", [b"no database at all" * 80, None], ids=["text", "another database"])
 def test_a_file_that_is_no_journal_is_refused(content: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     if content is not None:
