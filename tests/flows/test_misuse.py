@@ -8,6 +8,7 @@ import pytest
 
 from tests.flows.small_tools import TOOLS, echo, say
 from toolkit import (
+    ApprovalRequest,
     ChatRequest,
     ConfigurationError,
     Failed,
@@ -179,6 +180,23 @@ async def test_a_stop_condition_that_gives_no_decision_fails_the_loop_with_its_t
     assert isinstance(outcome, Failed)
     assert str(outcome.error) == "what stop_when gives must be a Continue or a Stop, not True"
     check_transcript(handle.messages)
+
+
+def test_an_approver_that_can_not_take_the_request_is_refused_before_any_run() -> None:
+    def decide(name: str, arguments: dict[str, Any]) -> bool:
+        raise AssertionError((name, arguments))
+
+    def decide_without() -> bool:
+        return True
+
+    def decide_with_more(request: ApprovalRequest, extra: int = 1) -> bool:
+        return bool(request) and extra > 0
+
+    wrong: list[Any] = [decide, decide_without]
+    for approver in wrong:
+        with pytest.raises(ConfigurationError, match="is given one argument, the ApprovalRequest"):
+            ToolLoopConfig(on_tool_call=approver)
+    assert ToolLoopConfig(on_tool_call=decide_with_more).on_tool_call is decide_with_more
 
 
 def test_a_script_is_a_list() -> None:

@@ -73,11 +73,16 @@ WRONG: dict[str, Callable[[], Any]] = {
     "a name for a provider": lambda: toolkit.tool_loop_sync(cast("Any", "openai:gpt-5"), TOOLS, "Hi"),
     "system for system_prompt": lambda: toolkit.tool_loop_sync(PROVIDER, TOOLS, "Hi", **cast("Any", {"system": "Be."})),
     "a number for a retry": lambda: tool(**cast("Any", {"retry": 3}))(search),
+    "an approver of two arguments": lambda: ToolLoopConfig(on_tool_call=cast("Any", decide_of_two)),
     "sync where a loop runs": lambda: anyio.run(run_sync_inside),
     "a stream that is not entered": lambda: anyio.run(read_stream_bare),
     "an unknown setting": lambda: ToolLoopConfig(**cast("Any", {"temperature": 0})),
     "a message that is changed": lambda: setattr(UserMessage("a"), "content", "b"),
 }
+
+
+def decide_of_two(name: str, arguments: object) -> bool:
+    return bool(name and arguments)
 
 
 async def run_sync_inside() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from toolkit.calls.approval import Approval, ApprovalHook
@@ -13,6 +13,7 @@ from toolkit.calls.events import Observer
 from toolkit.calls.results import ResultStore
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
+from toolkit.errors import ConfigurationError
 from toolkit.settings import PositiveInt, Seconds, check_fields
 
 if TYPE_CHECKING:
@@ -114,8 +115,24 @@ class CallConfig:
         check_fields(self)
         approve = self.on_tool_call
         if approve is not None:
+            _check_approver(approve)
             is_async = iscoroutinefunction(approve) or iscoroutinefunction(type(approve).__call__)
             object.__setattr__(self, "is_approver_async", is_async)
+
+
+def _check_approver(approve: ApprovalHook) -> None:
+    """Refuse a function that can't take the request: it would raise at each call, and so deny each one."""
+    try:
+        parameters = signature(approve)
+    except (TypeError, ValueError):
+        return  # some callables of C have no signature to read
+    try:
+        parameters.bind(None)
+    except TypeError:
+        raise ConfigurationError(
+            f"on_tool_call is given one argument, the ApprovalRequest, but it takes {parameters}: "
+            "read request.tool_name and request.arguments"
+        ) from None
 
 
 DEFAULT_CALL_CONFIG = CallConfig()
