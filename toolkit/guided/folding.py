@@ -36,7 +36,7 @@ class FoldedSchema:
     Args:
         schema: The view, an object of which every property is required.
         paths: Where the value of each property belongs, as keys from the root.
-        filled: What is not asked for because there is only one value: constants, and null where that is allowed.
+        filled: The arguments that can have only one value, and are not asked for: constants, and null where allowed.
         asked: The names that are optional in the whole schema, and in the view because the request names them.
     """
 
@@ -92,7 +92,7 @@ def fold_schema(
 
     Args:
         parameters: A JSON Schema of type object.
-        request: What the user said; None keeps the optional parameters and all values of enums.
+        request: The user's words; None keeps the optional parameters and all values of enums.
         longest_enum: Shorter enums keep all their values.
     """
     return _Folding(parameters, request, longest_enum).fold()

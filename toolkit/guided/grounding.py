@@ -1,4 +1,4 @@
-"""Whether a value was taken from what was said, or made up.
+"""The check that a value was taken from what was said, and not made up.
 
 What is said literally is known for certain. Beyond that the rules are generous: a number may be said in words, a day by
 its name. They are there to find what has no ground at all: the city of a question that names none.
@@ -74,7 +74,7 @@ _SHARE_OF_WORDS_SAID = 0.7
 
 @dataclass(frozen=True)
 class Ground:
-    """What was said, as values are looked up in it.
+    """The words that were said, as values are looked up in them.
 
     Args:
         text: All of it.

@@ -43,7 +43,7 @@ class GuidedProvider(ProviderWrapper):
 
     Args:
         provider: Talks to the model; it is never told of tools.
-        steps: What is done, in this order, until a call stands or the model is to answer.
+        steps: The steps that are taken, in this order, until a call stands or the model is to answer.
         answer: How the model is asked for its answer.
         hold_by: The field in which the server takes a schema; ``auto`` finds out at the first request.
         most_tools_tried: After how many refused tools the model is to answer.

@@ -1,4 +1,4 @@
-"""What a request still asks for, when some calls were made for it."""
+"""The part of a request that is left, when some calls were made for it."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def hold_to_said_values(
 
     Args:
         node: The schema of a parameter.
-        question: What the user said last: any run of its words may be a value.
-        known: What was said before, and results: names, numbers and ids of it may be values.
+        question: The user's last words: any run of its words may be a value.
+        known: The words said before, and results: names, numbers and ids of it may be values.
         frees_texts: True where a text that is no id, address or day may be any text.
 
     Returns:

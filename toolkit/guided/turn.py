@@ -36,7 +36,7 @@ class PastCall:
         name: Its tool.
         arguments: As they were sent; empty where they were no object.
         result: The text that came back.
-        is_error: Whether that tells of a failure.
+        is_error: True where that tells of a failure.
     """
 
     name: str
@@ -47,21 +47,21 @@ class PastCall:
 
 @dataclass(kw_only=True, eq=False)
 class GuidedTurn:
-    """What the steps of one turn share. A step reads it, asks by `ask`, and leaves what it found in `tool` and so on.
+    """The state that the steps of one turn share: a step reads it, asks by `ask`, and leaves what it found.
 
     Attributes:
-        request: What the application asks.
+        request: The request of the application.
         holder: Asks the model, and holds the reply to a schema.
         tools: The tools that may be called now.
-        question: What the user said last.
+        question: The user's last words.
         said: All that was said, by users, results and the application: what arguments may be taken from.
         past_calls: The calls that were made since `question`, with what came of them.
         refused: The names of tools that a step has refused in this turn.
         tool: The tool that was chosen; None before.
-        view: What the model sees of its parameters; None before.
+        view: The parameters that the model sees; None before.
         calls: The arguments of each call of it; empty before.
-        is_cut_off: Whether the reply with the arguments was cut off at the limit of tokens.
-        usage: What the steps have cost so far.
+        is_cut_off: True where the reply with the arguments was cut off at the limit of tokens.
+        usage: The usage of the steps so far.
         response: The last reply that a step got.
     """
 
@@ -106,7 +106,7 @@ class GuidedTurn:
 
     @property
     def known(self) -> str:
-        """What was said beside the question."""
+        """The words said beside the question."""
         return self.said.replace(self.question, "", 1)
 
     @property
@@ -116,7 +116,7 @@ class GuidedTurn:
 
     @cached_property
     def ground(self) -> Ground:
-        """What was said, as values are looked up in it."""
+        """The words that were said, as values are looked up in them."""
         return Ground(self.said)
 
     async def ask(
