@@ -3,16 +3,18 @@
 A prompt is a list of words, one for each turn: ``add`` calls a tool, ``refund`` one that asks for approval, ``wait``
 one that ends when the test says so, ``slow`` one that takes a moment, ``pair`` two of those at once, ``both`` two
 refunds at once, ``fail`` is a server that is broken; then it answers.
+``helper`` is a sub-agent that takes two moments, ``think`` a reply that comes when the test says so.
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 import anyio
 
 from toolkit import AssistantMessage, ToolCall, ToolContext, ToolRegistry, tool_with_ctx
+from toolkit.agents import sub_agent_tool
 from toolkit.chat import ChatRequest, Message
 from toolkit.durable import DurableLoop, LoopQueue, RunPlace, durable_loop
 from toolkit.errors import ProviderError
@@ -87,7 +89,16 @@ def say_number(n: int) -> str:
     return json.dumps({"n": n})
 
 
-def reply(request: ChatRequest, folder: Path | None = None) -> str | ToolCall | AssistantMessage:
+async def think(folder: Path | None) -> str:
+    """Think until there is a file."""
+    assert folder is not None
+    (folder / "thinking").touch()
+    while not (folder / "thought").exists():  # noqa: ASYNC110 - of another process
+        await anyio.sleep(0.01)
+    return "I have thought."
+
+
+def reply(request: ChatRequest, folder: Path | None = None) -> str | ToolCall | AssistantMessage | Awaitable[str]:
     """Return what the model says to a transcript."""
     turn = sum(message.role == "assistant" for message in request.messages)
     words = find_words(request.messages)
@@ -95,6 +106,10 @@ def reply(request: ChatRequest, folder: Path | None = None) -> str | ToolCall | 
     match word:
         case "pair":
             return AssistantMessage([ToolCall(f"c{turn}.{each}", "slow", "{}") for each in range(2)])
+        case "think":
+            return think(folder)
+        case "helper":
+            return ToolCall(f"c{turn}", "helper", '{"task": "help"}')
         case "add" | "wait" | "slow":
             return ToolCall(f"c{turn}", word, say_number(turn) if word == "add" else "{}")
         case "refund":
@@ -110,6 +125,15 @@ def reply(request: ChatRequest, folder: Path | None = None) -> str | ToolCall | 
             return f"Done after {turn} turns: {' '.join(words)}."
 
 
+def help_out(request: ChatRequest) -> str | ToolCall:
+    """Return what the model of the sub-agent says: it takes two moments."""
+    turn = sum(message.role == "assistant" for message in request.messages)
+    return ToolCall(f"h{turn}", "slow", "{}") if turn < 2 else "helped"
+
+
+helper = sub_agent_tool("helper", "Help out.", FunctionProvider(help_out), ToolRegistry[Desk]([slow]))
+
+
 def make_desk(folder: Path, *, name: str = "desk", queue: LoopQueue | None = None) -> DurableLoop[Desk, None]:
     """Return the loop."""
 
@@ -119,7 +143,7 @@ def make_desk(folder: Path, *, name: str = "desk", queue: LoopQueue | None = Non
     return durable_loop(
         name,
         provider=FunctionProvider(lambda request: reply(request, folder)),
-        registry=ToolRegistry[Desk]([add, refund, slow, wait]),
+        registry=ToolRegistry[Desk]([add, helper, refund, slow, wait]),
         ctx=make_context,
         queue=queue,
     )

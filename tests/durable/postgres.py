@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -23,6 +24,16 @@ def find_postgres() -> Path | None:
     found = shutil.which("initdb")
     folders = [Path(found).resolve().parent] if found else []
     return next((each for each in [*folders, *map(Path, _FOLDERS)] if (each / "initdb").exists()), None)
+
+
+def install_postgres() -> Path | None:
+    """Install the server where that can be done, as in a container; return the folder of its programs."""
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return None
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", "postgresql"]):
+        subprocess.run(command, env=quiet, capture_output=True, check=False, timeout=600)
+    return find_postgres()
 
 
 class PostgresServer:
@@ -108,7 +119,7 @@ def _find_user(folder: Path) -> str | None:
 
 def start_postgres() -> PostgresServer:
     """Return a server, or skip the test by its reason."""
-    programs = find_postgres()
+    programs = find_postgres() or install_postgres()
     if programs is None:
         pytest.skip("Postgres is not installed: `apt install postgresql`, or have initdb on the PATH")
     return PostgresServer(programs)

@@ -203,6 +203,28 @@ async def test_a_call_that_runs_is_told_that_the_run_was_cancelled(
     assert "may have taken effect" in told.text
 
 
+async def test_a_request_that_is_under_way_ends_with_the_run_that_is_cancelled(
+    runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path
+) -> None:
+    run = await runs.start(desk, "add think")
+    with anyio.fail_after(90):
+        while not (folder / "thinking").exists():  # noqa: ASYNC110 - of another thread
+            await anyio.sleep(0.01)
+    await run.cancel("enough")
+    with anyio.fail_after(30):
+        result = await run.result()
+    (folder / "thinking").unlink()
+    assert (result.reason.kind, read_notes(folder, run.id)) == ("cancelled", ["add c0"])
+    validate_transcript(result.messages)
+
+
+async def test_a_sub_agent_works_durably(runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path) -> None:
+    run = await runs.start(desk, "helper add")
+    result = await run.result(timeout=90)
+    assert read_notes(folder, run.id) == ["slow h0", "ended h0", "slow h1", "ended h1", "add c1"]
+    assert next(message.text for message in result.messages if isinstance(message, ToolResult)).endswith("helped")
+
+
 async def test_a_run_that_waits_is_closed_by_a_cancel(
     runs: DurableRuns, desk: DurableLoop[Desk, None], folder: Path
 ) -> None:

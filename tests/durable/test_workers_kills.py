@@ -22,8 +22,9 @@ from toolkit.durable import DurableRun, DurableRuns
 from toolkit.events import ToolExecutionEnd
 
 _ROOT = Path(__file__).parents[2]
-_WORDS = "slow pair slow slow pair slow"
+_WORDS = "slow pair helper slow pair slow"
 _CALLS = ["c0", "c1.0", "c1.1", "c2", "c3", "c4.0", "c4.1", "c5"]
+_HELPER = "c2"
 _AT_ONCE = 4
 
 
@@ -39,21 +40,21 @@ class Nursery:
             text=True,
             cwd=_ROOT,
         )
-        self._workers: list[int] = []
+        self.workers: list[int] = []
 
     def start_worker(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        self._workers.append(int(self._process.stdout.readline()))
+        self.workers.append(int(self._process.stdout.readline()))
 
     def kill_worker(self) -> None:
         with suppress(ProcessLookupError):
-            os.kill(self._workers.pop(0), signal.SIGKILL)
+            os.kill(self.workers.pop(0), signal.SIGKILL)
 
     def close(self) -> None:
-        while self._workers:
+        while self.workers:
             self.kill_worker()
         self._process.communicate()
 
@@ -76,7 +77,11 @@ async def check_run(run: DurableRun, folder: Path, found: Counter[str]) -> None:
     notes = Counter(read_notes(folder, run.id))
     results = [message for message in result.messages if isinstance(message, ToolResult)]
     assert [each.call_id for each in results] == _CALLS
+    assert all(notes[f"slow h{each}"] <= 1 for each in range(2)), "a call of the sub-agent ran twice"
     for each in results:
+        if each.call_id == _HELPER:
+            assert not each.is_error, "a sub-agent goes on with what it has done"
+            continue
         started, ended = notes[f"slow {each.call_id}"], notes[f"ended {each.call_id}"]
         assert started <= 1, f"{each.call_id} of {run.id} ran {started} times"
         if each.is_error:

@@ -1,6 +1,9 @@
 """Workers as processes on SQLite and on Postgres: killed, frozen, replaced by others with new code."""
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -209,6 +212,23 @@ async def test_postgres_may_be_killed_and_started_again_under_a_run(postgres: Po
             worker.kill()
     assert result.text == "Done after 3 turns: add wait add."
     assert read_notes(tmp_path, run.id) == ["add c0", "wait c1", "add c2"]
+
+
+async def test_the_command_line_shows_durable_runs(runs: DurableRuns, url: str, tmp_path: Path) -> None:
+    app, desk = write_app(tmp_path), make_desk(tmp_path)
+    [worker] = start_workers(1, app, url)
+    try:
+        await (await runs.start(desk, "add", run_id="ticket17")).result(timeout=120)
+    finally:
+        worker.kill()
+    assert "ended (complete)" in run_toolkit("runs", "list", "--log", url)
+    assert "add done" in run_toolkit("runs", "show", "tick", "--log", url)
+
+
+def run_toolkit(*arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "toolkit", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_worker_says_what_is_wrong_with_its_command(tmp_path: Path) -> None:
