@@ -31,9 +31,9 @@ _AT_ONCE = 4
 class Nursery:
     """Starts workers and kills them."""
 
-    def __init__(self, folder: Path, url: str, log: int) -> None:
+    def __init__(self, folder: Path, url: str, log: int, lease: float) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.durable.worker_nursery", str(folder), url, "0.5"],
+            [sys.executable, "-m", "tests.durable.worker_nursery", str(folder), url, str(lease)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -60,9 +60,9 @@ class Nursery:
 
 
 @contextmanager
-def nursery_of(folder: Path, url: str) -> Generator[Nursery]:
+def nursery_of(folder: Path, url: str, lease: float = 0.5) -> Generator[Nursery]:
     with (folder / "workers.log").open("ab") as log:
-        nursery = Nursery(folder, url, log.fileno())
+        nursery = Nursery(folder, url, log.fileno(), lease)
         try:
             yield nursery
         finally:

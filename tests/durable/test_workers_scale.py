@@ -93,7 +93,7 @@ async def test_many_runs_move_over_four_workers(tmp_path: Path, database: str, c
     with database_of(database, tmp_path) as url:
         async with DurableRuns(url) as runs:
             _, empty = count_stored(url)
-            with nursery_of(tmp_path, url) as nursery:
+            with nursery_of(tmp_path, url, lease=10) as nursery:
                 row = await move_many(runs, nursery, tmp_path, count)
             stored, size = count_stored(url)
     print(

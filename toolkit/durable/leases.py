@@ -54,6 +54,7 @@ class LeaseKeeper:
         self._queues = {queue_name(name) for name in loops}
         self._seen: dict[str, _Seen] = {}
         self._last_look: float | None = None
+        self._last_search = 0.0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="toolkit durable lease", daemon=True)
 
@@ -111,7 +112,12 @@ class LeaseKeeper:
         }
         alive = [executor for executor in leases if executor not in dead]
         is_first = bool(alive) and min(alive) == self._executor
-        return dead | self._find_unknown(set(leases), now) if is_first else set()
+        if not is_first:
+            return set()
+        if now - self._last_search > self._lease / 2:  # the one query here that grows with what moves
+            self._last_search = now
+            dead |= self._find_unknown(set(leases), now)
+        return dead
 
     def _find_unknown(self, known: set[str], now: float) -> set[str]:
         """Return the workers that have runs and no row anymore, and had none for one lease."""
