@@ -190,6 +190,28 @@ async def test_nothing_is_asked_once_each_word_is_done() -> None:
     assert result.text == "Done."
 
 
+@tool
+def add_items(items: list[str]) -> str:
+    """Add things to the shopping list."""
+    return f"{len(items)} added"
+
+
+async def test_a_list_has_no_more_items_than_can_be_told_apart_and_none_twice() -> None:
+    model = HeldModel(["add_items"], [{"items": ["bread", "eggs", "bread"]}])
+    request = ChatRequest(messages=[UserMessage("Add bread and 6 eggs to my things.")], tools=[add_items.definition])
+    response = await GuidedProvider(model.provider).generate(request)
+    assert calls_of(response) == [("add_items", {"items": ["bread", "eggs"]})]
+    assert model.schemas[1]["properties"]["items"]["maxItems"] == 4
+
+
+async def test_another_tool_is_asked_about_only_where_words_are_left_for_it() -> None:
+    model = HeldModel(["find_customer"], [{"name": "Ada Lovelace"}])
+    prompt = "Find the number of Ada Lovelace."
+    result = await tool_loop(GuidedProvider(model.provider), registry, prompt, config=CONFIG)
+    assert result.text == "Done."
+    assert len(model.provider.requests) == 3
+
+
 async def test_a_call_that_was_made_is_not_made_again() -> None:
     model = HeldModel(["find_customer"], [{"name": "Ada Lovelace"}])
     prompt = "Look up the file of Ada Lovelace, would you"

@@ -21,7 +21,7 @@ class StopWhenDone:
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
         """Compare the words of the request with those of the calls."""
-        is_done = bool(turn.past_calls) and not turn.must_call and not list_open_stems(turn)
+        is_done = bool(turn.past_calls) and not turn.must_call and not list_open_stems(turn, has_descriptions=False)
         return "answer" if is_done else "next"
 
 
@@ -78,7 +78,8 @@ class RequireNews:
     def _is_further(self, turn: GuidedTurn) -> bool:
         assert turn.tool is not None
         about = set(list_stems(f"{turn.tool.name} {turn.tool.description}"))
-        if about & list_open_stems(turn):
+        if about & list_open_stems(turn, has_descriptions=False):
             return True
         used = list_used_values(turn)
-        return not turn.refused and any(set(list_folded(call)) - used for call in turn.calls)
+        is_choice_of_model = not turn.refused and bool(list_open_stems(turn, has_descriptions=True))
+        return is_choice_of_model and any(set(list_folded(call)) - used for call in turn.calls)

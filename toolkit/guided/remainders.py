@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from toolkit.chat import ToolDefinition
 from toolkit.guided.turn import GuidedTurn
 from toolkit.guided.wording import strike_out, write_known
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.word_stems import list_stems
 
-__all__ = ["list_folded", "list_open_stems", "list_used_values", "write_open_question"]
+__all__ = ["list_folded", "list_open_stems", "list_used_values", "may_be_needed", "write_open_question"]
 
 
 def list_used_values(turn: GuidedTurn) -> set[str]:
@@ -34,14 +35,24 @@ def list_folded(value: Any) -> Iterator[str]:
     )
 
 
-def list_open_stems(turn: GuidedTurn) -> set[str]:
-    """Return the words of the question that no call so far is about."""
-    about = {tool.name: f"{tool.name} {tool.description}" for tool in turn.tools}
+def list_open_stems(turn: GuidedTurn, *, has_descriptions: bool) -> set[str]:
+    """Return the words of the question that no call so far is about.
+
+    Args:
+        turn: The turn.
+        has_descriptions: True where a call is also about what its tool's description says, and not its name alone.
+    """
+    about = {tool.name: f"{tool.name} {tool.description if has_descriptions else ''}" for tool in turn.tools}
     done = [stem for call in turn.past_calls for stem in list_stems(about.get(call.name, call.name))]
-    done += [
-        stem for call in turn.past_calls for value in _iterate_leaves(call.arguments) for stem in list_stems(str(value))
-    ]
+    done += [stem for call in turn.past_calls for value in list_folded(call.arguments) for stem in list_stems(value)]
     return set(list_stems(turn.question)) - set(done)
+
+
+def may_be_needed(turn: GuidedTurn, tool: ToolDefinition) -> bool:
+    """Return whether words are left that a tool is about, or that no call was about in any way."""
+    about = set(list_stems(f"{tool.name} {tool.description}"))
+    is_named = bool(about & list_open_stems(turn, has_descriptions=False))
+    return is_named or bool(list_open_stems(turn, has_descriptions=True))
 
 
 def _iterate_leaves(value: Any) -> Iterator[Any]:

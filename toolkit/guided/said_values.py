@@ -21,6 +21,7 @@ _SENTENCE_END = re.compile(r"[.!?;]\s")
 _SPECIAL = re.compile(r"\d|@|\w[A-Z]|\w_\w")
 _EXAMPLE = re.compile(r"(?:such as|e\.g\.,?|for example,?|like) (\S+)", re.IGNORECASE)
 _ADDRESS = re.compile(r"e-?mail", re.IGNORECASE)
+_SEPARATOR = re.compile(r",|;|&|\b(?:and|or|plus|to|with)\b", re.IGNORECASE)
 _MOST_WORDS = 8
 _MOST_SPANS = 200
 _ISO_LENGTH = 10
@@ -52,7 +53,11 @@ def hold_to_said_values(
     if kind == "array" and is_object(node.get("items")):
         about = {"description": node["description"]} if "description" in node else {}
         items = hold_to_said_values({**about, **node["items"]}, question, known, frees_texts=frees_texts)
-        return None if items is None else {**node, "items": items}
+        if items is None:
+            return None
+        # A model that goes on and on with a list comes to its end: so many can be told apart, and one of a result.
+        most = len(_SEPARATOR.findall(question)) + 2
+        return {**node, "items": items, "maxItems": max(node.get("minItems", 0), min(node.get("maxItems", most), most))}
     if kind == "string":
         return _hold_text(node, question, known, frees_texts=frees_texts)
     if kind in ("integer", "number"):

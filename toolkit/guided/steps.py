@@ -11,7 +11,7 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ContextTooLongError, ProviderError
 from toolkit.guided.checks import RequireGround, RequireNews, StopWhenDone
 from toolkit.guided.folding import FoldedSchema, find_named_values, fold_schema, is_choice
-from toolkit.guided.remainders import list_used_values, write_open_question
+from toolkit.guided.remainders import list_used_values, may_be_needed, write_open_question
 from toolkit.guided.said_values import has_value, hold_to_said_values
 from toolkit.guided.turn import GuidedTurn, StepVerdict
 from toolkit.guided.wording import shorten_description, strike_out, write_choice, write_filling
@@ -67,7 +67,7 @@ class ChooseTool:
             answer += "_"
         # Refused tools stay among the examples: a prompt that begins as the last one did is read from the cache.
         examples = [(shorten_description(tool, self.description_words), tool.name) for tool in tools]
-        names = [tool.name for tool in tools if tool.name not in turn.refused and _can_be_called_again(turn, tool)]
+        names = [tool.name for tool in tools if tool.name not in turn.refused and _can_be_called(turn, tool)]
         if not names:
             return None
         if not turn.must_call:
@@ -171,11 +171,12 @@ def _make_object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _can_be_called_again(turn: GuidedTurn, tool: ToolDefinition) -> bool:
-    """Return whether a tool was not called for this request, or values are left for another call."""
-    before = [call for call in turn.past_calls if call.name == tool.name]
-    if not before or turn.must_call:
+def _can_be_called(turn: GuidedTurn, tool: ToolDefinition) -> bool:
+    """Return whether words are left for a tool that was not called, or values for one that was."""
+    if not turn.past_calls or turn.must_call:
         return True
+    if all(call.name != tool.name for call in turn.past_calls):
+        return may_be_needed(turn, tool)
     left = strike_out(turn.question, list_used_values(turn))
     stems = frozenset(list_stems(left))
     named = (
@@ -202,7 +203,7 @@ def _leave_out_unsaid(turn: GuidedTurn, view: FoldedSchema, values: Mapping[str,
     required = [values[name] for name in values if name not in view.asked]
     for name, value in values.items():
         node = view.properties.get(name, {})
-        value = turn.ground.without_ungrounded(value)  # noqa: PLW2901
+        value = _drop_repeated_texts(turn.ground.without_ungrounded(value))  # noqa: PLW2901
         if name in view.asked:
             if "enum" in node and not find_named_values([value], stems):
                 continue
@@ -210,6 +211,11 @@ def _leave_out_unsaid(turn: GuidedTurn, view: FoldedSchema, values: Mapping[str,
                 continue
         kept[name] = value
     return kept
+
+
+def _drop_repeated_texts(value: Any) -> Any:
+    is_list_of_texts = is_array(value) and all(isinstance(item, str) for item in value)
+    return list(dict.fromkeys(value)) if is_list_of_texts else value
 
 
 def _bound_texts(schema: Any, longest: int) -> Any:
