@@ -35,11 +35,13 @@ class ChooseTool:
 
     Args:
         description_words: How many words of each description are shown.
+        is_selecting: True where tools are left out whose required values nobody has said.
         most_at_once: With more tools than this, the winners of groups are asked about again.
         small_talk: The example of a request that needs no tool.
     """
 
     description_words: PositiveInt = 8
+    is_selecting: bool = True
     most_at_once: PositiveInt = 24
     small_talk: str = "Hello!"
 
@@ -67,7 +69,7 @@ class ChooseTool:
             answer += "_"
         # Refused tools stay among the examples: a prompt that begins as the last one did is read from the cache.
         examples = [(shorten_description(tool, self.description_words), tool.name) for tool in tools]
-        names = [tool.name for tool in tools if tool.name not in turn.refused and _can_be_called(turn, tool)]
+        names = [tool.name for tool in tools if self._may_be_chosen(turn, tool)]
         if not names:
             return None
         if not turn.must_call:
@@ -79,6 +81,11 @@ class ChooseTool:
             write_choice(examples, write_open_question(turn)), schema, max_tokens=_LONGEST_NAME_TOKENS
         )
         return next((tool for tool in tools if value is not None and tool.name == value["tool"]), None)
+
+    def _may_be_chosen(self, turn: GuidedTurn, tool: ToolDefinition) -> bool:
+        if tool.name in turn.refused or not _can_be_called(turn, tool):
+            return False
+        return not self.is_selecting or _hold_view(turn, fold_schema(tool.parameters, turn.question)) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +114,7 @@ class FillArguments:
         if not turn.view.properties:
             turn.calls = (turn.view.unfold({}),)
             return "next"
-        schema = self._hold_values(turn, turn.view)
+        schema = _hold_view(turn, turn.view) if self.is_copying else turn.view.schema
         if schema is None:
             return "again"
         most = self._count_calls(turn, turn.view)
@@ -117,26 +124,6 @@ class FillArguments:
             filled = await self._ask_by_types(turn, turn.view, messages, _bound_texts(schema, self.longest_text), 1)
         turn.calls = [turn.view.unfold(_leave_out_unsaid(turn, turn.view, values)) for values in filled or ()]
         return "next" if filled else "again"
-
-    def _hold_values(self, turn: GuidedTurn, view: FoldedSchema) -> Mapping[str, Any] | None:
-        """Return the view's schema with what was said as its values; None where a required one was not said."""
-        if not self.is_copying:
-            return view.schema
-        held: dict[str, Any] = {}
-        for name, node in view.properties.items():
-            # Where a call has to be made, its text may be the answer, which nobody has said.
-            values = hold_to_said_values(node, turn.question, turn.known, frees_texts=turn.must_call)
-            if values is not None:
-                held[name] = values
-            elif name not in view.asked:
-                if not turn.must_call:
-                    return None
-                held[name] = node
-        return {
-            **view.schema,
-            "properties": held,
-            "required": [name for name in view.schema["required"] if name in held],
-        }
 
     def _count_calls(self, turn: GuidedTurn, view: FoldedSchema) -> int:
         """Return how many calls the words may mean; a list among the parameters takes several values in one call."""
@@ -160,6 +147,22 @@ class FillArguments:
 
 DEFAULT_STEPS = (StopWhenDone(), ChooseTool(), FillArguments(), RequireGround(), RequireNews())
 """The steps of a turn."""
+
+
+def _hold_view(turn: GuidedTurn, view: FoldedSchema) -> Mapping[str, Any] | None:
+    """Return the view's schema with what was said as its values; None where a required one was not said."""
+    held: dict[str, Any] = {}
+    for name, node in view.properties.items():
+        # Where a call has to be made, its text may be the answer, which nobody has said.
+        values = hold_to_said_values(node, turn.question, turn.known, frees_texts=turn.must_call)
+        if values is not None:
+            held[name] = values
+        elif name not in view.asked:
+            if not turn.must_call:
+                return None
+            held[name] = node
+    required = [name for name in view.schema["required"] if name in held]
+    return {**view.schema, "properties": held, "required": required}
 
 
 def _make_object(properties: Mapping[str, Any]) -> dict[str, Any]:
