@@ -17,6 +17,7 @@ PUBLIC_MODULES = (
     "toolkit.builtin",
     "toolkit.durable",
     "toolkit.evaluation",
+    "toolkit.guided",
     "toolkit.interop",
     "toolkit.parsing",
     "toolkit.plugin_sdk",
