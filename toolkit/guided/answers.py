@@ -29,7 +29,8 @@ class AnswerFromResults:
 
     Args:
         is_quoting: True where the answer must end with the results, word by word, where these are a short line: by a
-            grammar as llama.cpp takes it. A small model would rather compute the sum itself, and wrongly.
+            grammar as llama.cpp takes it. A small model would rather compute the sum itself, and wrongly. The worth in
+            the trials that `toolkit.guided.steps` tells of: 21 tasks of 30 instead of 20.
         longest_quoted: Characters of results that are quoted.
     """
 

@@ -1,4 +1,7 @@
-"""The steps that ask no model: what was chosen is compared with what was said and what was done."""
+"""The steps that ask no model: what was chosen is compared with what was said and what was done.
+
+Their worth is told as in `toolkit.guided.steps`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ __all__ = ["RequireGround", "RequireNews", "StopWhenDone"]
 
 @dataclass(frozen=True, slots=True)
 class StopWhenDone:
-    """Answers without a further question where each word of the request is about a call that was made."""
+    """Answers without a further question where each word of the request is about a call that was made.
+
+    It saves requests; its worth in tasks is not measured by itself.
+    """
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
         """Compare the words of the request with those of the calls."""
@@ -27,7 +33,10 @@ class StopWhenDone:
 
 @dataclass(frozen=True, slots=True)
 class RequireGround:
-    """Refuses calls whose required values were not said, and tries the next best tool where none is left."""
+    """Refuses calls whose required values were not said, and tries the next best tool where none is left.
+
+    The worth in the trials: 20 tasks of 30 instead of 16.
+    """
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
         """Look each required value up in what was said."""
@@ -51,6 +60,8 @@ class RequireGround:
 @dataclass(frozen=True, slots=True)
 class RequireNews:
     """Refuses calls that have nothing new: neither in their values, nor in the words that are left over.
+
+    It lets calls follow each other. The worth of that in the trials: 16 tasks of 30 instead of 14.
 
     The same tool again needs a value of the question that no call had. Another tool needs a word of the request
     that no call was about; as the model's first choice, a new value is enough, too.

@@ -1,4 +1,8 @@
-"""The steps that ask the model, and the order in which all are taken."""
+"""The steps that ask the model, and the order in which all are taken.
+
+The worth of a step is told where it was measured: by trials of its idea with a model of half a billion parameters, on
+thirty tasks over ten tools, where schemas alone solved 14. Differences of two or three tasks may be chance.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,8 @@ _REFUSED_SCHEMA = frozenset({400, 422, 500, 501})
 class ChooseTool:
     """Asks which tool the request needs, or whether it is answered without one.
 
-    The tools' descriptions stand as examples of requests, each answered with its tool's name.
+    The tools' descriptions stand as examples of requests, each answered with its tool's name. That they are cut cost no
+    task of the trials (20 as before), and saved 40 % of the tokens. The worth of `is_selecting` is not measured by itself.
 
     Args:
         description_words: How many words of each description are shown.
@@ -91,6 +96,8 @@ class ChooseTool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillArguments:
     """Asks for the arguments of the chosen tool, by a view of its schema alone, as a list with one item for each call.
+
+    The worth of copying and of lists is not measured by itself.
 
     Args:
         is_copying: True where texts and numbers are held to what was said.
