@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolkit.chat import ToolDefinition
@@ -42,10 +42,21 @@ def list_open_stems(turn: GuidedTurn, *, has_descriptions: bool) -> set[str]:
         turn: The turn.
         has_descriptions: True where a call is also about what its tool's description says, and not its name alone.
     """
-    about = {tool.name: f"{tool.name} {tool.description if has_descriptions else ''}" for tool in turn.tools}
+    about = {tool.name: _describe_scope(tool, has_descriptions=has_descriptions) for tool in turn.tools}
     done = [stem for call in turn.past_calls for stem in list_stems(about.get(call.name, call.name))]
     done += [stem for call in turn.past_calls for value in list_folded(call.arguments) for stem in list_stems(value)]
     return set(list_stems(turn.question)) - set(done)
+
+
+def _describe_scope(tool: ToolDefinition, *, has_descriptions: bool) -> str:
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    words = [tool.name, *properties]
+    if has_descriptions:
+        words += [
+            tool.description,
+            *[str(node.get("description", "")) for node in properties.values() if is_object(node)],
+        ]
+    return " ".join(words)
 
 
 def may_be_needed(turn: GuidedTurn, tool: ToolDefinition) -> bool:

@@ -36,7 +36,7 @@ class ChooseTool:
     """Asks which tool the request needs, or whether it is answered without one.
 
     The tools' descriptions stand as examples of requests, each answered with its tool's name. That they are cut cost no
-    task of the trials (20 as before), and saved 40 % of the tokens. The worth of `is_selecting` is not measured by itself.
+    task of the trials (20 as before), and saved 40 % of the tokens. `is_selecting` is not measured by itself.
 
     Args:
         description_words: How many words of each description are shown.
