@@ -148,7 +148,7 @@ def list_spans(text: str) -> Iterator[str]:
         for first in range(len(words) - length + 1):
             start, end = words[first][0], words[first + length - 1][1]
             span = text[start:end].strip(_EDGES + " ")
-            if span and _SENTENCE_END.search(span) is None and not _has_silent_edge(span):
+            if span.strip() and _SENTENCE_END.search(span) is None and not _has_silent_edge(span):
                 yield span.removesuffix("'s").removesuffix("\u2019s")
 
 
