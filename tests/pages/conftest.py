@@ -1,8 +1,10 @@
 """The site, built once for all tests that look at it, in however many processes they run."""
 
 import fcntl
+import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,19 @@ from tests.browsers import browser
 __all__ = ["browser", "site"]
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def kept_logging() -> Iterator[None]:
+    """Have what a page switches on in logging hold for that page alone."""
+    loggers = [logging.root, *(logging.getLogger(name) for name in list(logging.root.manager.loggerDict))]
+    before = [(each, each.level, list(each.handlers)) for each in loggers]
+    yield
+    for each in map(logging.getLogger, list(logging.root.manager.loggerDict)):
+        each.setLevel(logging.NOTSET)
+    for each, level, handlers in before:
+        each.setLevel(level)
+        each.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")
