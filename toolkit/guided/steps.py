@@ -133,10 +133,11 @@ class FillArguments:
         return "next" if filled else "again"
 
     def _count_calls(self, turn: GuidedTurn, view: FoldedSchema) -> int:
-        """Return how many calls the words may mean; a list among the parameters takes several values in one call."""
+        """Return how many calls the words may mean: one of a tool that is named, or that takes a list."""
         has_list = any(node.get("type") == "array" for node in view.properties.values())
-        may_be_several = _SEVERAL.search(turn.question) is not None and turn.request.parallel_tool_calls is not False
-        return self.most_calls if may_be_several and not has_list else 1
+        if has_list or turn.is_tool_named or turn.request.parallel_tool_calls is False:
+            return 1
+        return self.most_calls if _SEVERAL.search(turn.question) is not None else 1
 
     async def _ask_by_types(
         self, turn: GuidedTurn, view: FoldedSchema, messages: Sequence[Message], schema: Mapping[str, Any], most: int

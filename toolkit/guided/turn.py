@@ -105,6 +105,11 @@ class GuidedTurn:
         return self.request.tool_choice not in ("auto", "none")
 
     @property
+    def is_tool_named(self) -> bool:
+        """True where the request names the tool to call, which vendors take for exactly one call."""
+        return self.request.tool_choice not in ("auto", "none", "required")
+
+    @property
     def known(self) -> str:
         """The words said beside the question."""
         return self.said.replace(self.question, "", 1)
