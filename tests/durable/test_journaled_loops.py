@@ -82,6 +82,18 @@ async def test_observers_are_told_what_is_new_and_that_the_run_goes_on(anyio_bac
     assert {event.run_id for event in events} == {"run"}
 
 
+async def test_each_call_is_told_of_that_the_log_did_not_have_wherever_the_process_ended(anyio_backend: str) -> None:
+    whole = Memory()
+    _, messages = await SCENARIOS["parallel"].run(MemoryJournal(whole), World())
+    calls = {message.call_id for message in messages if isinstance(message, ToolResult)}
+    for point in range(1, 3 * len(whole.names) + 1):
+        memory, events = await crash_at("parallel", World(), point), list[LoopEvent]()
+        kept = {name.removeprefix("run:call ") for name in memory.names if name.startswith("run:call ")}
+        await SCENARIOS["parallel"].run(MemoryJournal(memory), World(), on_event=events.append)
+        ended = [event.call_id for event in events if isinstance(event, ToolExecutionEnd)]
+        assert sorted(ended) == sorted(calls - kept), f"after a crash at point {point}"
+
+
 async def test_a_run_that_has_ended_tells_its_beginning_and_end_again(anyio_backend: str) -> None:
     memory, events = Memory(), list[LoopEvent]()
     await SCENARIOS["parallel"].run(MemoryJournal(memory), World())

@@ -93,9 +93,7 @@ async def check_run(run: DurableRun, folder: Path, found: Counter[str]) -> None:
     told = [each async for each in run.events()]
     assert [each.seq for each in told] == sorted({each.seq for each in told})
     events = [each.event for each in told if each.event.loop_id == run.id]
-    ended_calls = {event.call_id for event in events if isinstance(event, ToolExecutionEnd)}
-    assert ended_calls <= set(_CALLS)
-    found["ends that a killed worker did not tell"] += len(set(_CALLS) - ended_calls)
+    assert {event.call_id for event in events if isinstance(event, ToolExecutionEnd)} == set(_CALLS)
     found["taken up more than once"] += (await run.status()).attempts > 1
     found["runs"] += 1
 
@@ -136,7 +134,6 @@ async def kill_workers(folder: Path, url: str, kills: int, seed: int) -> Counter
                     if status.state == "done":
                         await check_run(run, folder, found)
                         moving.remove(run)
-    assert found["ends that a killed worker did not tell"] <= 2 * found["kills"]  # of the unit that it was running
     return found
 
 

@@ -128,6 +128,7 @@ class JournaledEntries(Generic[Ctx]):
 
     def _replay_entry(self, name: str, value: JournalValue) -> None:
         self._has_replayed = True
+        untold = len(self._state.closed)  # of works that were done beside this entry
         try:
             if not name.startswith("call "):  # which run at the same time, and so at none
                 self.time = value["at"]
@@ -142,7 +143,7 @@ class JournaledEntries(Generic[Ctx]):
             ) from error
         finally:
             self._stops = None
-        self._state.closed.clear()
+        del self._state.closed[untold:]
 
     def _end_as_kept(self, value: JournalValue) -> None:
         match value.get("stopped"):

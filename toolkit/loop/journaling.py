@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -42,9 +42,6 @@ from toolkit.loop.own_results import write_lost
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
 from toolkit.runtime.contexts import run_in_own_context
 from toolkit.tools.handler import Ctx
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["JournaledSteps"]
 
