@@ -8,7 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["make_private"]
+__all__ = ["make_private", "replace_private"]
 
 _logger = logging.getLogger("toolkit.private_files")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -33,6 +33,18 @@ def make_private(path: Path, *beside: str) -> None:
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)) if os.name == "posix" else ():
         with suppress(FileNotFoundError):
             _narrow_mode(file)
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Write a file for its owner alone in one step, so that no half of it is ever there.
+
+    Raises:
+        OSError: It can't be written; a file that was there is as it was.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    make_private(fresh)
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
 
 
 def _narrow_mode(path: Path) -> None:

@@ -45,7 +45,7 @@ class CallSettings:
         text: All of them as JSON; ``-`` reads standard input, None takes the pairs.
         is_approved: True where nobody is asked.
         log: Where the call is written down; None writes nothing.
-        output: The text for standard output.
+        output: The form of standard output: text or JSON.
     """
 
     name: str

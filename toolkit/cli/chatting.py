@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack, redirect_stdout
@@ -22,7 +21,7 @@ from toolkit.cli.screen import OutputFormat, Screen
 from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources, read_source
 from toolkit.cli.terminal import Terminal, WasInterruptedError
 from toolkit.dataclass import dataclass
-from toolkit.private_files import make_private
+from toolkit.private_files import replace_private
 from toolkit.suggestions import ask_whether_meant, find_similar
 
 __all__ = ["ChatSettings", "chat_with_model"]
@@ -51,7 +50,7 @@ class ChatSettings:
         transcript: A file that `/save` wrote, to go on from; None begins anew.
         cassette: Where the exchanges with the model are recorded; None records none.
         log: Where the run is written down; None writes nothing.
-        output: The text for standard output.
+        output: The form of standard output: text or JSON.
     """
 
     model: str
@@ -187,11 +186,8 @@ class _Session:
             self._screen.note(f"{path} is there already, and is left as it is: name another", "bad")
             return
         text = dump_messages(self._conversation.messages, indent=2)
-        fresh = path.with_name(f".{path.name}.new")
         try:
-            make_private(fresh)
-            fresh.write_text(text, encoding="utf-8")
-            os.replace(fresh, path)  # noqa: PTH105 - in one step, so that no half of it is ever there
+            replace_private(path, text)
         except OSError as error:
             self._screen.note(f"it can't be saved: {error}", "bad")
             return

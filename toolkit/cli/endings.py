@@ -8,7 +8,7 @@ __all__ = ["CommandError", "ExitCode"]
 
 
 class ExitCode(IntEnum):
-    """The exit codes and last words of the process; `docs/command_line.md` lists them."""
+    """The exit codes of the process; `docs/command_line.md` lists them."""
 
     DONE = 0
     FAILED = 1

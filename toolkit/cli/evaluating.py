@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
@@ -33,7 +32,7 @@ from toolkit.evaluation import (
     write_report,
 )
 from toolkit.evaluation.summary import ALL_KINDS, find_candidate
-from toolkit.private_files import make_private
+from toolkit.private_files import replace_private
 
 __all__ = ["EvaluationSettings", "evaluate_tools", "make_candidates", "make_progress"]
 
@@ -130,7 +129,7 @@ def make_candidates(
         ToolkitError: There is no such model, or no key for it.
     """
     return [
-        Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, _WAYS[way], steps))
+        Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, way, steps))
         for model in dict.fromkeys(models)
         for provider in [read_model(model, url, timeout, calls_natively=True)]
         for way in dict.fromkeys(ways)
@@ -147,33 +146,12 @@ def make_progress(steps: Steps) -> Callable[[Candidate, int, int], None]:
     return show_progress
 
 
-def _ask_natively(provider: Provider) -> Provider:
-    return provider
-
-
-def _ask_by_text(provider: Provider) -> Provider:
-    from toolkit.parsing import TextToolProvider  # noqa: PLC0415 - few evaluations need each
-
-    return TextToolProvider(provider, model=str(getattr(provider, "model", "")))
-
-
-def _ask_by_steps(provider: Provider) -> Provider:
-    from toolkit.guided import GuidedProvider  # noqa: PLC0415 - few evaluations need each
-
-    return GuidedProvider(provider)
-
-
-_WAYS: dict[str, Callable[[Provider], Provider]] = {
-    "native": _ask_natively,
-    "text": _ask_by_text,
-    "guided": _ask_by_steps,
-}
-
-
 @asynccontextmanager
-async def _open_way(provider: Provider, wrap: Callable[[Provider], Provider], steps: Steps) -> AsyncGenerator[Provider]:
+async def _open_way(provider: Provider, way: str, steps: Steps) -> AsyncGenerator[Provider]:
+    from toolkit.providers.calling_ways import ask_in_way  # noqa: PLC0415 - few models are evaluated
+
     async with open_model(provider, steps) as opened:
-        yield wrap(opened)
+        yield ask_in_way(opened, way, str(getattr(opened, "model", "")))
 
 
 def _shorten_model(name: str) -> str:
@@ -197,11 +175,8 @@ def _write_figures(screen: Screen, summary: EvaluationSummary, outcomes: Sequenc
 
 
 def _write_page(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.new")
     try:
-        make_private(fresh)
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)  # noqa: PTH105 - in one step, so that no half of it is ever there
+        replace_private(path, text)
     except OSError as error:
         raise CommandError(f"the page can't be written: {error}") from error
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolkit.cli.options import output_option, source_options, sources_argument
 from toolkit.cli.screen import OutputFormat
 
+if TYPE_CHECKING:
+    from toolkit.evaluation import TrialSettings
+
 __all__ = ["eval_command", "tune_command"]
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 _TRIAL_OPTIONS = (
@@ -48,27 +51,35 @@ _TRIAL_OPTIONS = (
 way_choice = click.Choice(["native", "text", "guided"])
 
 
-def trial_options(function: _Function) -> _Function:
-    """Give a command the options by which tasks are run."""
+def trial_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options by which tasks are run; it takes some of them together, as `trial`."""
+
+    @wraps(function)
+    def take_options(
+        *,
+        runs_tools: bool,
+        max_tokens: int,
+        max_turns: int,
+        task_timeout: float,
+        own_temperature: bool,
+        **others: Any,
+    ) -> int:
+        from toolkit.evaluation import TrialSettings  # noqa: PLC0415 - see the docstring of `commands`
+
+        trial = TrialSettings(
+            temperature=None if own_temperature else 0,
+            seed=None if own_temperature else 1,
+            max_tokens=max_tokens,
+            max_turns=max_turns,
+            timeout=task_timeout,
+            runs_tools=runs_tools,
+        )
+        return function(trial=trial, **others)
+
+    command: Callable[..., int] = take_options
     for option in reversed(_TRIAL_OPTIONS):
-        function = option(function)
-    return function
-
-
-def make_trial_settings(
-    *, runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool
-) -> Any:
-    """Return the settings that these options say."""
-    from toolkit.evaluation import TrialSettings  # noqa: PLC0415 - see the docstring of `commands`
-
-    return TrialSettings(
-        temperature=None if own_temperature else 0,
-        seed=None if own_temperature else 1,
-        max_tokens=max_tokens,
-        max_turns=max_turns,
-        timeout=task_timeout,
-        runs_tools=runs_tools,
-    )
+        command = option(command)
+    return command
 
 
 @click.command("eval")
@@ -100,11 +111,7 @@ def eval_command(
     against: str,
     results: Path | None,
     report: Path | None,
-    runs_tools: bool,
-    max_tokens: int,
-    max_turns: int,
-    task_timeout: float,
-    own_temperature: bool,
+    trial: TrialSettings,
     output: OutputFormat,
     **settings: Any,
 ) -> int:
@@ -120,13 +127,7 @@ def eval_command(
         models=models,
         url=url,
         ways=ways,
-        trial=make_trial_settings(
-            runs_tools=runs_tools,
-            max_tokens=max_tokens,
-            max_turns=max_turns,
-            task_timeout=task_timeout,
-            own_temperature=own_temperature,
-        ),
+        trial=trial,
         per_class=per_class or 0,
         words=words,
         against=against,
@@ -165,11 +166,7 @@ def tune_command(
     proposer: str,
     words: Path,
     results: Path | None,
-    runs_tools: bool,
-    max_tokens: int,
-    max_turns: int,
-    task_timeout: float,
-    own_temperature: bool,
+    trial: TrialSettings,
     output: OutputFormat,
     **settings: Any,
 ) -> int:
@@ -185,13 +182,7 @@ def tune_command(
         model=model,
         url=url,
         way=way,
-        trial=make_trial_settings(
-            runs_tools=runs_tools,
-            max_tokens=max_tokens,
-            max_turns=max_turns,
-            task_timeout=task_timeout,
-            own_temperature=own_temperature,
-        ),
+        trial=trial,
         per_class=per_class or 0,
         tries=tries,
         proposer=proposer,

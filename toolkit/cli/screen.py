@@ -33,7 +33,7 @@ class Screen:
     Whatever is written passes `strip_hidden`: texts of models, tools and servers can move no cursor and set no title.
 
     Args:
-        output: The text for standard output.
+        output: The form of standard output: text or JSON.
 
     Attributes:
         is_json: True where standard output takes JSON.

@@ -12,7 +12,7 @@ from toolkit.chat.provider import ProviderWrapper
 if TYPE_CHECKING:
     from toolkit.parsing.families import CallingWay
 
-__all__ = ["CallingChoice", "find_best_way", "wrap_provider"]
+__all__ = ["CallingChoice", "ask_in_way", "find_best_way", "wrap_provider"]
 
 CallingChoice: TypeAlias = Literal["auto", "native", "text", "guided"]
 """A way to ask a model for calls; ``auto`` is the one that is best as far as its name or file tells."""
@@ -25,17 +25,23 @@ def find_best_way(model: str) -> CallingWay:
     return advise_calling(model).way
 
 
-def wrap_provider(provider: Any, way: str | None, model: str) -> Any:
-    """Return a provider that asks another one in a way, and closes it with itself; that one where nothing is to do."""
+def ask_in_way(provider: Provider, way: str | None, model: str) -> Provider:
+    """Return a provider that asks another one in a way; that one itself where nothing is to do."""
     if way == "text":
         from toolkit.parsing.provider import TextToolProvider  # noqa: PLC0415 - few programs ask for it
 
-        return _ClosingWrapper(TextToolProvider(provider, model=model), provider)
+        return TextToolProvider(provider, model=model)
     if way == "guided":
         from toolkit.guided import GuidedProvider  # noqa: PLC0415 - few programs ask for it
 
-        return _ClosingWrapper(GuidedProvider(provider), provider)
+        return GuidedProvider(provider)
     return provider
+
+
+def wrap_provider(provider: Any, way: str | None, model: str) -> Any:
+    """Do what `ask_in_way` does, and have the provider closed with what it is wrapped in."""
+    wrapper = ask_in_way(provider, way, model)
+    return provider if wrapper is provider else _ClosingWrapper(wrapper, provider)
 
 
 class _ClosingWrapper(ProviderWrapper):
