@@ -48,7 +48,7 @@ class ToolCallRepaired(CallEvent):
         kind: The part that was mended: the ``name``, the ``text`` of the arguments, or ``values`` in them.
         before: As the model wrote it; ``***`` where a parameter of the tool is a secret.
         after: As it is taken; there with digests in place of secrets.
-        assumed: The assumptions behind it, in words; not part of the JSON.
+        assumed: The assumptions behind it, in words; not told where a parameter of the tool is a secret.
     """
 
     kind: Literal["name", "text", "values"]

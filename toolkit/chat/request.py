@@ -165,7 +165,7 @@ class ChatResponse:
         model: The model that answered, as the provider names it.
         request_id: The provider's name for the request.
         metadata: Everything else that the provider sent, unchanged.
-        unanswered: The items that wait for an answer beside the calls; the message holds it sealed.
+        unanswered: The items that wait for an answer beside the calls; the message holds them sealed.
     """
 
     message: AssistantMessage

@@ -15,8 +15,7 @@ import sqlalchemy as sa
 from anyio import to_thread
 
 from toolkit.calls.approval import Approval, ApprovalHook, ApprovalRequest, Approve, Defer
-from toolkit.calls.events import ToolExecutionEnd
-from toolkit.chat import Message, ToolResult
+from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.durable.attempt_events import AttemptEvents
 from toolkit.durable.dbos_journal import DbosJournal, KeptSteps, count_taken
@@ -31,6 +30,7 @@ from toolkit.durable.run_rows import AttemptFacts, RunRows
 from toolkit.durable.storage import Storage, segment_id
 from toolkit.durable.tables import database_now, inbox
 from toolkit.errors import LoopUsageError
+from toolkit.loop.closing_events import describe_call_end
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.events import LoopEvent, ResponseReceived
 from toolkit.loop.feeds import load_feed
@@ -309,23 +309,10 @@ class _SegmentMover:
             if kind == "turn" and feed[0] == "model_replied":
                 told = ResponseReceived(iteration=int(key), response=load_feed(feed)[1][0])
             elif kind == "call" and feed[0] == "tool_returned":
-                told = self._describe_end(load_feed(feed)[1][1])
+                told = describe_call_end(load_feed(feed)[1][1], self.loop.registry.registrations)
             if told is not None:
                 stamps: dict[str, Any] = {"run_id": self.run_id, "loop_id": self.events.loop_id}
                 self.events.tell_again(replace(told, **stamps, time=time.time()))
-
-    def _describe_end(self, result: ToolResult) -> ToolExecutionEnd:
-        options = None
-        if result.tool_name in self.loop.registry:
-            options = self.loop.registry.registrations[result.tool_name].options
-        return ToolExecutionEnd(
-            call_id=result.call_id,
-            tool_name=result.tool_name,
-            label="" if options is None else options.label,
-            tags=frozenset() if options is None else options.tags,
-            result=result,
-            duration=0.0,
-        )
 
 
 async def _put_off(request: ApprovalRequest) -> Approve | Defer:

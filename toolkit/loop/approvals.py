@@ -117,7 +117,7 @@ class Approvals(Generic[Ctx]):
         mistakes: The mistake of each call of the turn that can't run because of its name or arguments, by its id;
             known for `SteeredRetries` alone.
         ready: The calls that may run or await a decision, by id.
-        untold: Texts for the model that late decisions have left, for when the loop goes on.
+        untold: The events of late decisions that are still to be told, when the loop goes on.
     """
 
     __slots__ = ("_prepared", "_resources", "binder", "mistakes", "ready", "untold")

@@ -9,7 +9,7 @@ from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.chat import ToolResult
 from toolkit.tools.handler import Registration
 
-__all__ = ["take_closing_event"]
+__all__ = ["describe_call_end", "take_closing_event"]
 
 
 def take_closing_event(
@@ -17,12 +17,23 @@ def take_closing_event(
 ) -> ToolExecutionEnd | ToolCallRefused:
     """Return the event of the first call that was answered, and forget that."""
     result, has_started = closed.pop(0)
-    registration = registrations.get(result.tool_name)
-    label, tags = ("", frozenset[str]())
-    if registration is not None:
-        label, tags = registration.options.label, registration.options.tags
+    end = describe_call_end(result, registrations)
     if has_started:
-        return ToolExecutionEnd(
-            call_id=result.call_id, tool_name=result.tool_name, label=label, tags=tags, result=result, duration=0.0
-        )
-    return ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, label=label, tags=tags, result=result)
+        return end
+    return ToolCallRefused(
+        call_id=end.call_id, tool_name=end.tool_name, label=end.label, tags=end.tags, result=end.result
+    )
+
+
+def describe_call_end(result: ToolResult, registrations: Mapping[str, Registration[Any]]) -> ToolExecutionEnd:
+    """Return the event of a call that is known by its result alone; it says nothing of how long the call took."""
+    registration = registrations.get(result.tool_name)
+    options = None if registration is None else registration.options
+    return ToolExecutionEnd(
+        call_id=result.call_id,
+        tool_name=result.tool_name,
+        label="" if options is None else options.label,
+        tags=frozenset() if options is None else options.tags,
+        result=result,
+        duration=0.0,
+    )

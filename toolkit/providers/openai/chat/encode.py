@@ -194,7 +194,7 @@ def encode_chat_message(
     """Return one message as the wire has it. Pure: the same message gives the same value, which may be kept.
 
     Args:
-        message: The value to encode.
+        message: The message to encode.
         reasoning_field: The field in which the server wants its reasoning back; None leaves it out.
         sends_extra: True where what servers told with calls goes back.
     """
