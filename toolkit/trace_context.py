@@ -9,7 +9,7 @@ import sys
 from collections.abc import Generator, Mapping, MutableMapping
 from contextlib import contextmanager
 
-__all__ = ["enter_trace_context", "inject_trace_context"]
+__all__ = ["enter_trace_context", "inject_trace_context", "link_trace_context"]
 
 
 def inject_trace_context(carrier: MutableMapping[str, str]) -> None:
@@ -35,3 +35,15 @@ def enter_trace_context(carrier: Mapping[str, str]) -> Generator[None]:
         yield
     finally:
         context.detach(token)
+
+
+def link_trace_context(carrier: Mapping[str, str]) -> None:
+    """Link the current span to the one whose context was written elsewhere; none is linked to itself."""
+    if not carrier or "opentelemetry.trace" not in sys.modules:
+        return
+    from opentelemetry import context, propagate, trace  # noqa: PLC0415 - the application has it
+
+    current, began = trace.get_current_span(), propagate.extract(carrier, context.Context())
+    other = trace.get_current_span(began).get_span_context()
+    if other.is_valid and other.span_id != current.get_span_context().span_id:
+        current.add_link(other)

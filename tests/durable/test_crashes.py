@@ -118,6 +118,6 @@ async def test_no_pair_of_crashes_does(name: str, anyio_backend: str) -> None:
 async def test_no_random_history_of_crashes_does(name: str, anyio_backend: str) -> None:
     scenario, faults, chance = SCENARIOS[name], list[str](), random.Random(f"{SEED} {name}")
     points = await count_points(scenario)
-    for _ in range(10_000 // len(SCENARIOS) // 2 + 1):
+    for _ in range(10_000 // len(SCENARIOS) + 1):
         await check_history(scenario, [chance.randint(1, points) for _ in range(chance.randint(1, 6))], faults)
     assert faults == []

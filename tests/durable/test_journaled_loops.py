@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 from tests.durable.memory_journal import CrashError, CrashPlan, Memory, MemoryJournal
-from tests.durable.scenarios import SCENARIOS, World, append, call, plan_provider
+from tests.durable.scenarios import SCENARIOS, World, append, call, find_faults, plan_provider
 from toolkit import (
     Message,
+    ToolCall,
     ToolContext,
     ToolLoopConfig,
     ToolLoopHandle,
@@ -24,6 +25,7 @@ from toolkit import (
     tool_with_ctx,
 )
 from toolkit.chat import ChatRequest, ToolResult, dump_messages
+from toolkit.durable import JournalEntry, JournalValue
 from toolkit.endings import Cancelled, Complete, StopCondition, Timeout
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError
 from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd
@@ -220,6 +222,55 @@ async def test_a_decision_that_was_kept_is_not_asked_for_again(anyio_backend: st
     assert "did run/p2 with 22" in results_of(messages)
 
 
+class EngineJournal(MemoryJournal):
+    """A log that has nothing to recall where a decision is awaited, and does not know there that it goes on."""
+
+    async def recall(self, name: str) -> None:
+        return None
+
+    async def finish(self) -> None:
+        pass
+
+
+async def test_a_decision_that_is_made_anew_is_taken_from_the_log_and_the_run_goes_on(anyio_backend: str) -> None:
+    scenario, whole = SCENARIOS["late approvals"], Memory()
+    await scenario.run(EngineJournal(whole), World())
+    for point in range(1, 3 * len(whole.names) + 1):
+        memory, world = Memory(), World()
+        with pytest.raises(CrashError):
+            await scenario.run(EngineJournal(memory, CrashPlan(point)), world)
+        outcome, messages = await scenario.run(EngineJournal(memory), world)
+        assert isinstance(outcome, ToolLoopResult)
+        assert outcome.text == "done"
+        assert find_faults(world, messages) == []
+        assert "did run/p2 with 2" not in results_of(messages), f"after a crash at point {point}"
+
+
+async def test_arguments_that_were_decided_on_hold_where_the_run_is_restored_after_a_crash(anyio_backend: str) -> None:
+    scenario, first = SCENARIOS["late approvals"], Memory()
+    outcome, _ = await replace(scenario, decide=None).run(EngineJournal(first), World())
+    assert isinstance(outcome, ToolLoopResult)
+    snapshot = outcome.snapshot
+    assert snapshot is not None
+
+    async def go_on(memory: Memory, crash: int) -> list[str]:
+        config = replace(scenario.config(), journal=EngineJournal(memory, CrashPlan(crash)))
+        provider = plan_provider(scenario.plan)
+        handle = ToolLoopHandle.restore(snapshot, provider, scenario.registry(), ctx=World(), config=config)
+        for pending in handle.pending_approvals:
+            assert scenario.decide is not None
+            await handle.decide(pending.call_id, scenario.decide(pending.call_id), binding=pending.binding)
+        return results_of((await handle.run()).messages)
+
+    whole = Memory()
+    assert "did run/p2 with 22" in await go_on(whole, 0)
+    for point in range(1, 3 * len(whole.names) + 1):
+        memory = Memory()
+        with pytest.raises(CrashError):
+            await go_on(memory, point)
+        assert "did run/p2 with 2" not in await go_on(memory, 0), f"after a crash at point {point}"
+
+
 async def test_a_loop_with_a_journal_is_not_stepped(anyio_backend: str) -> None:
     handle = ToolLoopHandle(ScriptedProvider(["x"]), ToolRegistry(), "go", config=_with(Memory()))
     with pytest.raises(ConfigurationError, match="not stepped by hand"):
@@ -334,3 +385,67 @@ async def test_a_late_decision_is_made_on_what_was_replayed(anyio_backend: str) 
 
 def _with_late(memory: Memory) -> ToolLoopConfig[Any]:
     return replace(SCENARIOS["late approvals"].config(), journal=MemoryJournal(memory))
+
+
+class SlowJournal(MemoryJournal):
+    """A log that takes its time to be read."""
+
+    async def once(self, entry: JournalEntry) -> JournalValue:
+        if self._next == 0:
+            await anyio.sleep(0.15)
+        return await super().once(entry)
+
+
+async def test_the_time_stands_while_the_log_is_read_and_nothing_of_it_is_lost(anyio_backend: str) -> None:
+    memory = Memory()
+    provider = plan_provider([[call("c1")], [call("s1", "sleep_long")], "done"])
+    tools = ToolRegistry[World]([append, sleep_long])
+    with anyio.move_on_after(0.1):
+        await tool_loop(provider, tools, "go", ctx=World(), config=_with(memory, timeout=60))
+    config = ToolLoopConfig[None](journal=SlowJournal(memory), timeout=0.1)
+    result = await tool_loop(provider, tools, "go", ctx=World(), config=config)
+    assert isinstance(result.reason, Complete), "what was left is what the log says, 60 seconds"
+    assert results_of(result.messages) == ["did run/c1 with 1", LOST]
+
+
+async def test_a_run_whose_time_is_over_has_what_was_recorded(anyio_backend: str) -> None:
+    memory, world = Memory(), World()
+    plan: list[list[ToolCall] | str] = [[call("c1")], [call("c2")], "done"]
+    with pytest.raises(CrashError):
+        await tool_loop(
+            plan_provider(plan),
+            ToolRegistry[World]([append]),
+            "go",
+            ctx=world,
+            config=ToolLoopConfig[None](journal=MemoryJournal(memory, CrashPlan(3 * 3 + 1)), timeout=1),
+        )
+    position = max(memory.runs["run"])
+    name, text = memory.runs["run"][position]
+    value = json.loads(text)
+    memory.runs["run"][position] = name, json.dumps({**value, "side": {**value.get("side", {}), "left": 0.0}})
+    result = await tool_loop(
+        plan_provider(plan), ToolRegistry[World]([append]), "go", ctx=world, config=_with(memory, timeout=1)
+    )
+    assert result.reason == Timeout(1)
+    assert results_of(result.messages)[:1] == ["did run/c1 with 1"]
+    assert max(world.starts.values()) == 1
+
+
+async def test_a_restored_loop_that_had_no_limit_of_time_may_be_given_one(anyio_backend: str) -> None:
+    scenario = SCENARIOS["late approvals"]
+    undecided = replace(scenario, decide=None)
+    first, _ = await undecided.run(MemoryJournal(Memory()), World())
+    assert isinstance(first, ToolLoopResult)
+    assert first.snapshot is not None
+    memory = Memory()
+    handle = ToolLoopHandle.restore(
+        first.snapshot,
+        plan_provider(scenario.plan),
+        scenario.registry(),
+        ctx=World(),
+        config=replace(_with_late(memory), timeout=60),
+    )
+    for pending in handle.pending_approvals:
+        await handle.decide(pending.call_id, approval=True, binding=pending.binding)
+    await handle.run()
+    assert all("Infinity" not in text for _, text in memory.runs["run"].values())

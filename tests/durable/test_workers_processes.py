@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import anyio
@@ -12,7 +11,7 @@ import pytest
 
 from tests.durable.desk import make_desk, read_notes
 from tests.durable.fleet import WorkerProcess, start_workers, write_app
-from tests.durable.postgres import PostgresServer, start_postgres
+from tests.durable.postgres import PostgresServer
 from toolkit import Approve, ToolResult
 from toolkit.chat import validate_transcript
 from toolkit.durable import DurableRun, DurableRuns
@@ -23,27 +22,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.real]
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"  # clients on trio are tested with a worker in this process
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    server = start_postgres()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'runs.db'}"
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return server.make_database()
-
-
-@pytest.fixture
-async def runs(url: str) -> AsyncIterator[DurableRuns]:
-    async with DurableRuns(url) as opened:
-        yield opened
 
 
 async def wait_for(folder: Path, run: DurableRun, note: str) -> None:

@@ -21,7 +21,7 @@ from toolkit.durable import DurableRuns
 from toolkit.events import IterationStart, TextDelta
 
 _WORDS = "add add add add add"
-_TABLES = ("workflow_status", "operation_outputs", "toolkit_runs", "toolkit_events")
+_TABLES = ("workflow_status", "toolkit_entries", "toolkit_runs", "toolkit_events")
 _TICK = os.sysconf("SC_CLK_TCK")
 
 

@@ -2,13 +2,10 @@
 
 import dataclasses
 import json
-import sys
-from pathlib import Path
 from typing import Any, cast, get_args
 
 import pytest
 
-from tests.event_table import DOCS, write_table
 from toolkit import (
     AssistantMessage,
     Message,
@@ -248,11 +245,3 @@ def test_what_is_no_result_is_refused_in_words() -> None:
         load_result({})
     with pytest.raises(ValueError, match="missing"):
         load_result({"v": 1})
-
-
-@pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="how types are written differs: the table is of Python 3.11"
-)
-def test_the_table_in_the_docs_is_that_of_the_code() -> None:
-    text = Path(DOCS).read_text(encoding="utf-8")
-    assert write_table(text) == text, "run python -m tests.event_table"

@@ -1,6 +1,7 @@
 """Runs that survive the end of their process: the logs in which they are kept, and what takes them up again.
 
-`DurableRuns` and `DurableWorker` need the extra ``durable``; they are imported when they are used.
+`DurableRuns` and `DurableWorker` need the extra ``durable``, `RestateJournal` and `restate_service` the extra
+``restate``; they are imported when they are used.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from toolkit.loop.journal import EntryWork, Journal, JournalEntry, JournalValue
 
 if TYPE_CHECKING:
     from toolkit.durable.client import DurableRuns
+    from toolkit.durable.restate_journal import RestateJournal
+    from toolkit.durable.restate_object import restate_service
     from toolkit.durable.runs import DurableEvent, DurableRun, DurableStatus
     from toolkit.durable.worker import DurableWorker
 
@@ -38,10 +41,12 @@ __all__ = [
     "JournalEntry",
     "JournalValue",
     "LoopQueue",
+    "RestateJournal",
     "RunPlace",
     "SqliteJournal",
     "StartRate",
     "durable_loop",
+    "restate_service",
 ]
 
 _ON_ENGINE = {
@@ -50,7 +55,10 @@ _ON_ENGINE = {
     "DurableRuns": "client",
     "DurableStatus": "runs",
     "DurableWorker": "worker",
+    "RestateJournal": "restate_journal",
+    "restate_service": "restate_object",
 }
+_EXTRAS = {"dbos": ("DBOS", "durable"), "sqlalchemy": ("DBOS", "durable"), "restate": ("Restate's SDK", "restate")}
 
 
 def __getattr__(name: str) -> Any:
@@ -61,8 +69,9 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"toolkit.durable.{_ON_ENGINE[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in ("dbos", "sqlalchemy"):
+        if error.name not in _EXTRAS:
             raise
+        engine, extra = _EXTRAS[error.name]
         raise ModuleNotFoundError(
-            f"toolkit.durable.{name} needs DBOS: `pip install 'toolkit-sdk[durable]'`", name=error.name
+            f"toolkit.durable.{name} needs {engine}: `pip install 'toolkit-sdk[{extra}]'`", name=error.name
         ) from error

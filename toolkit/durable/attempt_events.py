@@ -5,24 +5,32 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from toolkit.calls.events import ApprovalRequested, ToolExecutionEnd
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
 from toolkit.dataclass import dataclass
+from toolkit.durable.content_rows import ContentRow, split_value
+from toolkit.durable.encryption import StoredText
+from toolkit.loop.closing_events import describe_call_end
 from toolkit.loop.event_json import dump_event
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
+from toolkit.loop.feeds import load_feed
+from toolkit.loop.journal import storable_id
 from toolkit.run_log.cleaning import EntryCleaner
 from toolkit.run_log.entries import make_header, write_line
 from toolkit.run_log.lines import LogRecord, Told, write_plain
 from toolkit.run_log.replies import ReplyText
+from toolkit.tools.handler import Registration
 
-__all__ = ["AttemptEvents", "EventRow", "name_entry"]
+__all__ = ["AttemptEvents", "EventRow"]
 
 EventRow: TypeAlias = dict[str, Any]
 """The columns of an event."""
 
+_NO_TOOLS: Mapping[str, Registration[Any]] = {}
 _MOST_WAITING = 20_000
 _DELTAS = (TextDelta, ReasoningDelta)
 
@@ -31,29 +39,34 @@ _DELTAS = (TextDelta, ReasoningDelta)
 class _Taken:
     told: Told
     turn: int
+    entry: str | None
 
 
-def name_entry(told: Told, loop_id: str) -> str | None:
-    """Return the name of the log's entry that says what an event of the run's own loop tells; None for others."""
+def _name_entry(told: Told) -> str:
+    """Return the name of the log's entry that says what an event tells; empty for others."""
     match told:
-        case ResponseReceived(iteration=iteration) if told.loop_id == loop_id:
+        case ResponseReceived(iteration=iteration):
             return f"turn {iteration}"
-        case ToolExecutionEnd(call_id=call_id) if told.loop_id == loop_id:
-            return f"call {call_id}"
+        case ToolExecutionEnd(call_id=call_id):
+            return f"call {storable_id(call_id)}"
         case _:
-            return None
+            return ""
 
 
 class AttemptEvents:
     """The events of one attempt, from what tells them to what writes them.
+
+    What an entry of a log says, a reply or the end of a call, is written once that entry is kept, and what comes behind
+    it waits. So an attempt that ends before has told nothing of it, and the next one tells what it finds in the log and
+    not among the events: each end of a call that was recorded is told once, and no other is.
 
     Args:
         run_id: The run.
         segment: The segment.
         attempt: The token of the attempt.
         last_seq: The number of the last event of the run that is written.
-        told: The entries that the attempts before have told of.
-        seal: Returns a text as it is stored.
+        told: The entries that the attempts before have told of, by their keys.
+        stored: How values are stored.
         wake: Called when there is something to write.
     """
 
@@ -65,7 +78,7 @@ class AttemptEvents:
         *,
         last_seq: int,
         told: frozenset[str],
-        seal: Callable[[str], str],
+        stored: StoredText,
         wake: Callable[[], None],
     ) -> None:
         self.run_id = run_id
@@ -75,11 +88,15 @@ class AttemptEvents:
         self.is_refused = False
         self._segment = segment
         self._last_seq = last_seq
-        self._told = told
-        self._seal = seal
+        self._told = set(told)
+        self._kept: set[str] = set()
+        self._logs: dict[str, str] = {}  # of the loops inside of calls: what their keys begin with
+        self._stored = stored
         self._wake = wake
         self._waiting: deque[_Taken] = deque()
         self._rows: list[EventRow] = []
+        self.contents: list[ContentRow] = []
+        """The large contents of the rows that were taken last."""
         self._turn = 0
         self._end: _Taken | None = None
         self._cleaner = EntryCleaner("all")
@@ -95,21 +112,70 @@ class AttemptEvents:
         if isinstance(told, ArgumentsDelta) or (isinstance(told, _DELTAS) and len(self._waiting) > _MOST_WAITING):
             return  # they come whole with the reply
         if isinstance(told, (Done, Failed)) and told.loop_id == self.loop_id:
-            self._end = _Taken(told, self._turn)
+            self._end = _Taken(told, self._turn, f"end {self._segment}")
             return
-        self._waiting.append(_Taken(told, self._turn))
+        entry = self._find_key(told)
+        if entry is not None:
+            if entry in self._told:
+                return
+            self._told.add(entry)
+        self._waiting.append(_Taken(told, self._turn, entry))
         self._wake()
 
-    def release_end(self) -> None:
-        """Have the end of the run be written, together with how it stands: who reads the one finds the other."""
-        if self._end is not None:
-            self._waiting.append(self._end)
-            self._end = None
+    def open_log(self, log: str) -> None:
+        """Learn of a loop inside of a call that has a log, whose name is the loop's id."""
+        self._logs[log] = f"{log}: "
 
-    def tell_again(self, told: Told) -> None:
-        """Take what a kept entry says, where the attempt that made the entry ended before it told of it."""
-        if name_entry(told, self.loop_id) not in self._told:
-            self.put(told)
+    def note_kept(self, name: str, log: str = "") -> None:
+        """Learn that an entry is kept: of the run's own log, or of that of a loop inside of it."""
+        self._kept.add(self._logs.get(log, "") + name)
+        self._wake()
+
+    def read_entry(
+        self,
+        name: str,
+        value: Mapping[str, Any],
+        log: str = "",
+        registrations: Mapping[str, Registration[Any]] = _NO_TOOLS,
+    ) -> None:
+        """Tell of an entry that was kept before, where the attempt that kept it ended before it told."""
+        kind, _, key = name.partition(" ")
+        if kind == "turn" and not log:
+            self._turn = int(key)
+        self.note_kept(name, log)
+        if self._logs.get(log, "") + name in self._told:
+            return
+        stamps: dict[str, Any] = {"run_id": self.run_id, "loop_id": log or self.loop_id, "time": time.time()}
+        for feed in value.get("feeds", ()):
+            if kind == "turn" and feed[0] == "model_replied":
+                self.put(ResponseReceived(iteration=int(key), response=load_feed(feed)[1][0], **stamps))
+            elif kind == "call" and feed[0] == "tool_returned":
+                self.put(replace(describe_call_end(load_feed(feed)[1][1], registrations), **stamps))
+
+    def _find_key(self, told: Told) -> str | None:
+        """Return the key of the entry that says what an event tells; None where no log has it."""
+        name = _name_entry(told)
+        if not name or (told.loop_id != self.loop_id and told.loop_id not in self._logs):
+            return None
+        return self._logs.get(told.loop_id, "") + name
+
+    def release_end(self) -> None:
+        """Have the end of the run be written, together with how it stands: who reads the one finds the other.
+
+        What waits for an entry that was never kept is forgotten.
+        """
+        with self._lock:
+            for _ in range(len(self._waiting)):
+                taken = self._waiting.popleft()
+                if self._is_kept(taken):
+                    self._waiting.append(taken)
+            end, self._end = self._end, None
+            if end is not None and end.entry not in self._told:
+                self._kept.add(end.entry or "")
+                self._waiting.append(end)
+
+    def _is_kept(self, taken: _Taken) -> bool:
+        return taken.entry is None or taken.entry in self._kept
 
     @property
     def is_waiting(self) -> bool:
@@ -119,7 +185,7 @@ class AttemptEvents:
     def take_rows(self) -> list[EventRow]:
         """Return what is to be written now; what is not confirmed by `confirm` is returned again."""
         with self._lock:
-            for _ in range(len(self._waiting)):
+            while self._waiting and self._is_kept(self._waiting[0]):
                 self._read_taken(self._waiting.popleft())
             for (loop_id, kind), reply in self._replies.items():
                 piece = reply.take(time.monotonic(), self._cleaner.longest_secret)
@@ -131,6 +197,7 @@ class AttemptEvents:
         """Forget the first rows: they are written."""
         with self._lock:
             del self._rows[:count]
+            self.contents.clear()
 
     def _read_taken(self, taken: _Taken) -> None:
         told = taken.told
@@ -142,7 +209,7 @@ class AttemptEvents:
             reply.add(told.text)
             return
         self._end_replies(told)
-        self._add_row(self._cleaner.clean(write_plain(told, self._cleaner)), taken.turn, name_entry(told, self.loop_id))
+        self._add_row(self._cleaner.clean(write_plain(told, self._cleaner)), taken.turn, taken.entry)
 
     def _end_replies(self, told: Told) -> None:
         """Write what is left of the text of a reply that is whole; that of one that failed doesn't count."""
@@ -165,6 +232,11 @@ class AttemptEvents:
 
     def _append_line(self, plain: dict[str, Any], turn: int, entry: str | None) -> None:
         self._last_seq += 1
+        line = write_line(plain).decode().rstrip("\n")
+        small, contents = split_value(self._stored, self.run_id, plain, line)
+        if small is not plain:
+            line = write_line(small).decode().rstrip("\n")
+            self.contents += contents
         self._rows.append(
             {
                 "run_id": self.run_id,
@@ -173,6 +245,6 @@ class AttemptEvents:
                 "turn": turn,
                 "attempt": self.attempt,
                 "entry": entry,
-                "line": self._seal(write_line(plain).decode().rstrip("\n")),
+                "line": self._stored.seal(line),
             }
         )

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 from anyio import to_thread
 
-from toolkit.chat import AssistantMessage, ChatRequest, Message, SystemMessage, UserMessage, validate_transcript
+from toolkit.chat import AssistantMessage, Message, UserMessage
 from toolkit.chat.messages import messages_to_plain
 from toolkit.durable.encryption import Encryption
 from toolkit.durable.errors import DurableError
 from toolkit.durable.loops import DurableLoop
-from toolkit.durable.rests import DurableState
+from toolkit.durable.rests import DurableState, write_prompt
 from toolkit.durable.run_rows import RunRow, RunRows
 from toolkit.durable.runs import DurableRun, DurableStatus
 from toolkit.durable.storage import Storage
-from toolkit.errors import ConfigurationError, LoopUsageError, TranscriptError
+from toolkit.errors import ConfigurationError, LoopUsageError
 from toolkit.settings import check_setting
 from toolkit.trace_context import inject_trace_context
 
@@ -103,7 +103,7 @@ class DurableRuns:
         known = _check_run_id(uuid.uuid4().hex if run_id is None else run_id)
         trace: dict[str, str] = {}
         inject_trace_context(trace)
-        begin = {"prompt": _write_prompt(prompt, loop.system_prompt), "trace": trace}
+        begin = {"prompt": write_prompt(prompt, loop.system_prompt), "trace": trace}
         row = RunRow(
             run_id=known,
             loop=loop.name,
@@ -197,24 +197,6 @@ def _check_run_id(run_id: str) -> str:
             "such as 'ticket-17'"
         )
     return run_id
-
-
-def _write_prompt(prompt: str | Sequence[Message], system_prompt: str) -> list[dict[str, Any]]:
-    if isinstance(prompt, ChatRequest):
-        raise ConfigurationError(
-            "a durable run starts from a question or a transcript: the settings of requests are its provider's, and "
-            "its tools those of its durable_loop"
-        )
-    if not (prompt.strip() if isinstance(prompt, str) else prompt):
-        raise ConfigurationError("what a durable run starts from is empty: give a question, or a transcript")
-    messages: list[Message] = [UserMessage(prompt)] if isinstance(prompt, str) else list(prompt)
-    if system_prompt and not isinstance(messages[0], SystemMessage):
-        messages.insert(0, SystemMessage(system_prompt))
-    try:
-        validate_transcript(messages)
-        return messages_to_plain(messages)
-    except (TranscriptError, ValueError, TypeError) as error:
-        raise DurableError(f"what the run starts from can't be stored: {error}") from error
 
 
 def _cut_after_turn(messages: Sequence[Message], turn: int, run_id: str) -> list[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
@@ -16,6 +17,11 @@ __all__ = ["Encryption", "StoredText"]
 
 _SEALED = "e1:"
 """Stands before an encrypted text; no JSON text begins so."""
+
+_SUMMED = "c1:"
+"""Stands before a text with its check sum, which tells a row that somebody has edited."""
+
+_SUM_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +65,26 @@ class StoredText:
             TypeError: It is no JSON.
             ValueError: The same.
         """
-        return self.seal(write_json(value))
+        return self.write_text(write_json(value))
+
+    def write_text(self, text: str) -> str:
+        """Return a value that is written as JSON as it is stored."""
+        return f"{_SUMMED}{_sum_up(text)}:{text}" if self._encryption is None else self.seal(text)
 
     def read(self, text: str) -> Any:
         """Return the value of a stored text.
 
         Raises:
-            DurableError: It can't be read: it is encrypted and there are no functions for it, or with another key.
+            DurableError: It can't be read: it is encrypted and there are no functions for it, or with another key, or
+                it was changed.
         """
         try:
-            return json.loads(self.open(text))
+            if not text.startswith(_SUMMED):
+                return json.loads(self.open(text))
+            known, _, value = text.removeprefix(_SUMMED).partition(":")
+            if known != _sum_up(value):
+                raise DurableError("what is stored was changed: its check sum does not fit")
+            return json.loads(value)
         except ValueError as error:
             raise DurableError("what is stored can't be read: it was changed, or encrypted with another key") from error
 
@@ -94,3 +110,7 @@ class StoredText:
             raise DurableError(
                 f"what is stored can't be decrypted: {type(error).__name__}; is it the right key?"
             ) from error
+
+
+def _sum_up(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=_SUM_BYTES).hexdigest()

@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.durable.attempt_events import AttemptEvents
+from toolkit.durable.content_rows import ContentRow, keep_contents
 from toolkit.durable.storage import Storage
-from toolkit.durable.tables import events, runs
+from toolkit.durable.tables import database_now, events, runs
 
 __all__ = ["EventWriter"]
 
@@ -87,13 +90,34 @@ class EventWriter:
             try:
                 with self._lock:
                     waiting = [each for each in list(self._attempts.values()) if each.is_waiting]
-                    if waiting:
-                        self._write_rows(waiting, {})
+                    self._write_waiting(waiting)
             except Exception as error:  # noqa: BLE001 - whatever a database does, runs go on, and it is tried again
                 _logger.warning("events of durable runs can't be written, and are kept until they can be: %s", error)
                 self._news.set()
                 time.sleep(_RETRY_SECONDS)
             time.sleep(_PIECE_SECONDS)
+
+    def _write_waiting(self, waiting: list[AttemptEvents]) -> None:
+        """Write what waits; where the database does not take it together, that of each run by itself.
+
+        Raises:
+            Exception: The database is away, or does not take what one of them tells.
+        """
+        if not waiting:
+            return
+        try:
+            self._write_rows(waiting, {})
+        except SQLAlchemyError:
+            if len(waiting) == 1:
+                raise
+            failures: list[SQLAlchemyError] = []
+            for attempt in waiting:
+                try:
+                    self._write_rows([attempt], {})
+                except SQLAlchemyError as error:
+                    failures.append(error)
+            if failures:
+                raise failures[0] from None
 
     def _write_rows(
         self,
@@ -101,19 +125,25 @@ class EventWriter:
         values: Mapping[str, Any],
         also: Callable[[sa.Connection], None] | None = None,
     ) -> None:
-        now = time.time()
+        now = database_now(self._storage.engine)
         written: list[tuple[AttemptEvents, int]] = []
+        # Made before the transaction begins, which keeps others waiting; locked in one order by all workers.
+        made = [(each, each.take_rows()) for each in sorted(attempts, key=lambda each: each.run_id)]
         with self._storage.engine.begin() as connection:
             rows: list[dict[str, Any]] = []
-            for attempt in sorted(attempts, key=lambda each: each.run_id):  # locked in one order by all workers
-                taken = attempt.take_rows()
+            contents: list[ContentRow] = []
+            for attempt, taken in made:
                 if not taken and not values:
                     continue
                 if self._claim_row(connection, attempt, {**values, "updated": now}, taken):
                     rows += taken
+                    contents += attempt.contents
                     written.append((attempt, len(taken)))
             if rows:
-                connection.execute(events.insert(), rows)
+                # A transaction may have been committed whose answer was lost with the connection.
+                insert = postgresql.insert if self._storage.is_postgres else sqlite.insert
+                connection.execute(insert(events).on_conflict_do_nothing(), rows)
+                keep_contents(connection, contents)
             if also is not None and written:
                 also(connection)
         for attempt, count in written:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
-from toolkit.durable.rests import RESTING
+from toolkit.durable.abandoned_runs import fail_abandoned_runs
 from toolkit.durable.run_rows import RunRows
 from toolkit.durable.segments import SegmentRunner
 from toolkit.durable.storage import Storage
+from toolkit.errors import ToolkitError
+from toolkit.loop.journal import storable_id
+from toolkit.secrets import without_keys
 
 __all__ = ["InboxWatch", "deny_expired"]
 
@@ -17,6 +22,10 @@ _logger = logging.getLogger("toolkit.durable")
 
 _LOOK_SECONDS = 0.15
 _DUE_SECONDS = 1.0
+_AGAIN_SECONDS = 1.0
+"""After which a run that did not go on with what was said to it is tried again: its rest may not have been kept yet."""
+
+_SEARCH_SECONDS = 30.0
 _MOST = 1_000
 
 
@@ -31,8 +40,12 @@ class InboxWatch:
 
     def __init__(self, storage: Storage, runner: SegmentRunner, keep_seconds: float | None) -> None:
         self._keep_seconds = keep_seconds
+        self._storage = storage
         self._rows = RunRows(storage)
         self._runner = runner
+        self._tried: dict[str, tuple[int, float]] = {}  # the newest item that a run was to go on with, and when
+        self._searched = ""
+        self._next_search = 0.0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch_on, name="toolkit durable inbox", daemon=True)
 
@@ -59,15 +72,32 @@ class InboxWatch:
 
     def _tidy_up(self) -> None:
         for run_id in self._rows.find_due(_MOST):
-            deny_expired(self._rows, run_id)
+            self._try_run(run_id, partial(deny_expired, self._rows, run_id))
+        if time.monotonic() >= self._next_search:
+            self._searched = fail_abandoned_runs(self._storage, self._searched)
+            self._next_search = time.monotonic() + _SEARCH_SECONDS
         if self._keep_seconds is not None:
             for run_id in self._rows.find_ended(self._keep_seconds, _MOST):
-                self._rows.delete(run_id)
+                self._try_run(run_id, partial(self._rows.delete, run_id))
 
     def _deliver_items(self) -> None:
-        for run_id, items in self._rows.find_undelivered(_MOST).items():
-            if not self._runner.deliver(run_id, items) and self._rows.read(run_id).state in RESTING:
-                self._rows.begin_next(run_id)
+        active = self._runner.active
+        if active:
+            for run_id, items in self._rows.find_said(active).items():
+                self._try_run(run_id, partial(self._runner.deliver, run_id, items))
+        now = time.monotonic()
+        for run_id, newest in self._rows.find_called(_MOST).items():
+            tried = self._tried.get(run_id)
+            if tried is None or tried[0] != newest or now - tried[1] > _AGAIN_SECONDS:
+                self._tried[run_id] = (newest, now)
+                self._try_run(run_id, partial(self._rows.begin_next, run_id))
+
+    def _try_run(self, run_id: str, work: Callable[[], object]) -> None:
+        """Do something for a run; one that can't be read holds up no other."""
+        try:
+            work()
+        except (ToolkitError, ValueError, LookupError) as error:
+            _logger.warning("run %s can't be taken on: %s", run_id, without_keys(str(error)))
 
 
 def deny_expired(rows: RunRows, run_id: str) -> None:
@@ -77,7 +107,7 @@ def deny_expired(rows: RunRows, run_id: str) -> None:
         rows.put_item(
             run_id,
             "decide",
-            f"decide/{pending.call_id}/{pending.binding}",
+            f"decide/{storable_id(pending.call_id)}/{pending.binding}",
             {
                 "call_id": pending.call_id,
                 "binding": pending.binding,

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from toolkit.dataclass import dataclass
 from toolkit.durable.run_rows import SEGMENT_WORKFLOW, queue_name
 from toolkit.durable.storage import ENGINE_NAME, Storage
-from toolkit.durable.tables import workers
+from toolkit.durable.tables import database_now, workers
 
 __all__ = ["LeaseKeeper"]
 
@@ -84,7 +84,7 @@ class LeaseKeeper:
 
     def _beat_once(self) -> None:
         mine = workers.c.executor == self._executor
-        now = time.time()
+        now = database_now(self._storage.engine)
         with self._storage.engine.begin() as connection:
             found = connection.execute(workers.update().where(mine).values(beats=workers.c.beats + 1, seen=now))
             if found.rowcount == 0:
@@ -96,7 +96,9 @@ class LeaseKeeper:
         now = time.monotonic()
         with self._storage.engine.begin() as connection:
             rows = connection.execute(sa.select(workers.c.executor, workers.c.beats, workers.c.lease)).all()
-            connection.execute(workers.delete().where(workers.c.seen < time.time() - _FORGET_SECONDS))
+            connection.execute(
+                workers.delete().where(workers.c.seen < database_now(self._storage.engine) - _FORGET_SECONDS)
+            )
         if self._last_look is None or now - self._last_look > self._lease:
             self._seen.clear()  # the database was away, or this process frozen: all are given another lease
         self._last_look = now

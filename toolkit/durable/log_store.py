@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from toolkit.durable.content_rows import restore_lines
 from toolkit.durable.encryption import Encryption
 from toolkit.durable.errors import DurableError
 from toolkit.durable.rests import RESTING
@@ -59,8 +60,9 @@ class DurableStore:
             query = sa.select(events.c.seq, events.c.line).where(events.c.run_id == run_id, events.c.seq >= start)
             with self._storage.engine.connect() as connection:
                 rows = connection.execute(query.order_by(events.c.seq).limit(_CHUNK)).all()
-            for seq, line in rows:
-                yield StoredLine(seq, seq + 1, self._storage.text.open(line).encode() + b"\n")
+                lines = restore_lines(connection, self._storage.text, run_id, [row.line for row in rows])
+            for (seq, _), line in zip(rows, lines, strict=True):
+                yield StoredLine(seq, seq + 1, line.encode() + b"\n")
             if len(rows) < _CHUNK:
                 return
             start = rows[-1][0] + 1
@@ -69,8 +71,9 @@ class DurableStore:
         """Return the last line."""
         query = sa.select(events.c.line).where(events.c.run_id == run_id).order_by(events.c.seq.desc()).limit(1)
         with self._storage.engine.connect() as connection:
-            line = connection.scalar(query)
-        return b"" if line is None else self._storage.text.open(line).encode() + b"\n"
+            found = connection.execute(query).scalars().all()
+            lines = restore_lines(connection, self._storage.text, run_id, found)
+        return b"".join(line.encode() + b"\n" for line in lines)
 
     def add_answer(self, run_id: str, line: bytes) -> None:  # noqa: ARG002 - as the protocol has it
         """Refuse to write.

@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias, cast
 
-from toolkit.chat import Message, load_messages
+from toolkit.chat import ChatRequest, Message, SystemMessage, UserMessage, load_messages, validate_transcript
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.durable.errors import DurableError
-from toolkit.errors import ProviderError
+from toolkit.errors import ConfigurationError, ProviderError, TranscriptError
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.event_json import dump_result, load_result
 from toolkit.loop.outcome import AwaitingApproval, Cancelled, Snapshot, ToolLoopResult
 from toolkit.secrets import without_keys
 from toolkit.text_encodings import replace_surrogates
 
-__all__ = ["RESTING", "DurableState", "InboxItem", "Rest", "leave_error", "leave_result", "read_messages", "read_rest"]
+__all__ = [
+    "RESTING",
+    "TAKEN_AT_REST",
+    "VOID_AT_REST",
+    "DurableState",
+    "InboxItem",
+    "Rest",
+    "leave_error",
+    "leave_result",
+    "read_messages",
+    "read_rest",
+    "write_prompt",
+]
 
 DurableState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 """How a durable run stands. ``queued`` waits for a worker, ``waiting`` for a decision."""
 
 RESTING: frozenset[str] = frozenset({"waiting", "done", "failed", "cancelled"})
 """The states in which a run is a row, and nothing else."""
+
+TAKEN_AT_REST: Mapping[str, Collection[str]] = {
+    "waiting": {"decide", "cancel"},
+    "done": {"say", "steer"},
+    "failed": {"say", "steer", "retry"},
+    "cancelled": {"say", "steer", "retry"},
+}
+"""The kinds of items of the inbox that have a run at rest go on, by its state."""
+
+VOID_AT_REST: Mapping[str, Collection[str]] = {
+    "waiting": {"retry"},
+    "done": {"decide", "cancel", "retry"},
+    "failed": {"decide", "cancel"},
+    "cancelled": {"decide", "cancel"},
+}
+"""Those that such a run never takes."""
 
 _VERSION = 1
 
@@ -56,6 +84,8 @@ class Rest:
         result: The result without its transcript, as JSON; None where the run failed.
         snapshot: Where it awaits decisions, or failed to go on from one.
         is_resumable: True where it failed, and its log goes on with what failed.
+        is_read: False where it failed before all of its log was read: the transcript has less than was recorded.
+        trace: The trace context of the first segment, with which those that follow are linked; empty without tracing.
     """
 
     state: DurableState
@@ -65,6 +95,8 @@ class Rest:
     result: dict[str, Any] | None
     snapshot: Snapshot | None
     is_resumable: bool = False
+    is_read: bool = True
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def pending(self) -> list[PendingApproval]:
@@ -93,7 +125,31 @@ def read_messages(plain: Sequence[Mapping[str, Any]]) -> list[Message]:
     return load_messages(json.dumps(plain))
 
 
-def leave_result(result: ToolLoopResult[Any], snapshot: Snapshot | None) -> dict[str, Any]:
+def write_prompt(prompt: str | Sequence[Message], system_prompt: str) -> list[dict[str, Any]]:
+    """Return what a run begins with as JSON values.
+
+    Raises:
+        ConfigurationError: It is empty, or a whole request.
+        DurableError: It is no transcript, or can't be stored.
+    """
+    if isinstance(prompt, ChatRequest):
+        raise ConfigurationError(
+            "a durable run starts from a question or a transcript: the settings of requests are its provider's, and "
+            "its tools those of its durable_loop"
+        )
+    if not (prompt.strip() if isinstance(prompt, str) else prompt):
+        raise ConfigurationError("what a durable run starts from is empty: give a question, or a transcript")
+    messages: list[Message] = [UserMessage(prompt)] if isinstance(prompt, str) else list(prompt)
+    if system_prompt and not isinstance(messages[0], SystemMessage):
+        messages.insert(0, SystemMessage(system_prompt))
+    try:
+        validate_transcript(messages)
+        return messages_to_plain(messages)
+    except (TranscriptError, ValueError, TypeError) as error:
+        raise DurableError(f"what the run starts from can't be stored: {error}") from error
+
+
+def leave_result(result: ToolLoopResult[Any], snapshot: Snapshot | None, *, trace: Mapping[str, str]) -> dict[str, Any]:
     """Return what a run leaves that ended, or awaits decisions."""
     state: DurableState = "done"
     if isinstance(result.reason, AwaitingApproval):
@@ -108,11 +164,18 @@ def leave_result(result: ToolLoopResult[Any], snapshot: Snapshot | None) -> dict
         "messages": messages_to_plain(result.messages),
         "result": dump_result(replace(result, messages=[], snapshot=None)),
         "snapshot": snapshot if state == "waiting" else None,
+        "trace": dict(trace),
     }
 
 
 def leave_error(
-    error: Exception, messages: Sequence[Message], snapshot: Snapshot | None, *, is_resumable: bool
+    error: Exception,
+    messages: Sequence[Message],
+    snapshot: Snapshot | None,
+    *,
+    is_resumable: bool,
+    is_read: bool,
+    trace: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return what a run leaves that can't go on.
 
@@ -121,6 +184,8 @@ def leave_error(
         messages: The transcript as far as it came.
         snapshot: The snapshot that it was to be taken up from, where that was not possible.
         is_resumable: As in `Rest`.
+        is_read: As in `Rest`.
+        trace: As in `Rest`.
     """
     carried = list(error.messages) if isinstance(error, ProviderError) and error.messages else list(messages)
     return {
@@ -132,6 +197,8 @@ def leave_error(
         "result": None,
         "snapshot": snapshot,
         "is_resumable": is_resumable,
+        "is_read": is_read,
+        "trace": dict(trace),
     }
 
 
@@ -146,6 +213,7 @@ def read_rest(output: object) -> Rest:
         raise DurableError("what the run left can't be read: it is of another version of this library, or was changed")
     try:
         needed = {name: left[name] for name in ("state", "ending", "error", "messages", "result", "snapshot")}
-        return Rest(**needed, is_resumable=left.get("is_resumable", False))
+        flags = {"is_resumable": left.get("is_resumable", False), "is_read": left.get("is_read", True)}
+        return Rest(**needed, **flags, trace=left.get("trace", {}))
     except KeyError as error:
         raise DurableError(f"what the run left can't be read: it has no {error}") from error

@@ -11,19 +11,22 @@ from dbos import EnqueueOptions, error as dbos_error
 from sqlalchemy.exc import IntegrityError
 
 from toolkit.dataclass import dataclass
+from toolkit.durable.content_rows import keep_contents, restore_value, split_value, write_value
+from toolkit.durable.entry_log import KeptEntries, read_kept_entries
 from toolkit.durable.errors import DurableError, DurableRunNotFoundError
-from toolkit.durable.rests import RESTING, InboxItem, Rest, read_rest
+from toolkit.durable.rests import RESTING, TAKEN_AT_REST, VOID_AT_REST, InboxItem, Rest, read_rest
 from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, segment_id
-from toolkit.durable.tables import database_now, entries, events, inbox, runs
+from toolkit.durable.tables import contents, database_now, entries, events, find_executor, inbox, runs
 
-__all__ = ["SEGMENT_WORKFLOW", "AttemptFacts", "RunRow", "RunRows", "queue_name"]
+__all__ = ["ENDED_WORKFLOW", "SEGMENT_WORKFLOW", "AttemptFacts", "RunRow", "RunRows", "queue_name"]
 
 SEGMENT_WORKFLOW = "toolkit.segment"
 """The engine's name of the workflow that a segment is."""
 
 _VOID = 0
 _MOST_DELETED = 20
-_ENDED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
+ENDED_WORKFLOW = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
+"""The engine's words for a workflow that nobody moves anymore, and that has left nothing."""
 
 
 def queue_name(loop: str) -> str:
@@ -68,12 +71,14 @@ class AttemptFacts:
 
     Args:
         row: The run.
-        told: The entries of the segment that were told of.
-        items: The messages to the run that are in no transcript yet.
+        told: The entries of its logs that were told of.
+        kept: The entries that attempts before this one have kept.
+        items: The messages to the run that are in no transcript yet, and those that a log which it goes on with has.
     """
 
     row: RunRow
     told: frozenset[str]
+    kept: KeptEntries
     items: Sequence[InboxItem]
 
 
@@ -99,7 +104,7 @@ class RunRows:
         now = time.time()
         try:
             metadata = self._storage.text.write(dict(row.metadata))
-            self._storage.text.write(dict(begin))
+            prompt, beside = split_value(self._storage.text, row.run_id, begin["prompt"])
         except (TypeError, ValueError, RecursionError) as error:
             raise DurableError(f"run '{row.run_id}' can't be stored, as it is no JSON: {error}") from error
         values = {name: getattr(row, name) for name in ("run_id", "loop", "tenant", "priority")}
@@ -107,7 +112,8 @@ class RunRows:
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(runs.insert().values(**values, created=now, updated=now))
-                self._enqueue_segment(connection, row, 1, begin)
+                keep_contents(connection, beside)
+                self._enqueue_segment(connection, row, 1, {**begin, "prompt": prompt})
         except IntegrityError:
             return self.read(row.run_id)
         return self.read(row.run_id)
@@ -159,37 +165,76 @@ class RunRows:
             raise DurableError(f"segment {segment} of run '{run_id}' is not in the database anymore")
         status = found[0]
         if status.status == "SUCCESS":
-            return read_rest(status.output)
-        if status.status in _ENDED:
+            return read_rest(self.restore(run_id, status.output))
+        if status.status in ENDED_WORKFLOW:
             text = str(status.error) if status.error is not None else f"its workflow ended as {status.status}"
-            return Rest(state="failed", ending="DurableError", error=text, messages=[], result=None, snapshot=None)
+            return Rest(
+                state="failed",
+                ending="DurableError",
+                error=text,
+                messages=[],
+                result=None,
+                snapshot=None,
+                is_resumable=True,
+                is_read=False,
+            )
         return None
 
-    def begin_attempt(self, run_id: str, segment: int, attempt: str) -> AttemptFacts:
-        """Make this attempt the one that moves a run; what others tell of it is refused from now on.
+    def restore(self, run_id: str, value: Any) -> Any:
+        """Return a value of the engine's as it was before its large contents were kept beside it.
+
+        Raises:
+            JournalError: Contents of it are missing or were changed.
+        """
+        with self._storage.engine.connect() as connection:
+            return restore_value(connection, self._storage.text, run_id, value)
+
+    def begin_attempt(self, run_id: str, logs: Sequence[int], attempt: str, executor: str) -> AttemptFacts:
+        """Make this attempt the one that moves a run; what others write of it is refused from now on.
+
+        Args:
+            run_id: The run.
+            logs: The segments whose logs it goes on with; the last is the one that moves.
+            attempt: The token of the attempt.
+            executor: The worker, which the engine has given the segment to.
 
         Raises:
             DurableError: The run was deleted, or is at another segment.
+            DBOSWorkflowConflictIDError: The engine has given it to another worker meanwhile.
         """
-        values = {"attempt": attempt, "attempts": runs.c.attempts + 1, "state": "running", "updated": time.time()}
+        now = database_now(self._storage.engine)
+        values = {"attempt": attempt, "attempts": runs.c.attempts + 1, "state": "running", "updated": now}
+        segment = logs[-1]
         told = sa.select(events.c.entry).where(
-            events.c.run_id == run_id, events.c.segment == segment, events.c.entry.is_not(None)
+            events.c.run_id == run_id, events.c.segment.in_(logs), events.c.entry.is_not(None)
         )
         with self._storage.engine.begin() as connection:
             mine = runs.update().where(runs.c.run_id == run_id, runs.c.segment == segment).values(values)
             if connection.execute(mine).rowcount == 0:
                 raise DurableError(f"run '{run_id}' has no segment {segment} to move: it was deleted meanwhile")
+            # Asked behind the lock of the row: a worker that was frozen until now must not take the run back.
+            if find_executor(connection, segment_id(run_id, segment)) != executor:
+                raise dbos_error.DBOSWorkflowConflictIDError(segment_id(run_id, segment))
             row = self._to_row(connection.execute(sa.select(*_COLUMNS).where(runs.c.run_id == run_id)).one())
-            is_first = row.attempts == 1
+            is_first = row.attempts == 1 and len(logs) == 1
             known = frozenset[str]() if is_first else frozenset(connection.execute(told).scalars())
-            return AttemptFacts(row=row, told=known, items=self._read_items(connection, run_id))
+            earlier = logs[:-1] if row.attempts == 1 else logs
+            kept = read_kept_entries(connection, self._storage, run_id, earlier) if earlier else {}
+            items = self._read_items(connection, run_id, logs[:-1])
+            return AttemptFacts(row=row, told=known, kept=kept, items=items)
 
-    def _read_items(self, connection: sa.Connection, run_id: str) -> list[InboxItem]:
-        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.body).where(
-            inbox.c.run_id == run_id, inbox.c.segment.is_(None)
-        )
+    def _read_items(self, connection: sa.Connection, run_id: str, logs: Sequence[int] = ()) -> list[InboxItem]:
+        """Return what was said to a run and not taken; and what segments took that have failed, and are read again."""
+        is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
+        if logs:
+            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(("say", "steer"))
+        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
         rows = connection.execute(query.order_by(inbox.c.id)).all()
-        return [InboxItem(id=id_, kind=kind, body=self._storage.text.read(body)) for id_, kind, body in rows]
+        return [self._read_item(connection, run_id, *row) for row in rows]
+
+    def _read_item(self, connection: sa.Connection, run_id: str, id_: int, kind: str, body: str) -> InboxItem:
+        read = restore_value(connection, self._storage.text, run_id, self._storage.text.read(body))
+        return InboxItem(id=id_, kind=kind, body=read)
 
     def put_item(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> bool:
         """Keep what is said to a run; return False where something was said under the same key.
@@ -198,12 +243,13 @@ class RunRows:
             DurableError: It is no JSON.
         """
         try:
-            text = self._storage.text.write(dict(body))
+            text, beside = write_value(self._storage.text, run_id, dict(body))
         except (TypeError, ValueError, RecursionError) as error:
             raise DurableError(f"this can't be said to run '{run_id}', as it is no JSON: {error}") from error
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(inbox.insert().values(run_id=run_id, key=key, kind=kind, body=text))
+                keep_contents(connection, beside)
         except IntegrityError:
             return False
         return True
@@ -230,11 +276,12 @@ class RunRows:
             # The first statement writes, so that who decides at the same time waits here.
             moved = runs.update().where(runs.c.run_id == run_id, runs.c.segment == row.segment)
             moved = moved.where(runs.c.state.in_(RESTING))
-            if connection.execute(moved.values(updated=time.time())).rowcount == 0:
+            if connection.execute(moved.values(updated=database_now(self._storage.engine))).rowcount == 0:
                 return False
             items = self._read_items(connection, run_id)
-            wanted = [item for item in items if item.kind in _TAKEN_AT_REST[rest.state]]
-            void = [item.id for item in items if item.kind in _VOID_AT_REST[rest.state]]
+            kinds = TAKEN_AT_REST[rest.state] if rest.is_read else {"retry"}
+            wanted = [item for item in items if item.kind in kinds]
+            void = [item.id for item in items if item.kind in VOID_AT_REST[rest.state]]
             if void:
                 connection.execute(inbox.update().where(inbox.c.id.in_(void)).values(segment=_VOID))
             if not wanted:
@@ -246,35 +293,54 @@ class RunRows:
                 wanted = [item for item in wanted if item.kind == "retry"]  # the others are read on the way
                 begin = {**last_begin, "logs": [*last_begin.get("logs", ()), row.segment]}
             else:
-                said = [{"id": item.id, "kind": item.kind, "body": item.body} for item in wanted]
-                begin = {"from": row.segment, "items": said}
+                begin = {"from": row.segment, "items": self._write_items(run_id, wanted), "origin": dict(rest.trace)}
             taken = [item.id for item in wanted]
             connection.execute(inbox.update().where(inbox.c.id.in_(taken)).values(segment=following))
             self._enqueue_segment(connection, row, following, begin)
         return True
 
-    def find_undelivered(self, limit: int) -> dict[str, list[InboxItem]]:
+    def _write_items(self, run_id: str, items: Sequence[InboxItem]) -> list[dict[str, Any]]:
+        """Return items as a segment begins with them; their large contents are kept with the rows of the inbox."""
+        bodies = [split_value(self._storage.text, run_id, dict(item.body))[0] for item in items]
+        return [{"id": item.id, "kind": item.kind, "body": body} for item, body in zip(items, bodies, strict=True)]
+
+    def find_said(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
         """Return what was said to runs and not taken yet, by run, oldest first."""
-        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(inbox.c.segment.is_(None))
+        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(
+            inbox.c.segment.is_(None), inbox.c.run_id.in_(run_ids)
+        )
         found: dict[str, list[InboxItem]] = {}
         with self._storage.engine.connect() as connection:
-            for run_id, id_, kind, body in connection.execute(query.order_by(inbox.c.id).limit(limit)).all():
-                item = InboxItem(id=id_, kind=kind, body=self._storage.text.read(body))
-                found.setdefault(run_id, []).append(item)
+            for run_id, *row in connection.execute(query.order_by(inbox.c.id)).all():
+                found.setdefault(run_id, []).append(self._read_item(connection, run_id, *row))
         return found
+
+    def find_called(self, limit: int) -> dict[str, int]:
+        """Return runs at rest to which something was said that has them go on, with the newest item of each."""
+        is_taken = sa.or_(
+            *((runs.c.state == state) & inbox.c.kind.in_(kinds) for state, kinds in TAKEN_AT_REST.items())
+        )
+        query = (
+            sa.select(inbox.c.run_id, sa.func.max(inbox.c.id))
+            .join(runs, runs.c.run_id == inbox.c.run_id)
+            .where(inbox.c.segment.is_(None), is_taken)
+            .group_by(inbox.c.run_id)
+            .order_by(sa.func.max(inbox.c.id).desc())
+        )
+        with self._storage.engine.connect() as connection:
+            return {found[0]: found[1] for found in connection.execute(query.limit(limit)).all()}
 
     def find_due(self, limit: int) -> list[str]:
         """Return the runs whose decisions have expired."""
-        query = sa.select(runs.c.run_id).where(
-            runs.c.state == "waiting", runs.c.due < database_now(self._storage.engine)
-        )
+        query = sa.select(runs.c.run_id).where(runs.c.due < database_now(self._storage.engine))  # null without one
         with self._storage.engine.connect() as connection:
             return list(connection.execute(query.limit(limit)).scalars())
 
     def find_ended(self, seconds: float, limit: int) -> list[str]:
         """Return runs that have ended so many seconds ago."""
         query = sa.select(runs.c.run_id).where(
-            runs.c.state.in_(("done", "failed", "cancelled")), runs.c.updated < time.time() - seconds
+            runs.c.state.in_(("done", "failed", "cancelled")),
+            runs.c.updated < database_now(self._storage.engine) - seconds,
         )
         with self._storage.engine.connect() as connection:
             return list(connection.execute(query.limit(limit)).scalars())
@@ -290,7 +356,7 @@ class RunRows:
             gone = runs.delete().where(runs.c.run_id == run_id, runs.c.state.in_(RESTING))
             if connection.execute(gone).rowcount == 0:
                 raise DurableError(f"run '{run_id}' is {row.state}: cancel it, and delete it when it is at rest")
-            for table in (events, inbox, entries):
+            for table in (events, inbox, entries, contents):
                 connection.execute(table.delete().where(table.c.run_id == run_id))
         self._storage.client.delete_workflows([segment_id(run_id, each) for each in range(1, row.segment + 1)])
 
@@ -299,6 +365,8 @@ class RunRows:
         first = max(1, before - _MOST_DELETED)
         ids = [segment_id(run_id, each) for each in range(first, before)]
         if ids:
+            with self._storage.engine.begin() as connection:
+                connection.execute(entries.delete().where(entries.c.run_id == run_id, entries.c.segment < before))
             self._storage.client.delete_workflows(ids)
 
     def _read_begin(self, row: RunRow) -> dict[str, Any]:
@@ -327,17 +395,3 @@ class RunRows:
     def _to_row(self, found: sa.Row[Any]) -> RunRow:
         values = {column.name: value for column, value in zip(_COLUMNS, found, strict=True)}
         return RunRow(**{**values, "metadata": self._storage.text.read(values["metadata"])})
-
-
-_TAKEN_AT_REST = {
-    "waiting": {"decide", "cancel"},
-    "done": {"say", "steer"},
-    "failed": {"say", "steer", "retry"},
-    "cancelled": {"say", "steer", "retry"},
-}
-_VOID_AT_REST = {
-    "waiting": {"retry"},
-    "done": {"decide", "cancel", "retry"},
-    "failed": {"decide", "cancel"},
-    "cancelled": {"decide", "cancel"},
-}

@@ -16,6 +16,7 @@ from toolkit.calls.approval import Approval
 from toolkit.chat import Message, UserMessage, validate_transcript
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
+from toolkit.durable.content_rows import restore_lines
 from toolkit.durable.decisions import write_decision
 from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
 from toolkit.durable.rests import RESTING, DurableState, Rest
@@ -25,8 +26,10 @@ from toolkit.durable.tables import events
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.event_json import load_event
 from toolkit.loop.events import LoopEvent
+from toolkit.loop.journal import storable_id
 from toolkit.loop.outcome import ToolLoopResult
 from toolkit.run_log.entries import RECORDS, read_line
+from toolkit.scrubbing import Scrubber
 from toolkit.settings import check_setting
 
 __all__ = ["DurableEvent", "DurableRun", "DurableStatus"]
@@ -191,7 +194,7 @@ class DurableRun:
         await self._storage.ask(lambda: self._put_decision(call_id, plain, binding))
 
     def _put_decision(self, call_id: str, plain: Mapping[str, Any], binding: str) -> None:
-        key = f"decide/{call_id}/{binding}"
+        key = f"decide/{storable_id(call_id)}/{binding}"
         row, rest = self._read_run()
         pending = {each.call_id: each for each in ([] if rest is None else rest.pending)}
         if call_id in pending and pending[call_id].binding != binding:
@@ -265,23 +268,27 @@ class DurableRun:
         self._rows.begin_next(self.id)
 
     async def export(self) -> dict[str, Any]:
-        """Return all that is kept of the run as plain JSON: how it stands, its transcript, and its events."""
+        """Return all that is kept of the run as plain JSON: how it stands, its transcript, and its events.
+
+        It is for people: secrets are struck out of it, as out of a run log. What the run goes on from is in `result`.
+        """
         return await self._storage.ask(self._export_run)
 
     def _export_run(self) -> dict[str, Any]:
         row, rest = self._read_run()
         lines = [line for _, _, _, line in _read_lines(self._storage, self.id, 0, -1)]
+        strike = Scrubber()
         return {
             "run_id": row.run_id,
             "loop": row.loop,
             "tenant": row.tenant,
-            "metadata": dict(row.metadata),
+            "metadata": strike({"metadata": dict(row.metadata)})["metadata"],
             "state": row.state if rest is None else rest.state,
             "ending": "" if rest is None else rest.ending,
             "error": "" if rest is None else rest.error,
             "created": row.created,
             "updated": row.updated,
-            "messages": [] if rest is None else rest.messages,
+            "messages": [] if rest is None else strike(rest.messages),
             "events": [read_line(line.encode()) for line in lines],
         }
 
@@ -324,15 +331,22 @@ class _EventReader(AsyncIterator[DurableEvent]):
         return self._found.popleft()
 
     def _read_on(self) -> bool:
-        """Read what is new; return whether the run is at rest, asked before that."""
+        """Read what is new; where nothing is, return whether the run is at rest and all of it was read."""
+        self._read_new()
+        if self._found:
+            return False
         row = self._rows.read(self._run_id)
         is_at_end = row.state in RESTING and (self._until == "rest" or row.state != "waiting")
+        if is_at_end:
+            self._read_new()  # what was written between the two
+        return is_at_end and not self._found and self._after >= row.last_seq
+
+    def _read_new(self) -> None:
         for seq, turn, attempt, line in _read_lines(self._storage, self._run_id, self._after, _CHUNK):
             self._after = seq
             plain = read_line(line.encode())
             if plain is not None and plain["event"] not in RECORDS:
                 self._found.append(DurableEvent(seq=seq, turn=turn, attempt=attempt, event=load_event(plain)))
-        return is_at_end and self._after >= row.last_seq
 
 
 def _read_lines(storage: Storage, run_id: str, after: int, most: int) -> list[tuple[int, int, str, str]]:
@@ -345,4 +359,5 @@ def _read_lines(storage: Storage, run_id: str, after: int, most: int) -> list[tu
         query = query.limit(most)
     with storage.engine.connect() as connection:
         rows = connection.execute(query).all()
-    return [(seq, turn, attempt, storage.text.open(line)) for seq, turn, attempt, line in rows]
+        lines = restore_lines(connection, storage.text, run_id, [row.line for row in rows])
+    return [(row.seq, row.turn, row.attempt, line) for row, line in zip(rows, lines, strict=True)]

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
 import sqlalchemy as sa
-from anyio import to_thread
 
-from toolkit.calls.approval import Approval, ApprovalHook, ApprovalRequest, Approve, Defer
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.durable.attempt_events import AttemptEvents
-from toolkit.durable.dbos_journal import DbosJournal, KeptSteps, count_taken
-from toolkit.durable.decisions import read_decision
+from toolkit.durable.content_rows import keep_contents, split_value
+from toolkit.durable.contents import has_contents
+from toolkit.durable.entry_log import EntryLog, LogPlace
 from toolkit.durable.errors import DurableError
 from toolkit.durable.event_writer import EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace
 from toolkit.durable.messages_in import InboxSteering
-from toolkit.durable.nested_journal import NestedJournal
 from toolkit.durable.rests import InboxItem, Rest, leave_error, leave_result, read_messages
+from toolkit.durable.run_handles import configure_run, make_handle, read_said, write_traceback
 from toolkit.durable.run_rows import AttemptFacts, RunRows
+from toolkit.durable.segment_journal import SegmentJournal, count_taken
 from toolkit.durable.storage import Storage, segment_id
 from toolkit.durable.tables import database_now, inbox
-from toolkit.errors import LoopUsageError
-from toolkit.loop.closing_events import describe_call_end
-from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.events import LoopEvent, ResponseReceived
-from toolkit.loop.feeds import load_feed
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.middleware import Middleware, RunInfo
 from toolkit.run_log.recorder import RunRecorder
@@ -73,12 +67,23 @@ class SegmentRunner:
 
     Args:
         storage: The database.
+        executor: The name of this worker.
+        log: Writes entries.
         writer: Writes events.
         loops: The loops that are served, by name.
     """
 
-    def __init__(self, storage: Storage, writer: EventWriter, loops: Mapping[str, DurableLoop[Any, Any]]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        executor: str,
+        log: EntryLog,
+        writer: EventWriter,
+        loops: Mapping[str, DurableLoop[Any, Any]],
+    ) -> None:
         self._storage = storage
+        self._executor = executor
+        self._log = log
         self._rows = RunRows(storage)
         self._writer = writer
         self._loops = loops
@@ -112,19 +117,16 @@ class SegmentRunner:
 
     async def run(self, loop_name: str, run_id: str, segment: int, begin: Mapping[str, Any]) -> dict[str, Any]:
         """Move a segment to its rest, and return what it leaves."""
-        attempt = uuid.uuid4().hex
-        facts = await to_thread.run_sync(self._rows.begin_attempt, run_id, segment, attempt)
-        logs = [*begin.get("logs", ()), *([] if facts.row.attempts == 1 else [segment])]
-        kept: dict[int, tuple[str, Any]] = {}
-        for log in logs:
-            kept |= await to_thread.run_sync(self._read_kept, run_id, log)
+        attempt, logs = uuid.uuid4().hex, [*begin.get("logs", ()), segment]
+        begin_attempt = partial(self._rows.begin_attempt, run_id, logs, attempt, self._executor)
+        facts = await self._storage.insist(begin_attempt)
         events = AttemptEvents(
             run_id,
             segment,
             attempt,
             last_seq=facts.row.last_seq,
             told=facts.told,
-            seal=self._storage.text.seal,
+            stored=self._storage.text,
             wake=self._writer.wake,
         )
         self._writer.open(events)
@@ -132,10 +134,9 @@ class SegmentRunner:
         self._active[run_id] = active
         try:
             with active.scope:
-                mover = _SegmentMover(self._storage, self._loops[loop_name], facts, events, active, kept, begin)
+                mover = _SegmentMover(self._storage, self._log, self._loops[loop_name], facts, events, active, begin)
                 left = await mover.move()
-                await to_thread.run_sync(self._finish_attempt, mover, left)
-                return left
+                return await self._storage.insist(lambda: self._finish_attempt(mover, left))
         finally:
             if self._active.get(run_id) is active:
                 del self._active[run_id]
@@ -144,30 +145,32 @@ class SegmentRunner:
             self._writer.drop(events)
         raise anyio.get_cancelled_exc_class()  # stopped: the engine must not think that it has ended
 
-    def _read_kept(self, run_id: str, segment: int) -> dict[int, tuple[str, Any]]:
-        steps = self._storage.client.list_workflow_steps(segment_id(run_id, segment))
-        return {step["function_id"]: (step["function_name"], step["output"]) for step in steps}
-
-    def _finish_attempt(self, mover: _SegmentMover, left: Mapping[str, Any]) -> None:
-        """Write the last events, what was taken of the inbox, and how the run stands."""
+    def _finish_attempt(self, mover: _SegmentMover, left: dict[str, Any]) -> dict[str, Any]:
+        """Write the last events, what was taken of the inbox, and how the run stands; return what the engine keeps."""
         values: dict[str, Any] = {"state": left["state"]}
         if left["state"] == "waiting" and mover.loop.approval_expiry is not None:
             values["due"] = database_now(self._storage.engine) + mover.loop.approval_expiry
 
-        def mark_taken(connection: sa.Connection) -> None:
-            if mover.taken:
-                taken = inbox.update().where(inbox.c.id.in_(mover.taken), inbox.c.segment.is_(None))
-                connection.execute(taken.values(segment=mover.segment))
+        small, beside = split_value(self._storage.text, mover.run_id, left)
+        outputs = [left]  # whole where another attempt moves the run by now, and nothing is written
 
-        self._writer.finish(mover.events, values, mark_taken)
+        def write_beside(connection: sa.Connection) -> None:
+            keep_contents(connection, beside)
+            outputs.append(small)
+            for ids, taker in ((mover.taken, mover.segment), (mover.given_back, None)):
+                if ids:
+                    connection.execute(inbox.update().where(inbox.c.id.in_(ids)).values(segment=taker))
+
+        self._writer.finish(mover.events, values, write_beside)
         if left["state"] != "failed":
             self._rows.delete_segments(mover.run_id, mover.oldest_needed)
+        return outputs[-1]
 
 
 def _deliver_item(active: _ActiveRun, item: InboxItem) -> None:
     match item.kind:
         case "steer" | "say":
-            active.steering.feed(item.id, item.kind, _read_said(item))
+            active.steering.feed(item.id, item.kind, read_said(item))
         case "cancel":
             active.cancel_item = item
             if active.handle is not None:
@@ -176,21 +179,17 @@ def _deliver_item(active: _ActiveRun, item: InboxItem) -> None:
             pass  # for a run at rest
 
 
-def _read_said(item: InboxItem) -> Message:
-    return read_messages([item.body["message"]])[0]
-
-
 class _SegmentMover:
     """One attempt at one segment."""
 
     def __init__(
         self,
         storage: Storage,
+        log: EntryLog,
         loop: DurableLoop[Any, Any],
         facts: AttemptFacts,
         events: AttemptEvents,
         active: _ActiveRun,
-        kept: KeptSteps,
         begin: Mapping[str, Any],
     ) -> None:
         self.loop = loop
@@ -200,10 +199,18 @@ class _SegmentMover:
         self._storage = storage
         self._facts = facts
         self._active = active
-        self._kept = kept
         self._begin = begin
-        self._journal = DbosJournal(
-            facts.row.run_id, kept, active.steering, on_kept=self._tell_kept, nested=self._nest_journal
+        self._is_begun = False  # has read all that it begins with
+        self._journal = SegmentJournal(
+            self.run_id,
+            log,
+            LogPlace(self.run_id, self.segment, events.attempt),
+            facts.kept,
+            events,
+            steering=active.steering,
+            origin=segment_id(self.run_id, min([self.segment, *begin.get("logs", ())])),
+            trace=begin.get("origin", {}),
+            on_read=self._read_entry,
         )
 
     @property
@@ -213,6 +220,11 @@ class _SegmentMover:
         return [*self._active.steering.taken, *([] if cancel is None else [cancel.id])]
 
     @property
+    def given_back(self) -> list[int]:
+        """The items of the inbox that a segment before this one took and then failed, and that were not taken again."""
+        return sorted({item.id for item in self._find_said()}.difference(self._active.steering.taken))
+
+    @property
     def oldest_needed(self) -> int:
         """The oldest segment that this one is taken up from, until the engine has kept what it leaves."""
         origins: list[int] = [self._begin.get("from", self.segment), *self._begin.get("logs", ())]
@@ -220,118 +232,95 @@ class _SegmentMover:
 
     async def move(self) -> dict[str, Any]:
         """Move the run to its rest; return what it leaves."""
-        self._read_inbox()
-        rest = await self._read_last_rest()
+        rest: Rest | None = None
         handle: ToolLoopHandle[Any, Any] | None = None
         try:
+            self._read_inbox()
+            await self._restore_begin()
+            rest = await self._read_last_rest()
+            self._is_begun = True
             with enter_trace_context(self._begin.get("trace") or {}):
                 handle = await self._make_handle(rest)
                 self._active.handle = handle
                 if self._active.cancel_item is not None:
                     handle.cancel(self._active.cancel_item.body.get("reason"))
                 result = await handle.run()
-        except Exception as error:
-            if self._journal.failure is not None:
-                raise self._journal.failure from error
-            _logger.warning("durable run %s failed: %s", self._facts.row.run_id, error, exc_info=error)
-            messages = [] if rest is None else rest.load_messages()
-            if handle is not None:
-                messages = handle.messages
-            snapshot = None if handle is not None or rest is None else rest.snapshot
-            return leave_error(error, messages, snapshot, is_resumable=self._journal.has_left_failure)
-        return leave_result(result, handle.snapshot() if result.reason.kind == "awaiting_approval" else None)
+        except Exception as error:  # noqa: BLE001 - it is what the run leaves, and is logged there
+            return self._leave_failure(error, rest, handle)
+        snapshot = handle.snapshot() if result.reason.kind == "awaiting_approval" else None
+        return leave_result(result, snapshot, trace=self._journal.trace)
+
+    def _leave_failure(
+        self, error: Exception, rest: Rest | None, handle: ToolLoopHandle[Any, Any] | None
+    ) -> dict[str, Any]:
+        _logger.warning("durable run %s failed: %s", self.run_id, write_traceback(error))
+        snapshot = None
+        if handle is not None:
+            messages: Sequence[Message] = handle.messages
+        elif rest is not None:
+            messages, snapshot = rest.load_messages(), rest.snapshot
+        else:
+            messages = read_messages(self._begin.get("prompt", ())) if self._is_begun else []
+        journal = self._journal
+        return leave_error(
+            error,
+            messages,
+            snapshot,
+            is_resumable=not journal.has_kept_failure,
+            is_read=self._is_begun and journal.is_read,
+            trace=journal.trace,
+        )
 
     def _read_inbox(self) -> None:
-        items, steering = self._facts.items, self._active.steering
-        said = [(item.id, _read_said(item)) for item in items if item.kind in ("steer", "say")]
-        steering.expect(said, count_taken(self._kept))
-        for item in items:
+        said = self._find_said()
+        self._active.steering.expect([(item.id, read_said(item)) for item in said], count_taken(self._facts.kept))
+        for item in [*said, *(each for each in self._facts.items if each.kind == "cancel")]:
             _deliver_item(self._active, item)
+
+    def _find_said(self) -> list[InboxItem]:
+        """Return the messages that came while segments of this run moved, and not those that this one began with."""
+        known = {item["id"] for item in self._begin.get("items", ())}
+        return [item for item in self._facts.items if item.kind in ("say", "steer") and item.id not in known]
+
+    async def _restore_begin(self) -> None:
+        """Put back the large contents of what the segment begins with."""
+        begin, rows = self._begin, RunRows(self._storage)
+
+        def restore(value: Any) -> Any:
+            return rows.restore(self.run_id, value) if has_contents(value) else value
+
+        def restore_all() -> dict[str, Any]:
+            items = [{**item, "body": restore(item["body"])} for item in begin.get("items", ())]
+            return {**begin, "prompt": restore(begin.get("prompt", ())), "items": items}
+
+        parts = [begin.get("prompt", ()), *(item["body"] for item in begin.get("items", ()))]
+        if any(has_contents(part) for part in parts):
+            self._begin = await self._storage.insist(restore_all)
 
     async def _read_last_rest(self) -> Rest | None:
         if "from" not in self._begin:
             return None
         rows, row = RunRows(self._storage), self._facts.row
-        rest = await to_thread.run_sync(rows.read_segment, row.run_id, self._begin["from"])
+        rest = await self._storage.insist(lambda: rows.read_segment(row.run_id, self._begin["from"]))
         if rest is None:
             raise DurableError(f"segment {self._begin['from']} of run '{row.run_id}' is not at rest")
         return rest
 
     async def _make_handle(self, rest: Rest | None) -> ToolLoopHandle[Any, Any]:
-        loop, config = self.loop, self._make_config()
-        ctx: Any = None
-        if loop.make_context is not None:
-            row = self._facts.row
-            place = RunPlace(run_id=row.run_id, loop=row.loop, tenant=row.tenant, metadata=row.metadata)
-            ctx = loop.make_context(place)
-            if inspect.isawaitable(ctx):
-                ctx = await ctx
-        items = [InboxItem(**item) for item in self._begin.get("items", ())]
-        if rest is not None and rest.snapshot is not None:
-            handle: ToolLoopHandle[Any, Any] = ToolLoopHandle.restore(
-                rest.snapshot, loop.provider, loop.registry, ctx=ctx, config=config
-            )
-            await _apply_items(handle, items)
-            return handle
-        messages = read_messages(self._begin["prompt"]) if rest is None else rest.load_messages()
-        messages += [_read_said(item) for item in items if item.kind in ("say", "steer")]
-        return ToolLoopHandle(loop.provider, loop.registry, messages, ctx=ctx, config=config)
-
-    def _make_config(self) -> ToolLoopConfig[Any]:
-        config, row = self.loop.config, self._facts.row
-        metadata = {**config.metadata, "run_id": row.run_id, "loop": row.loop, "tenant": row.tenant}
-        return replace(
+        row = self._facts.row
+        place = RunPlace(run_id=row.run_id, loop=row.loop, tenant=row.tenant, metadata=row.metadata)
+        config = configure_run(self.loop, place, self._journal)
+        config = replace(
             config,
-            journal=self._journal,
             stream=True if config.stream is None else config.stream,
-            on_tool_call=config.on_tool_call or self._find_approver(),
             steering=self._active.steering,
-            metadata=metadata,
             middleware=(_EventTeller(self.events), *config.middleware),
         )
+        begin = read_messages(self._begin["prompt"]) if rest is None else rest
+        items = [InboxItem(**item) for item in self._begin.get("items", ())]
+        return await make_handle(self.loop, place, config, begin, items)
 
-    def _find_approver(self) -> ApprovalHook | None:
-        """Return what puts calls off that ask for a decision, where tools of the loop may ask."""
-        registry = self.loop.registry
-        asks = [each.options.requires_approval is not False for each in registry.registrations.values()]
-        return _put_off if any(asks) or registry.permissions is not None else None
-
-    def _nest_journal(self, name: str) -> NestedJournal:
-        row = self._facts.row
-        log = f"{segment_id(row.run_id, row.segment)}/{name}"
-        return NestedJournal(self._storage, row.run_id, self.events.attempt, log)
-
-    def _tell_kept(self, name: str, value: Mapping[str, Any]) -> None:
-        """Tell of an entry that was kept before, where the attempt that kept it ended before it told."""
-        kind, _, key = name.partition(" ")
-        for feed in value.get("feeds", ()):
-            told: LoopEvent | None = None
-            if kind == "turn" and feed[0] == "model_replied":
-                told = ResponseReceived(iteration=int(key), response=load_feed(feed)[1][0])
-            elif kind == "call" and feed[0] == "tool_returned":
-                told = describe_call_end(load_feed(feed)[1][1], self.loop.registry.registrations)
-            if told is not None:
-                stamps: dict[str, Any] = {"run_id": self.run_id, "loop_id": self.events.loop_id}
-                self.events.tell_again(replace(told, **stamps, time=time.time()))
-
-
-async def _put_off(request: ApprovalRequest) -> Approve | Defer:
-    """Have a call that asks for a decision wait for one; the approver of a durable loop that has no other."""
-    return Defer() if request.reason else Approve()
-
-
-async def _apply_items(handle: ToolLoopHandle[Any, Any], items: Sequence[InboxItem]) -> None:
-    """Decide what was decided, or close the run, where a run is taken up that awaits decisions."""
-    for item in items:
-        if item.kind == "cancel":
-            handle.cancel(item.body.get("reason"))
-            await handle.close()
-            return
-        if item.kind != "decide":
-            continue
-        decision: Approval | bool | str = read_decision(item.body["decision"])
-        try:
-            await handle.decide(item.body["call_id"], decision, binding=item.body["binding"])
-        except LoopUsageError as error:
-            # The tool is another one since: the run comes to rest again, with what is to be decided on now.
-            _logger.warning("a decision on call %s does not hold anymore: %s", item.body["call_id"], error)
+    def _read_entry(self, name: str, value: Mapping[str, Any]) -> None:
+        if name.startswith("call "):
+            self._journal.tell_inner(name.removeprefix("call "))
+        self.events.read_entry(name, value, registrations=self.loop.registry.registrations)

@@ -9,10 +9,11 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from toolkit.durable.contents import check_content, put_back, set_aside
 from toolkit.durable.run_lock import RunLock
 from toolkit.errors import ConfigurationError, JournalError
 from toolkit.json_text import write_json
@@ -24,7 +25,7 @@ __all__ = ["Cipher", "SqliteLog"]
 Cipher = Callable[[bytes], bytes]
 """Encrypts or decrypts what is kept."""
 
-_VERSION = 1
+_VERSION = 2
 _BUSY_SECONDS = 30.0
 _TABLES = """
     CREATE TABLE IF NOT EXISTS run (name TEXT PRIMARY KEY, run_id TEXT NOT NULL, began REAL NOT NULL) WITHOUT ROWID;
@@ -32,6 +33,9 @@ _TABLES = """
         run_id TEXT, path TEXT, position INTEGER, name TEXT NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL,
         PRIMARY KEY (run_id, path, position)
     ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS content (
+        run_id TEXT, digest TEXT, value BLOB NOT NULL, PRIMARY KEY (run_id, digest)
+    );
 """
 
 
@@ -140,7 +144,19 @@ class SqliteLog:
             raise JournalError(
                 f"the entry '{name}' of the run '{self._name}' can't be read: {error}; was it encrypted otherwise?"
             ) from error
-        return read
+        whole: JournalValue = put_back(read, self._read_content)
+        return whole
+
+    def _read_content(self, digest: str) -> str:
+        query = "SELECT value FROM content WHERE run_id = ? AND digest = ?"
+        row = self._use_database().execute(query, (self.run_id, digest)).fetchone()
+        content: object = None
+        if row is not None:
+            try:
+                content = (row[0] if self._decrypt is None else self._decrypt(row[0])).decode()
+            except Exception:  # noqa: BLE001 - whatever a cipher raises, it is not what was kept
+                content = False
+        return check_content(digest, content, self.run_id, self._name)
 
     def write_entry(self, path: str, position: int, name: str, value: JournalValue) -> None:
         """Keep an entry; once this returns, no crash undoes it.
@@ -149,11 +165,13 @@ class SqliteLog:
             JournalError: It can't be kept.
         """
         try:
-            text = write_json(value, allow_nan=False).encode()
-            data = text if self._encrypt is None else self._encrypt(text)
+            text = write_json(value, allow_nan=False)
+            small, contents = set_aside(value, text, self.run_id)
+            data = self._encode_text(text if small is value else write_json(small, allow_nan=False))
+            beside = [(self.run_id, digest, self._encode_text(content)) for digest, content in contents.items()]
             row = (self.run_id, path, position, name, data, self._make_seal(path, position, name, data))
             with self._lock:
-                self._use_database().execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)", row)
+                self._write_rows(row, beside)
         except JournalError:
             raise
         except Exception as error:
@@ -161,6 +179,26 @@ class SqliteLog:
                 f"the entry '{name}' of the run '{self._name}' could not be kept in '{self._file}': {error}; the run "
                 "ends here, and goes on behind the last entry that was kept when it is started again"
             ) from error
+
+    def _encode_text(self, text: str) -> bytes:
+        return text.encode() if self._encrypt is None else self._encrypt(text.encode())
+
+    def _write_rows(self, row: Sequence[object], beside: Sequence[Sequence[object]]) -> None:
+        """Write an entry and its large contents in one transaction."""
+        connection = self._use_database()
+        insert = "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?)"
+        if not beside:
+            connection.execute(insert, row)
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(insert, row)
+            connection.executemany("INSERT INTO content VALUES (?, ?, ?) ON CONFLICT DO NOTHING", beside)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite has ended it where the disk is full
+                connection.execute("ROLLBACK")
+            raise
 
     def delete_entry(self, path: str, position: int) -> None:
         """Forget an entry."""
@@ -175,6 +213,7 @@ class SqliteLog:
             connection = self._use_database()
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM entry WHERE run_id = ?", (self.run_id,))
+            connection.execute("DELETE FROM content WHERE run_id = ?", (self.run_id,))
             connection.execute("DELETE FROM run WHERE run_id = ?", (self.run_id,))
             connection.execute("COMMIT")
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import anyio
 import sqlalchemy as sa
 from anyio import to_thread
 from dbos import DBOS, DBOSClient, Serializer
@@ -17,7 +18,9 @@ from sqlalchemy import event
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
+    InterfaceError,
     NoSuchModuleError,
+    OperationalError,
     SQLAlchemyError,
     TimeoutError as PoolTimeoutError,
 )
@@ -27,6 +30,7 @@ from toolkit.durable.errors import DatabaseUnavailableError, DurableError
 from toolkit.durable.tables import TABLES_VERSION, schema, versions
 from toolkit.errors import ConfigurationError
 from toolkit.private_files import make_private
+from toolkit.secrets import without_keys
 from toolkit.settings import check_setting
 
 __all__ = ["ENGINE_NAME", "ENGINE_VERSION", "Storage", "segment_id"]
@@ -42,10 +46,14 @@ _CONNECT_SECONDS = 5
 _LOCK_SECONDS = 5
 """A worker that is frozen in the middle of a transaction holds its locks for so long."""
 
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
 _POOL_SIZE = 20
 _SQLITE_POOL_SIZE = 4  # more would only wait for one another's locks
 _LOCK = 0x746B_6475  # "tkdu": who makes the tables in Postgres
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _Returned = TypeVar("_Returned")
+_logger = logging.getLogger("toolkit.durable")
 _URL_SHAPES = "'sqlite:///runs.db' or 'postgresql://user:password@host/database'"
 
 
@@ -66,7 +74,7 @@ class _JsonSerializer(Serializer):
 
 
 def _write_error(error: BaseException) -> dict[str, str]:
-    return {"error": type(error).__name__, "text": str(error)}
+    return {"error": type(error).__name__, "text": without_keys(str(error))}
 
 
 def segment_id(run_id: str, segment: int) -> str:
@@ -137,6 +145,21 @@ class Storage:
         with self.telling_failures():
             return await to_thread.run_sync(work)
 
+    async def insist(self, work: Callable[[], _Returned]) -> _Returned:
+        """Do what blocks on a worker thread, again and again while the database is away or full.
+
+        What a run has learned is not lost by that: it waits. The work may have been done where its answer was lost.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await to_thread.run_sync(work)
+            except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+                cause = error.orig if isinstance(error, DBAPIError) else error
+                _logger.warning("the database of durable runs at %s is waited for: %s", self.url, cause)
+            await anyio.sleep(pause)
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
     def close(self) -> None:
         """Close all connections."""
         self.client.destroy()
@@ -170,8 +193,11 @@ def _make_engine(url: sa.URL) -> sa.Engine:
             make_private(path, "-wal", "-shm", "-journal")
         except OSError as error:
             raise DatabaseUnavailableError(str(url), str(error)) from error
-        engine = sa.create_engine(url, pool_size=_SQLITE_POOL_SIZE, max_overflow=0, pool_timeout=_BUSY_SECONDS)
+        engine = sa.create_engine(
+            url, pool_size=_SQLITE_POOL_SIZE, max_overflow=0, pool_timeout=_BUSY_SECONDS, hide_parameters=True
+        )
         event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "handle_error", _wait_for_space)
         return engine
     try:
         return sa.create_engine(
@@ -180,6 +206,7 @@ def _make_engine(url: sa.URL) -> sa.Engine:
             max_overflow=_POOL_SIZE,
             pool_timeout=_BUSY_SECONDS,
             pool_pre_ping=True,
+            hide_parameters=True,
             connect_args={
                 "connect_timeout": _CONNECT_SECONDS,
                 "application_name": ENGINE_NAME,
@@ -197,6 +224,17 @@ def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:  # n
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _wait_for_space(context: sa.engine.ExceptionContext) -> None:
+    """Have a full disk be waited for, as the engine waits where the pool has no connection; it would give up otherwise.
+
+    Raises:
+        TimeoutError: Of SQLAlchemy's.
+    """
+    code = getattr(context.original_exception, "sqlite_errorcode", 0)
+    if code & 0xFF in _FULL:
+        raise PoolTimeoutError(f"{context.original_exception}: is the disk full?") from context.original_exception
 
 
 def _make_tables(url: sa.URL, engine: sa.Engine) -> None:

@@ -1,7 +1,7 @@
 """The tables beside those of the engine: who is at work, what was told, what was said to a run, and where each stands.
 
-All that the engine must know is in its own tables: a run's truth is the log of the segment that moves, or the output of
-the last one. These here are what it has no place for.
+The engine's own tables say which segments there are, who moves each, and what it left. A run's truth is the log of the
+segment that moves, which is here, or the output of the last one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,21 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["TABLES_VERSION", "database_now", "entries", "events", "inbox", "runs", "schema", "versions", "workers"]
+__all__ = [
+    "TABLES_VERSION",
+    "contents",
+    "database_now",
+    "entries",
+    "events",
+    "find_executor",
+    "inbox",
+    "runs",
+    "schema",
+    "versions",
+    "workers",
+]
 
-TABLES_VERSION = 1
+TABLES_VERSION = 3
 """The version of these tables, and of what the log of a segment holds."""
 
 schema = sa.MetaData()
@@ -36,8 +48,12 @@ runs = sa.Table(
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("updated", sa.Double, nullable=False),
     sa.Column("due", sa.Double),  # when the decisions that it awaits expire, by the database's clock
+    # A key, so that Postgres lets entries and events of a run be written at once, and none while `attempt` changes.
+    sa.UniqueConstraint("run_id", "attempt"),
     sa.Index("toolkit_runs_by_state", "state", "updated"),
     sa.Index("toolkit_runs_by_creation", "created", "run_id"),
+    sa.Index("toolkit_runs_in_state", "state", "created", "run_id"),
+    sa.Index("toolkit_runs_by_due", "due"),
 )
 
 events = sa.Table(
@@ -67,12 +83,21 @@ inbox = sa.Table(
 )
 
 entries = sa.Table(
-    "toolkit_entries",  # of the logs of sub-agents, whose work goes on inside of one step of the engine
+    "toolkit_entries",  # the log of each segment; the engine knows a segment as one piece of work
     schema,
-    sa.Column("log", sa.Text, primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("run_id", sa.Text, nullable=False, index=True),
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("path", sa.Text, primary_key=True),  # the calls that the log of a sub-agent is inside of
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("name", sa.Text, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+contents = sa.Table(
+    "toolkit_contents",  # large texts of entries, events, messages and rests, each once for a run
+    schema,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
 )
 
@@ -92,3 +117,11 @@ def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:
     if engine.dialect.name == "postgresql":
         return sa.extract("epoch", sa.func.clock_timestamp())
     return (sa.func.julianday("now") - 2440587.5) * 86400.0
+
+
+def find_executor(connection: sa.Connection, workflow_id: str) -> str | None:
+    """Return the worker to which the engine has given a workflow."""
+    schema_name = "dbos" if connection.dialect.name == "postgresql" else None
+    workflow, executor = sa.column("workflow_uuid", sa.Text), sa.column("executor_id", sa.Text)
+    table = sa.table("workflow_status", workflow, executor, schema=schema_name)
+    return connection.scalar(sa.select(executor).select_from(table).where(workflow == workflow_id))

@@ -14,6 +14,7 @@ from anyio import to_thread
 from dbos import DBOS, DBOSConfig
 
 from toolkit.durable.encryption import Encryption
+from toolkit.durable.entry_log import EntryLog
 from toolkit.durable.event_writer import EventWriter
 from toolkit.durable.inbox_watch import InboxWatch
 from toolkit.durable.leases import LeaseKeeper
@@ -109,8 +110,9 @@ class DurableWorker:
         return self
 
     async def _launch_engine(self) -> None:
+        self._log = EntryLog(self._storage)
         self._writer = EventWriter(self._storage)
-        self._runner = SegmentRunner(self._storage, self._writer, self._loops)
+        self._runner = SegmentRunner(self._storage, self.executor, self._log, self._writer, self._loops)
         self._keeper = LeaseKeeper(self._storage, self.executor, self._lease, self._loops)
         self._watch = InboxWatch(self._storage, self._runner, self._keep_seconds)
         with self._storage.telling_failures():
@@ -128,6 +130,7 @@ class DurableWorker:
         }
         DBOS(config=config)
         DBOS.listen_queues([queue_name(name) for name in self._loops])
+        self._log.start()
         DBOS.launch()
         self._writer.start()
         self._watch.start()
@@ -152,6 +155,7 @@ class DurableWorker:
             with anyio.move_on_after(_STOP_SECONDS):
                 await self._runner.wait_until_idle()
             await to_thread.run_sync(self._watch.stop)
+            await to_thread.run_sync(self._log.stop)
             await to_thread.run_sync(self._writer.stop)
             await to_thread.run_sync(self._keeper.stop)
         finally:

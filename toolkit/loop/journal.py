@@ -13,8 +13,9 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import JournalError
+from toolkit.text_encodings import replace_surrogates
 
-__all__ = ["EntryWork", "Journal", "JournalEntry", "JournalValue", "check_entry_name"]
+__all__ = ["EntryWork", "Journal", "JournalEntry", "JournalValue", "check_entry_name", "storable_id"]
 
 JournalValue: TypeAlias = dict[str, Any]
 """An object of plain JSON: what ``json.loads`` gives, and ``json.dumps`` takes without a default."""
@@ -96,6 +97,14 @@ class Journal(Protocol):
             ConfigurationError: This journal has no logs inside of it.
         """
         ...
+
+
+def storable_id(call_id: str) -> str:
+    """Return a call's id as it stands in the names of entries and logs: any database takes it.
+
+    A model may give one with half a surrogate pair, which is no UTF-8, or with a NUL, which Postgres refuses.
+    """
+    return replace_surrogates(call_id).replace("\x00", "\ufffd")
 
 
 def check_entry_name(kept: str, asked: str) -> None:

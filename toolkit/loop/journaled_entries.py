@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from toolkit.loop.resources import LoopResources
 
 __all__ = ["JournaledEntries"]
+
+_NO_ARGUMENTS: Mapping[str, str] = {}
 
 
 class JournaledEntries(Generic[Ctx]):
@@ -134,7 +136,7 @@ class JournaledEntries(Generic[Ctx]):
                 self.time = value["at"]
             self._stops = list(value.get("stops", ()))
             self._state.replay(value.get("feeds", ()))
-            self._arguments |= value.get("arguments", {})
+            self._take_arguments(value.get("arguments", _NO_ARGUMENTS))
             self._bindings |= value.get("bindings", {})
             self._side.note(value)
         except (LookupError, TypeError, ValueError, LoopUsageError) as error:
@@ -144,6 +146,12 @@ class JournaledEntries(Generic[Ctx]):
         finally:
             self._stops = None
         del self._state.closed[untold:]
+
+    def _take_arguments(self, arguments: Mapping[str, str]) -> None:
+        """Have calls run with the arguments that were decided on, also where they are prepared with their own."""
+        self._arguments |= arguments
+        for call_id in arguments:
+            self._driver.approvals.ready.pop(call_id, None)
 
     def _end_as_kept(self, value: JournalValue) -> None:
         match value.get("stopped"):

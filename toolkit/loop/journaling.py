@@ -3,7 +3,7 @@
 A log is the feeds of the machine (`toolkit.loop.state`), not what the application's code does: replaying it calls no
 tool, hook, guard or provider. These are its entries, in the order of a run::
 
-    begin       the version of this form, the prompt, and what makes the run's digests its own
+    begin       the version of this form, the prompt, what makes the run's digests its own, and the trace context
     compact N   the transcript as it was shortened before turn N
     turn N      the reply, and what was decided on its calls where nobody has to be asked
     decide N    what was decided on them where somebody is asked
@@ -18,7 +18,7 @@ finds the mark of another one, and no result of a call, tells the model that the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -27,6 +27,7 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
+from toolkit.calls.approval import put_off_asked
 from toolkit.calls.prepare import Ready, Refused
 from toolkit.chat import ToolCall
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError
@@ -34,7 +35,7 @@ from toolkit.loop.budget import Budget, UsageLimits
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.dispatch import run_beside_pump, run_call
 from toolkit.loop.entry_work import CutError, LiveWork
-from toolkit.loop.journal import Journal, JournalEntry, JournalValue
+from toolkit.loop.journal import Journal, JournalEntry, JournalValue, storable_id
 from toolkit.loop.journaled_entries import JournaledEntries
 from toolkit.loop.nested_journals import NestedJournals
 from toolkit.loop.outcome import AwaitingApproval
@@ -42,6 +43,7 @@ from toolkit.loop.own_results import write_lost
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
 from toolkit.runtime.contexts import run_in_own_context
 from toolkit.tools.handler import Ctx
+from toolkit.trace_context import inject_trace_context, link_trace_context
 
 __all__ = ["JournaledSteps"]
 
@@ -144,7 +146,10 @@ class JournaledSteps(JournaledEntries[Ctx]):
         binder, prompt = self._driver.approvals.binder, self._prompt
 
         async def begin() -> JournalValue:
-            return {"format": _FORMAT, "run": self._driver.loop_id, "prompt": prompt, "salt": binder.salt}
+            value = {"format": _FORMAT, "run": self._driver.loop_id, "prompt": prompt, "salt": binder.salt}
+            trace: dict[str, str] = {}
+            inject_trace_context(trace)
+            return {**value, "trace": trace} if trace else value
 
         value = await self._keep_entry("begin", begin)
         if value.get("format") != _FORMAT:
@@ -159,6 +164,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
                     f"and this one's is {_shorten_repr(mine)}"
                 )
         binder.salt = value["salt"]
+        link_trace_context(value.get("trace", _NO_TRACE))
 
     async def _take_turn(self) -> None:
         """Do what lies between two turns, and then ask the model."""
@@ -200,8 +206,13 @@ class JournaledSteps(JournaledEntries[Ctx]):
         return mark
 
     def _is_guarded(self) -> bool:
+        """Return whether deciding on a call may take long, since somebody else is asked."""
         policy = self._resources.policy
-        return policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
+        while not policy.guards and policy.config.on_tool_call in (None, put_off_asked):
+            if policy.caller is None:
+                return False
+            policy = policy.caller.policy
+        return True
 
     async def _decide_at_once(self) -> None:
         """Decide on the calls of a reply where nobody is asked, which may take long."""
@@ -246,8 +257,8 @@ class JournaledSteps(JournaledEntries[Ctx]):
         entries: list[JournalEntry] = []
         for call in step.calls:
             do = partial(self._do_call, call, places, in_doubt=in_doubt)
-            works.append(LiveWork(self, self._state, f"call {call.id}", do))
-            entries.append(JournalEntry(f"call {call.id}", works[-1], is_nested=self._has_log(call)))
+            works.append(LiveWork(self, self._state, f"call {storable_id(call.id)}", do))
+            entries.append(JournalEntry(works[-1].name, works[-1], is_nested=self._has_log(call)))
         values: list[JournalValue] = []
 
         async def run_all() -> None:
@@ -291,7 +302,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
                 state.closed.append((lost, True))
                 return {}
             ledger = Budget(UsageLimits(), self._resources.budget)
-            nested = NestedJournals(self._journal, call.id) if crash == "resume" else None
+            nested = NestedJournals(self._journal, storable_id(call.id)) if crash == "resume" else None
             budget = None if self._resources.budget is None else ledger
             frame = replace(self._resources.frame, budget=budget, journals=nested)
             await run_in_own_context(partial(run_call, ready, self._resources, None, frame))
@@ -344,6 +355,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
         return has_any
 
 
+_NO_TRACE: Mapping[str, str] = {}
 _NO_PLACES: AbstractAsyncContextManager[None] = nullcontext()
 
 

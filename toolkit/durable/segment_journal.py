@@ -1,0 +1,216 @@
+"""The log of one segment of a run, and those inside of it: rows of the database, read where an attempt begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from toolkit.durable.attempt_events import AttemptEvents
+from toolkit.durable.entry_log import EntryLog, KeptEntries, LogPlace
+from toolkit.durable.journal_units import take_together
+from toolkit.durable.messages_in import InboxSteering
+from toolkit.errors import JournalError
+from toolkit.loop.journal import Journal, JournalEntry, JournalValue, check_entry_name
+from toolkit.schema.nodes import is_object
+
+__all__ = ["NestedJournal", "SegmentJournal", "TOOK", "count_taken"]
+
+TOOK = "$took"
+"""Beside an entry's value: the items of the inbox that were taken before it was kept."""
+
+_VALUE = "$value"
+
+
+class NestedJournal:
+    """The log of a run inside of an entry's work.
+
+    Args:
+        run_id: The id of that run, the same in each attempt.
+        log: Writes entries.
+        place: Where they are kept.
+        kept: The entries that attempts before this one have kept.
+        events: The events of the attempt that moves the run.
+    """
+
+    def __init__(self, run_id: str, log: EntryLog, place: LogPlace, kept: KeptEntries, events: AttemptEvents) -> None:
+        self.run_id = run_id
+        self._log = log
+        self._place = place
+        self._all_kept = kept
+        self._kept = kept.get(place.path, {})
+        self._left = set(self._kept)  # the positions that were not asked for yet
+        self._last = max(self._kept, default=0)
+        self._position = 0
+        self._events = events
+        if place.path:
+            events.open_log(run_id)
+
+    async def once(self, entry: JournalEntry) -> JournalValue:
+        """Return what is kept, or do the work and keep what it gives.
+
+        Raises:
+            JournalError: Another entry is kept at the position, or the value is no JSON.
+            DBOSWorkflowConflictIDError: Another worker has taken the run over.
+        """
+        [value] = await self.all([entry])
+        return value
+
+    async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
+        """Do so with several entries at once."""
+        first = self._position + 1
+        self._position += len(entries)
+        for position, entry in enumerate(entries, first):
+            # Of calls at the same time the later ones may be kept and an earlier one not; nothing comes behind them.
+            # A decision that does not hold anymore is not kept, and is found again in what the segment began with.
+            is_free = position in self._kept or entry.name.startswith("decided ")
+            if not is_free and self._last > self._position:
+                raise JournalError(
+                    f"the log of run '{self.run_id}' has no '{entry.name}' at position {position}, and goes on behind "
+                    "it: it was cut, or changed"
+                )
+        return await take_together(entries, lambda index, entry: self._take_entry(first + index, entry))
+
+    async def recall(self, name: str) -> JournalValue | None:  # noqa: ARG002 - a decision begins the next segment
+        """Return None: a decision is never in the log that awaits it."""
+        return None
+
+    async def finish(self) -> None:
+        """Check that nothing is kept behind the end of the run; the segment's workflow keeps what it leaves.
+
+        Raises:
+            JournalError: Something is.
+        """
+        if self._left:
+            raise JournalError(
+                f"the log of run '{self.run_id}' goes on with '{self._kept[min(self._left)][0]}' where the run has "
+                "ended: it was written with other settings or by another version of the program, or it was changed"
+            )
+
+    @property
+    def is_read(self) -> bool:
+        """True where all that is kept was taken."""
+        return not self._left
+
+    def nested(self, name: str) -> Journal:
+        """Return the log of a run inside of an entry's work."""
+        path = f"{self._place.path}/{name}" if self._place.path else name
+        place = replace(self._place, path=path)
+        return NestedJournal(self._name_inner(name), self._log, place, self._all_kept, self._events)
+
+    def _name_inner(self, name: str) -> str:
+        return f"{self.run_id}/{name}"
+
+    async def _take_entry(self, position: int, entry: JournalEntry) -> JournalValue:
+        kept = self._kept.get(position)
+        if kept is None:
+            return await self._keep_value(position, entry.name, await entry.work())
+        name, stored = kept
+        check_entry_name(name, entry.name)
+        value = self._read_value(name, _check_readable(name, stored))
+        self._left.discard(position)
+        return value
+
+    async def _keep_value(self, position: int, name: str, value: JournalValue) -> JournalValue:
+        await self._log.keep(self._place, position, name, value)
+        self._events.note_kept(name, self.run_id)
+        return value
+
+    def _read_value(self, name: str, stored: JournalValue) -> JournalValue:
+        self._events.read_entry(name, stored, self.run_id)
+        return stored
+
+
+class SegmentJournal(NestedJournal):
+    """The run's own log, which knows what was taken from the inbox.
+
+    Args:
+        run_id: The run.
+        log: Writes entries.
+        place: Where they are kept.
+        kept: The entries that attempts before this one have kept.
+        events: The events of the attempt that moves the run.
+        steering: Says what was taken from the inbox.
+        origin: The id of the segment that began the log, with which those go on that try it again.
+        trace: The trace context of the first segment of the run; empty for that itself.
+        on_read: Called with the name and the value of each entry that is kept already.
+
+    Attributes:
+        trace: The same, once the log has begun.
+        has_kept_failure: True where an entry that the run fails with is kept, so that it fails with it whenever it is
+            read.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        log: EntryLog,
+        place: LogPlace,
+        kept: KeptEntries,
+        events: AttemptEvents,
+        *,
+        steering: InboxSteering,
+        origin: str,
+        trace: Mapping[str, str],
+        on_read: Callable[[str, JournalValue], None],
+    ) -> None:
+        super().__init__(run_id, log, place, kept, events)
+        self.has_kept_failure: bool = False
+        self.trace: Mapping[str, str] = trace
+        self._steering = steering
+        self._origin = origin
+        self._on_read = on_read
+
+    async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
+        """Do the work of entries that are not kept, and return the values of all."""
+        values = await super().all(entries)
+        if entries[0].name == "begin":
+            self.trace = self.trace or values[0].get("trace", {})
+            return [{**values[0], "trace": self.trace}]
+        return values
+
+    def tell_inner(self, call_id: str) -> None:
+        """Have the events know what the logs inside of a call say, whose end is kept."""
+        for path, inner in self._all_kept.items():
+            if path == call_id or path.startswith((f"{call_id}/", f"{call_id}.")):
+                loop_id = self._name_inner(path)
+                self._events.open_log(loop_id)
+                for _, (name, stored) in sorted(inner.items()):
+                    self._events.read_entry(name, _check_readable(name, stored), loop_id)
+
+    def _name_inner(self, name: str) -> str:
+        return f"{self._origin}/{name}"
+
+    async def _keep_value(self, position: int, name: str, value: JournalValue) -> JournalValue:
+        if "failed" in value:
+            if not name.startswith("call "):  # which must not run twice; all others are asked for again
+                return value
+            self.has_kept_failure = True
+        taken = self._steering.drain_unlogged()
+        stored: dict[str, Any] = {TOOK: taken, _VALUE: value} if taken else value
+        await self._log.keep(self._place, position, name, stored)
+        self._events.note_kept(name)
+        return value
+
+    def _read_value(self, name: str, stored: JournalValue) -> JournalValue:
+        value: JournalValue = stored[_VALUE] if TOOK in stored else stored
+        self.has_kept_failure |= "failed" in value
+        self._on_read(name, value)
+        return value
+
+
+def count_taken(kept: KeptEntries) -> set[int]:
+    """Return the items of the inbox that the kept entries of a run's own log say were taken."""
+    taken: set[int] = set()
+    for _, stored in kept.get("", {}).values():
+        if is_object(stored):
+            taken.update(stored.get(TOOK, ()))
+    return taken
+
+
+def _check_readable(name: str, stored: Any) -> JournalValue:
+    if isinstance(stored, JournalError):
+        raise stored
+    if not is_object(stored):
+        raise JournalError(f"the entry '{name}' of the log can't be read: it was changed, or encrypted otherwise")
+    return dict(stored)
