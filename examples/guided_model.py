@@ -1,12 +1,14 @@
 """A small model is led by steps that are held to schemas: it can't write a call that is wrong in form, or made up.
 
-The model here is a stand-in that would always ask for the weather in Paris; a real one is
+One call is filled in first, then a list of calls where the request has more values of that kind. The model here is a
+stand-in that would always ask for the weather in Paris; a real one is
 ``GuidedProvider(OpenAIProvider("my-model", base_url="http://127.0.0.1:8080/v1", api_key="none"))``.
 
 Prints:
 
     How warm is it in Oslo and in Rome?
       it chose of: answer, get_weather
+      it filled in: ["Oslo", "Rome"]
       it filled in: ["Oslo", "Rome"]
       called: get_weather {"city":"Oslo"}, get_weather {"city":"Rome"}
     tell me a joke

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from toolkit.guided.grounding import Ground
+from toolkit.guided.languages import is_english
+from toolkit.guided.result_text import flatten_json_text
 from toolkit.guided.said_values import has_value, hold_to_said_values, list_spans
 from toolkit.guided.spoken_numbers import list_numbers, list_plain_numbers
+from toolkit.guided.spoken_times import list_times
 
 SAID: list[tuple[str, Any]] = [
     ("Do I need a coat in Oslo?", "Oslo"),
@@ -36,6 +39,11 @@ SAID: list[tuple[str, Any]] = [
     ("Remind me to water the plants", "Water the plants"),
     ("booked for cleaning windows", "clean the windows"),
     ("Погода в Москве", "Москве"),
+    ("Какая погода в Москве?", "Москва"),
+    ("北京的天气怎么样?", "北京"),
+    ("50 euros into pounds", "EUR"),
+    ("50 euros into pounds", "GBP"),
+    ("The price of Tesla", "TSLA"),
 ]
 MADE_UP: list[tuple[str, Any]] = [
     ("Do I need a coat?", "Oslo"),
@@ -51,6 +59,9 @@ MADE_UP: list[tuple[str, Any]] = [
     ("anything", ""),
     ("anything", "the"),
     ("in Boston", {"street": "5 Main Street", "city": "Boston"}),
+    ("Какая погода в Москве?", "Лондон"),
+    ("北京的天气怎么样?", "上海"),
+    ("The price of Tesla", "ABC"),
 ]
 
 
@@ -109,7 +120,126 @@ def test_a_number_can_only_be_what_was_said() -> None:
     held = hold_to_said_values({"type": "integer", "minimum": 5}, "Add 3, 7 and 1.5", "")
     assert held == {"enum": [7]}
     assert hold_to_said_values({"type": "integer"}, "Tell me a joke.", "") is None
-    assert hold_to_said_values({"type": "integer"}, "in half an hour", "") == {"type": "integer"}
+    assert hold_to_said_values({"type": "integer"}, "in half an hour", "", name="minutes") == {"enum": [30]}
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "number"),
+    [
+        ("in two weeks", "days ahead", 14),
+        ("in an hour and a half", "In how many minutes.", 90),
+        ("a quarter of an hour", "minutes", 15),
+        ("5 minutes", "seconds", 300),
+        ("3 kg", "weight in grams", 3000),
+        ("a dozen eggs", "count", 12),
+        ("a fortnight", "days", 14),
+    ],
+)
+def test_an_amount_is_known_in_the_unit_that_a_tool_wants(text: str, about: str, number: float) -> None:
+    held = hold_to_said_values({"type": "integer", "description": about}, text, "")
+    assert held is not None
+    assert number in held["enum"]
+
+
+def test_a_number_with_a_leading_zero_or_within_a_day_is_none() -> None:
+    assert hold_to_said_values({"type": "integer"}, "zip code 02108", "") is None
+    held = hold_to_said_values({"type": "integer"}, "2 seats on May 3, 2026", "")
+    assert held == {"enum": [2]}
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ("at 3 pm", ["15:00"]),
+        ("at 9.30am", ["09:30"]),
+        ("half past seven", ["07:30", "19:30"]),
+        ("quarter to nine", ["08:45", "20:45"]),
+        ("at noon", ["12:00"]),
+        ("seven o'clock", ["07:00", "19:00"]),
+        ("at 14:00", ["14:00"]),
+        ("Add 3 and 4", []),
+    ],
+)
+def test_times_are_read_as_people_say_them(text: str, times: list[str]) -> None:
+    assert list(list_times(text)) == times
+    held = hold_to_said_values({"type": "string", "description": "When, such as 14:00."}, text, "")
+    assert held is not None
+    assert held.get("enum", []) == times
+
+
+def test_a_choice_is_left_to_the_model_where_the_request_names_none() -> None:
+    node = {"type": "string", "enum": ["USD", "EUR", "GBP"]}
+    held = hold_to_said_values(node, "What is that in euros?", "It costs 150 USD")
+    assert held is not None
+    assert held["enum"] == ["USD", "EUR", "GBP"]
+
+
+def test_a_text_of_an_email_is_no_address() -> None:
+    held = hold_to_said_values({"type": "string", "description": "The text of the email."}, "Tell Ana it is late", "")
+    assert held is not None
+    assert "Ana" in held["enum"]
+
+
+def test_a_long_message_can_be_copied_whole() -> None:
+    words = "the figures are ready and the meeting of the whole team moves to Friday afternoon"
+    assert words in list(list_spans(f"Send Bob the message: {words}."))
+
+
+def test_items_of_a_list_are_held_by_their_members() -> None:
+    item = {"type": "object", "properties": {"name": {"type": "string"}, "count": {"type": "integer"}}}
+    held = hold_to_said_values({"type": "array", "items": item}, "Order 2 Pizzas and a Cola.", "")
+    assert held is not None
+    members = held["items"]["properties"]
+    assert members["count"]["enum"] == [2, 1]
+    assert members["name"] == {"type": "string"}
+    assert Ground("two pizzas and a cola").holds([{"name": "pizza", "count": 2}, {"name": "cola", "count": 1}])
+
+
+def test_a_calculation_is_composed_of_the_numbers_that_were_said() -> None:
+    node = {"type": "string", "description": "An arithmetic expression."}
+    assert hold_to_said_values(node, "Multiply 12 by 13 for Ana", "") == node
+    assert Ground("Multiply 12 by 13").holds("12 * 13")
+    assert not Ground("Multiply 12 by 13").holds("12 * 14")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("Wake me at half past six", "06:30"), ("an hour and a half", 5400), ("Какая погода", "погоду")]
+)
+def test_what_was_said_in_another_way_has_ground(text: str, value: object) -> None:
+    assert Ground(text).holds(value)
+
+
+def test_items_that_no_number_was_said_for_are_left_to_the_model() -> None:
+    item = {"type": "object", "properties": {"count": {"type": "integer"}}}
+    held = hold_to_said_values({"type": "array", "items": item}, "Wie ist das Wetter morgen in Köln?", "")
+    assert held is not None
+    assert held["items"]["properties"]["count"] == {"type": "integer"}
+
+
+def test_a_script_without_spaces_is_not_cut_into_words() -> None:
+    assert hold_to_said_values({"type": "string"}, "明天 5 点北京的天气怎么样?", "") == {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_so"),
+    [
+        ("What is the weather in Oslo?", True),
+        ("Oslo", True),
+        ("Wie ist das Wetter morgen in Oslo?", False),
+        ("Quel temps fait-il demain à Paris ?", False),
+        ("Какая погода в Москве?", False),
+    ],
+)
+def test_english_is_told_from_other_languages(text: str, is_so: bool) -> None:
+    assert is_english(text) is is_so
+
+
+def test_a_result_that_is_json_is_read_by_its_values() -> None:
+    text = flatten_json_text('{"customer_id":417,"mail":"ada@x.example","tags":["new",null]}')
+    assert text == 'customer id: 417\nmail: "ada@x.example"\ntags: "new"'
+    assert flatten_json_text("{broken") == "{broken"
+    held = hold_to_said_values({"type": "integer"}, "Who is it?", text)
+    assert held == {"enum": [417]}
 
 
 def test_an_id_has_the_shape_of_the_example_in_the_description() -> None:

@@ -5,11 +5,12 @@ from collections.abc import Generator
 from contextlib import aclosing
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tests.providers.llama_server import LlamaServer, llama_server
-from toolkit import ChatRequest, UserMessage
-from toolkit.chat import ArgumentsDelta, ResponseDone, ToolDefinition
+from toolkit import AssistantMessage, ChatRequest, ToolRegistry, UserMessage, tool, tool_loop
+from toolkit.chat import ArgumentsDelta, ResponseDone, TextDelta, ToolDefinition
 from toolkit.guided import GuidedProvider
 from toolkit.providers.openai import OpenAIProvider
 
@@ -56,3 +57,57 @@ async def test_calls_are_copied_out_of_the_request_whole_and_streamed(llama: Lla
     assert [event.text for event in events[:-1] if isinstance(event, ArgumentsDelta)] == [
         call.arguments for call in last.response.tool_calls
     ]
+
+
+async def test_a_step_can_be_cancelled_and_an_answer_left_early(llama: LlamaServer) -> None:
+    asked = ChatRequest(
+        messages=[UserMessage("Write a long poem about the sea.")], tools=[ORDER], temperature=0, max_tokens=100
+    )
+    with anyio.fail_after(180):
+        async with OpenAIProvider("m", base_url=f"{llama.url}/v1", api_key=llama.key) as server:
+            provider = GuidedProvider(server)
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(provider.generate, asked)
+                    await anyio.lowlevel.checkpoint()
+                    scope.cancel()
+            assert scope.cancelled_caught
+            async with aclosing(provider.stream(asked)) as stream:
+                async for event in stream:
+                    assert isinstance(event, TextDelta)
+                    break
+            assert (await provider.generate(asked)).text
+
+
+async def test_a_value_of_a_result_makes_the_second_call(llama: LlamaServer) -> None:
+    @tool
+    def get_order(order: str) -> dict[str, object]:
+        """Get the customer of an order.
+
+        Args:
+            order: The order, such as A-1000.
+        """
+        return {"order": order, "customer": 206}
+
+    @tool
+    def get_customer(customer: int) -> str:
+        """Get the balance of a customer.
+
+        Args:
+            customer: The number of the customer.
+        """
+        return f"The balance of customer {customer} is 512 USD"
+
+    request = ChatRequest(
+        messages=[UserMessage("Get the balance of the customer of order A-1042.")], temperature=0, max_tokens=100
+    )
+    with anyio.fail_after(300):
+        async with OpenAIProvider("m", base_url=f"{llama.url}/v1", api_key=llama.key) as server:
+            result = await tool_loop(GuidedProvider(server), ToolRegistry([get_order, get_customer]), request)
+    calls = {
+        call.name: json.loads(call.arguments)
+        for message in result.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.tool_calls
+    }
+    assert calls == {"get_order": {"order": "A-1042"}, "get_customer": {"customer": 206}}

@@ -136,7 +136,7 @@ async def test_an_optional_value_that_was_not_said_is_left_out() -> None:
 
 
 async def test_several_calls_of_a_tool_come_in_one_reply() -> None:
-    model = HeldModel(["get_weather"], [[{"city": "Oslo"}, {"city": "Rome"}, {"city": "Oslo"}]])
+    model = HeldModel(["get_weather"], [{"city": "Oslo"}, [{"city": "Oslo"}, {"city": "Rome"}, {"city": "Oslo"}]])
     response = await GuidedProvider(model.provider).generate(asked("What is the weather in Oslo and in Rome?"))
     assert calls_of(response) == [("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Rome"})]
     assert len({call.id for call in response.tool_calls}) == 2
@@ -494,3 +494,130 @@ async def test_days_and_numbers_can_be_said_in_words() -> None:
     request = ChatRequest(messages=[UserMessage("A table for two on May 3 for Ann Lee")], tools=[book.definition])
     response = await GuidedProvider(model.provider).generate(request)
     assert calls_of(response) == [("book", {"day": "2026-05-03", "seats": 2, "name": "Ann Lee"})]
+
+
+@tool
+def find_order(order: str) -> dict[str, Any]:
+    """Look an order up.
+
+    Args:
+        order: The order, such as A-1000.
+    """
+    return {"order": order, "customer_id": 417, "state": "late"}
+
+
+@tool
+def show_customer(customer: int) -> str:
+    """Show a customer.
+
+    Args:
+        customer: The number of the customer.
+    """
+    return f"Customer {customer} is Ida Berg"
+
+
+async def test_a_value_is_taken_from_a_result_that_is_json() -> None:
+    model = HeldModel(["find_order", "show_customer"], [{"order": "A-7"}, {"customer": 417}])
+    tools = ToolRegistry([find_order, show_customer])
+    result = await tool_loop(GuidedProvider(model.provider), tools, "Show the customer of order A-7.", config=CONFIG)
+    assert [message.text for message in result.messages if isinstance(message, ToolResult)][1:] == [
+        "Customer 417 is Ida Berg"
+    ]
+    assert model.schemas[3]["properties"]["customer"]["enum"] == [417]
+
+
+@tool
+def ship(street: str, city: str, code: str, weight: float) -> str:
+    """Ship a parcel.
+
+    Args:
+        street: The street.
+        city: The city.
+        code: The postal code.
+        weight: In kilograms.
+    """
+    return f"shipped to {street}, {city} {code}: {weight:g}"
+
+
+async def test_a_request_with_many_values_is_one_call_where_it_uses_them_all() -> None:
+    values = {"street": "5 Main Street", "city": "Boston", "code": "02108", "weight": 2}
+    model = HeldModel(["ship"], [values])
+    request = ChatRequest(
+        messages=[UserMessage("Ship 2 kilograms to 5 Main Street, Boston, and the code is 02108.")],
+        tools=[ship.definition],
+    )
+    assert calls_of(await GuidedProvider(model.provider).generate(request)) == [("ship", values)]
+    assert len(model.schemas) == 2
+    assert "02108" not in map(str, model.schemas[1]["properties"]["weight"]["enum"])
+
+
+async def test_a_text_that_was_filled_in_twice_is_asked_for_again() -> None:
+    values = {"street": "5 Main Street", "city": "5 Main Street", "code": "02108", "weight": 2}
+    model = HeldModel(["ship"], [values, {**values, "city": "Boston"}])
+    request = ChatRequest(
+        messages=[UserMessage("Ship 2 kilograms to 5 Main Street in Boston, code 02108.")], tools=[ship.definition]
+    )
+    assert calls_of(await GuidedProvider(model.provider).generate(request)) == [("ship", {**values, "city": "Boston"})]
+    assert "5 Main Street" not in model.schemas[2]["properties"]["city"]["enum"]
+
+
+async def test_the_tool_that_fits_best_stands_once_more_as_the_last_example() -> None:
+    model = HeldModel()
+    tools = [*registry.definitions(), find_order.definition]
+    request = ChatRequest(messages=[UserMessage("What about A-77?")], tools=tools)
+    await GuidedProvider(model.provider).generate(request)
+    said = [message.text for message in model.provider.requests[0].messages]
+    assert said[-3:] == ["Look an order up.", '{"tool": "find_order"}', "What about A-77?"]
+    assert set(model.offered(0)) > {"get_weather", "find_order"}
+    plain = GuidedProvider(model.provider, steps=(ChooseTool(most_repeated=0), FillArguments()))
+    await plain.generate(request)
+    assert [message.text for message in model.provider.requests[-2].messages].count("Look an order up.") == 1
+
+
+async def test_a_quotation_is_the_text() -> None:
+    model = HeldModel(["find_customer"], [{"name": "the boss"}])
+    await GuidedProvider(model.provider).generate(asked("Find the number of 'the boss' in Oslo"))
+    assert model.schemas[1]["properties"]["name"]["enum"] == ["the boss"]
+
+
+async def test_choices_that_two_parameters_share_are_all_offered_where_one_is_named() -> None:
+    @tool
+    def convert(amount: float, source: Literal["USD", "EUR"], target: Literal["USD", "EUR"]) -> str:
+        """Convert money."""
+        return f"{amount} {source} {target}"
+
+    model = HeldModel(["convert"], [{"amount": 80, "source": "USD", "target": "EUR"}])
+    request = ChatRequest(messages=[UserMessage("What are 80 USD in euros?")], tools=[convert.definition])
+    response = await GuidedProvider(model.provider).generate(request)
+    assert calls_of(response) == [("convert", {"amount": 80, "source": "USD", "target": "EUR"})]
+    assert model.schemas[1]["properties"]["target"]["enum"] == ["USD", "EUR"]
+
+
+async def test_a_hundred_tools_cost_a_bounded_number_of_words() -> None:
+    tools = [
+        ToolDefinition(
+            name=f"tool_{number}",
+            description=f"Do thing {number} {'at length ' * 50}.",
+            parameters={"type": "object"},
+        )
+        for number in range(100)
+    ]
+
+    def choose(request: ChatRequest) -> str:
+        if request.response_format is None:
+            return "Done."
+        return json.dumps({"tool": request.response_format.schema["properties"]["tool"]["enum"][-2]})
+
+    server = FunctionProvider(choose)
+    await GuidedProvider(server).generate(ChatRequest(messages=[UserMessage("do thing 57")], tools=tools))
+    words = sum(len(message.text.split()) for request in server.requests for message in request.messages)
+    assert words < 100 * 14
+
+
+async def test_a_request_in_another_script_is_left_to_the_model() -> None:
+    model = HeldModel(["get_weather", "get_weather"], [{"city": "北京"}, {"city": "上海"}])
+    result = await tool_loop(GuidedProvider(model.provider), registry, "北京和上海的天气怎么样", config=CONFIG)
+    assert [message.text for message in result.messages if isinstance(message, ToolResult)] == [
+        "18 degrees celsius in 北京",
+        "18 degrees celsius in 上海",
+    ]

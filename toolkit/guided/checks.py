@@ -11,9 +11,16 @@ from typing import Any
 from toolkit.dataclass import dataclass
 from toolkit.guided.folding import is_choice
 from toolkit.guided.grounding import Ground
-from toolkit.guided.remainders import list_folded, list_open_stems, list_used_values
+from toolkit.guided.remainders import (
+    has_new_value,
+    is_named_still,
+    is_new_value,
+    list_folded,
+    list_open_stems,
+    may_follow,
+)
+from toolkit.guided.said_values import fits_example
 from toolkit.guided.turn import GuidedTurn, StepVerdict
-from toolkit.word_stems import list_stems
 
 __all__ = ["RequireGround", "RequireNews", "StopWhenDone"]
 
@@ -22,7 +29,8 @@ __all__ = ["RequireGround", "RequireNews", "StopWhenDone"]
 class StopWhenDone:
     """Answers without a further question where each word of the request is about a call that was made.
 
-    It saves requests; its worth in tasks is not measured by itself.
+    It saves requests; its worth in tasks is not measured by itself. The words that say nothing are known for English
+    alone: requests in other languages keep some, so that nothing is taken for done there.
     """
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
@@ -48,13 +56,17 @@ class RequireGround:
             # After the first call and the first tool, values that are only chosen have to be said, too.
             checks_choices = bool(kept or turn.refused or turn.past_calls)
             if all(
-                turn.ground.holds(values.get(name)) or (is_choice(node) and not checks_choices)
+                _has_ground(turn, node, values.get(name)) or (is_choice(node) and not checks_choices)
                 for name, node in turn.view.properties.items()
                 if name not in turn.view.asked
             ):
                 kept.append(call)
         turn.calls = kept
         return "next" if kept else "again"
+
+
+def _has_ground(turn: GuidedTurn, node: Mapping[str, Any], value: Any) -> bool:
+    return turn.ground.holds(value) and (not isinstance(value, str) or fits_example(node, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,9 @@ class RequireNews:
     It lets calls follow each other. The worth of that in the trials: 16 tasks of 30 instead of 14.
 
     The same tool again needs a value of the question that no call had. Another tool needs a word of the request
-    that no call was about; as the model's first choice, a new value is enough, too.
+    that no call was about; as the model's first choice, a new value is enough, too. In languages other than English
+    small words are always left over, and new values alone decide; in scripts without spaces nothing is refused but what
+    was called before.
     """
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
@@ -88,9 +102,9 @@ class RequireNews:
 
     def _is_further(self, turn: GuidedTurn) -> bool:
         assert turn.tool is not None
-        about = set(list_stems(f"{turn.tool.name} {turn.tool.description}"))
-        if about & list_open_stems(turn, has_descriptions=False):
+        if is_named_still(turn, turn.tool):
             return True
-        used = list_used_values(turn)
-        is_choice_of_model = not turn.refused and bool(list_open_stems(turn, has_descriptions=True))
-        return is_choice_of_model and any(set(list_folded(call)) - used for call in turn.calls)
+        values = [value for call in turn.calls for value in list_folded(call)]
+        if not (may_follow(turn, turn.tool) and has_new_value(turn, turn.tool)):
+            return False
+        return any(is_new_value(turn, value) for value in values)

@@ -12,12 +12,17 @@ from typing import Any
 
 from toolkit.schema.nodes import Node, Nodes, is_array, is_object, map_subschemas
 from toolkit.schema.rewording import merge_nodes, simplify_unions
-from toolkit.word_stems import list_stems
+from toolkit.word_stems import list_stems, split_words, stem_word
 
 __all__ = ["FoldedSchema", "find_named_values", "fold_schema", "is_choice", "is_named"]
 
 _DEEPEST_REFERENCE = 4
 _LONGEST_ENUM = 12
+_SYNONYMS = (
+    frozenset({"people", "persons", "guests", "adults", "passengers", "seats", "travelers", "travellers"}),
+    frozenset({"called", "named", "titled", "title", "label"}),
+    frozenset({"urgent", "urgently", "asap", "priority"}),
+)
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
 # What engines of grammars follow to the letter. Other keywords (patterns, formats, lengths) are left to the tool's own
 # validation: some engines fail on them.
@@ -118,10 +123,16 @@ def is_choice(node: Mapping[str, Any]) -> bool:
     return "enum" in node or node.get("type") == "boolean"
 
 
+def _list_synonyms(request: str) -> list[str]:
+    """Return what optional parameters are called that a request names in other words: seats for "two people"."""
+    words = set(split_words(request))
+    return [stem_word(other) for group in _SYNONYMS if words & group for other in group]
+
+
 class _Folding:
     def __init__(self, parameters: Mapping[str, Any], request: str | None, longest_enum: int) -> None:
         self._nodes = Nodes(parameters)
-        self._stems = None if request is None else frozenset(list_stems(request))
+        self._stems = None if request is None else frozenset([*list_stems(request), *_list_synonyms(request)])
         self._longest_enum = longest_enum
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from toolkit.guided.spoken_numbers import list_numbers
+from toolkit.guided.languages import is_english, is_spaced
+from toolkit.guided.spoken_numbers import list_converted_numbers, list_numbers
+from toolkit.guided.spoken_times import list_times
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.word_stems import list_stems, split_words, stem_word
 
-__all__ = ["Ground", "list_dates", "names_a_day"]
+__all__ = ["Ground", "list_dates", "may_have_code", "names_a_day"]
 
 _ISO_DATE = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
 _TIME = re.compile(r"(\d\d?):(\d\d)(?::\d\d)?")
@@ -69,6 +71,14 @@ _DAYS_BY_NAME = frozenset(
 _ORDINAL = re.compile(r"\b\d{1,2}(?:st|nd|rd|th)\b")
 _TOKEN = re.compile(r"[^\s,;!?\"'()\[\]{}<>]+")
 _MOST_WORDS_ALL_SAID = 4
+_SHORTEST_START, _LONGEST_ENDING = 3, 2
+_SUM = re.compile(r"[\d.(][\d\s.()]*[-+*/^%][-\d\s.+*/()^%]*")
+_FIGURES = re.compile(r"\d+(?:\.\d+)?")
+_CODE = re.compile(r"[A-Z]{2,5}")
+_CURRENCIES = {
+    "dollar": "USD", "euro": "EUR", "pound": "GBP", "sterl": "GBP", "yen": "JPY", "franc": "CHF", "yuan": "CNY",
+    "rupee": "INR", "won": "KRW", "peso": "MXN", "krona": "SEK", "zloty": "PLN",
+}  # fmt: skip
 _SHARE_OF_WORDS_SAID = 0.7
 
 
@@ -94,7 +104,7 @@ class Ground:
     @cached_property
     def numbers(self) -> frozenset[float]:
         """The numbers in it, as digits and as words, and what they are in a smaller unit that is named."""
-        return frozenset(list_numbers(self.text))
+        return frozenset([*list_numbers(self.text), *list_converted_numbers(self.text, "")])
 
     @cached_property
     def _said_tokens(self) -> frozenset[str]:
@@ -104,6 +114,14 @@ class Ground:
     def _said_dates(self) -> frozenset[str]:
         """The days that are said by month and day, as MM-DD, and by year too, as YYYY-MM-DD."""
         return frozenset(list_dates(self.text))
+
+    @cached_property
+    def _said_times(self) -> frozenset[str]:
+        return frozenset(list_times(self.text))
+
+    @cached_property
+    def _is_english(self) -> bool:
+        return is_english(self.text)
 
     @cached_property
     def _names_a_day(self) -> bool:
@@ -119,7 +137,8 @@ class Ground:
             return self._holds_text(value)
         if is_array(value):
             return bool(value) and all(self.holds(item) for item in value)
-        return is_object(value) and all(self.holds(member) for member in value.values())
+        # One of a thing is seldom said: "milk and two eggs".
+        return is_object(value) and all(member == 1 or self.holds(member) for member in value.values())
 
     def _holds_text(self, text: str) -> bool:
         folded = " ".join(text.casefold().split())
@@ -127,23 +146,48 @@ class Ground:
             return False
         if (date := _ISO_DATE.match(folded)) is not None:
             return self._holds_date(date)
-        if re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", self._folded) is not None:
+        if self._says_as_written(folded) or folded[:5] in self._said_times:
             return True
         if (time := _TIME.fullmatch(folded)) is not None:
             return float(time[1]) in self.numbers and float(time[2]) in {0.0, *self.numbers}
+        if _SUM.fullmatch(folded) is not None:
+            return all(float(number) in self.numbers for number in _FIGURES.findall(folded))
+        if _CODE.fullmatch(text) is not None and self._holds_code(text):
+            return True
         if any(_is_id(token) and not self._holds_id(token) for token in _TOKEN.findall(folded)):
             return False
         return self._holds_words(folded)
 
+    def _says_as_written(self, folded: str) -> bool:
+        if not is_spaced(folded) and folded in self._folded:
+            return True
+        return re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", self._folded) is not None
+
     def _holds_id(self, token: str) -> bool:
         return token.strip(".:#$%") in self._said_tokens or token in self._folded.split()
+
+    def _holds_code(self, code: str) -> bool:
+        """Return whether letters stand for a word that was said: GBP for "pounds", TSLA for "Tesla"."""
+        letters = set(code.casefold())
+        return any(
+            _CURRENCIES.get(stem) == code or (word[0] == code[0].casefold() and len(word) > 3 and letters <= set(word))
+            for word in split_words(self.text)
+            for stem in [stem_word(word)]
+        )
 
     def _holds_words(self, folded: str) -> bool:
         stems = list_stems(folded)
         if not stems:
             return False
-        said = sum(stem in self.stems for stem in stems)
+        said = sum(self._holds_stem(stem) for stem in stems)
         return said == len(stems) if len(stems) <= _MOST_WORDS_ALL_SAID else said / len(stems) >= _SHARE_OF_WORDS_SAID
+
+    def _holds_stem(self, stem: str) -> bool:
+        if stem in self.stems or self._is_english:
+            return stem in self.stems
+        # Other languages bend the ends of words in ways that are not known here.
+        start = stem[: max(_SHORTEST_START, len(stem) - _LONGEST_ENDING)]
+        return any(other.startswith(start) for other in self.stems)
 
     def _holds_date(self, date: re.Match[str]) -> bool:
         year, month, day = date.groups()
@@ -176,6 +220,11 @@ def list_dates(text: str) -> Iterator[str]:
             if 1 <= int(day) <= 31:
                 yield f"{month:02}-{int(day):02}"
                 yield from [f"{year}-{month:02}-{int(day):02}" for year in near if len(year) == 4]
+
+
+def may_have_code(text: str) -> bool:
+    """Return whether a text has a word for a currency, which a tool may want as a code."""
+    return any(stem in _CURRENCIES for stem in list_stems(text))
 
 
 def names_a_day(text: str) -> bool:

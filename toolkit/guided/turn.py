@@ -21,6 +21,7 @@ from toolkit.chat.request import callable_tools
 from toolkit.guided.folding import FoldedSchema
 from toolkit.guided.grounding import Ground
 from toolkit.guided.holding import SchemaHolder, read_reply_object
+from toolkit.guided.result_text import flatten_json_text
 
 __all__ = ["GuidedStep", "GuidedTurn", "PastCall", "StepVerdict"]
 
@@ -95,7 +96,7 @@ class GuidedTurn:
             holder=holder,
             tools=callable_tools(request),
             question=messages[position].text if position >= 0 else "",
-            said="\n".join([message.text for message in messages if _is_source(message)]),
+            said="\n".join([_read_source(message) for message in messages if _is_source(message)]),
             past_calls=_list_past_calls(messages[position + 1 :]),
         )
 
@@ -149,6 +150,10 @@ class GuidedStep(Protocol):
 
 def _is_source(message: Message) -> bool:
     return bool(message.text) and not (isinstance(message, ToolResult) and message.is_error)
+
+
+def _read_source(message: Message) -> str:
+    return flatten_json_text(message.text) if isinstance(message, ToolResult) else message.text
 
 
 def _list_past_calls(messages: Sequence[Message]) -> list[PastCall]:
