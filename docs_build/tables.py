@@ -14,6 +14,7 @@ import toolkit
 from toolkit import ToolOptions, errors
 from toolkit.endings import TerminationReason
 from toolkit.events import LoopEvent
+from toolkit.loop.event_json import list_fields, name_event
 from toolkit.policies import (
     AnswerFormat,
     LoopDetectionConfig,
@@ -50,7 +51,7 @@ _PLAIN_TYPES = {
     "ZeroToOne": "number from 0 to 1",
     "Seconds": "seconds or timedelta",
 }
-_STAMPS = ("run_id", "loop_id", "time", "kind")
+_STAMPS = ("run_id", "loop_id", "time")
 
 Row = tuple[str, ...]
 
@@ -77,9 +78,9 @@ def write_module_table(module: str) -> str:
     """Return the table that stands at the top of a module's page; empty for most."""
     match module:
         case "toolkit.events":
-            return lay_out(("event", "tells", "fields"), list_union_rows(get_args(LoopEvent)))
+            return lay_out(("event", "in JSON", "tells", "fields"), list_union_rows(get_args(LoopEvent)))
         case "toolkit.endings":
-            return lay_out(("ending", "says", "fields"), list_union_rows(get_args(TerminationReason)))
+            return lay_out(("ending", "in JSON", "says", "fields"), list_union_rows(get_args(TerminationReason)))
         case "toolkit.errors":
             return lay_out(("error", "is a", "says"), list_error_rows())
         case _:
@@ -97,15 +98,29 @@ def list_setting_rows(settings: type) -> list[Row]:
 
 
 def list_union_rows(kinds: Iterable[type]) -> list[Row]:
-    """Return name, meaning and fields of the classes of a union."""
-    return [
-        (
-            f"`{kind.__name__}`",
-            _read_summary(kind),
-            ", ".join(f"`{field.name}`" for field in dataclasses.fields(kind) if field.name not in (*_STAMPS, "_")),
-        )
-        for kind in kinds
-    ]
+    """Return name, tag in JSON, meaning and fields of the classes of a union."""
+    return [(f"`{kind.__name__}`", f"`{_read_tag(kind)}`", _read_summary(kind), _write_fields(kind)) for kind in kinds]
+
+
+def _read_tag(kind: type) -> str:
+    """Return the word by which JSON tells the class: an ending's ``kind``, an event's ``event``."""
+    tags = [field.default for field in dataclasses.fields(kind) if field.name == "kind"]
+    return str(tags[0]) if kind in get_args(TerminationReason) else name_event(kind)
+
+
+def _write_fields(kind: type) -> str:
+    left_out = _STAMPS if kind in get_args(LoopEvent) else (*_STAMPS, "kind")
+    fields = [f"`{name}` {_describe_hint(hint)}" for name, hint in list_fields(kind).items() if name not in left_out]
+    return ", ".join(fields) or "none"
+
+
+def _describe_hint(hint: Any) -> str:
+    text = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+    text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
+    text = text.replace("SystemMessage | UserMessage | AssistantMessage | ToolResult", "Message")
+    text = re.sub(r"Complete \|.*Cancelled", "TerminationReason", text)
+    text = text.replace("BaseException", "error").replace("ProviderError", "error").replace("~Out", "object")
+    return re.sub(r"\bException\b", "error", text).replace("|", "or").replace("typing.", "")
 
 
 def list_error_rows() -> list[Row]:

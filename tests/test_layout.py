@@ -17,9 +17,6 @@ COMPLEXITY = 10
 
 LONG_MODULES: dict[str, str] = {
     "loop/state.py": "the machine is one class, and its docstring is the contract of all its feeds",
-    "runtime/workers.py": "the pool and its threads share one lock",
-    "tools/function_tool.py": "overloads of one class that stays the function it was",
-    "tools/registry.py": "overloads of each of its methods",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 TANGLED_FUNCTIONS: dict[str, str] = {

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict
 
 import pytest
 
+import toolkit
+import toolkit.policies
 from toolkit import (
     AnswerFormat,
+    ChatRequest,
     ConfigurationError,
     EnvVar,
     LoopDetectionConfig,
@@ -42,6 +46,7 @@ from toolkit.policies import (
     SteeredRetries,
     Stop,
     StopContext,
+    ToolExecutionHooks,
     ToolOrder,
     and_,
     keep_last,
@@ -333,3 +338,79 @@ def test_the_fields_of_a_subclass_are_checked_as_those_of_its_base_are() -> None
         Limits(words=0)
     with pytest.raises(ConfigurationError, match="usage limit requests must be 0 or more, not -1"):
         Limits(requests=-1)
+
+
+@dataclass
+class WrongKeyword:
+    make: Callable[..., object]
+    keyword: str
+    message: str
+
+
+WRONG_KEYWORDS = [
+    WrongKeyword(
+        ToolLoopConfig, "max_iteration", "ToolLoopConfig takes no 'max_iteration': did you mean 'max_iterations'"
+    ),
+    WrongKeyword(
+        ToolLoopConfig, "temperature", "write ChatRequest(messages=..., temperature=...) in the place of the prompt"
+    ),
+    WrongKeyword(ToolLoopConfig, "top_p", "write request_options={'top_p': ...}"),
+    WrongKeyword(ToolLoopConfig, "system_prompt", "write system_prompt=... beside config=..."),
+    WrongKeyword(ToolLoopConfig, "model", "write it into the provider, such as OpenAIProvider('gpt-5')"),
+    WrongKeyword(ToolLoopConfig, "tool_timeout", "write timeouts=Timeouts(tool=...)"),
+    WrongKeyword(ToolLoopConfig, "max_chars", "write output=OutputLimits(max_chars=...)"),
+    WrongKeyword(ToolLoopConfig, "policy", "ToolLoopConfig takes no 'policy'"),
+    WrongKeyword(OutputLimits, "max_char", "OutputLimits takes no 'max_char': did you mean 'max_chars'?"),
+    WrongKeyword(OutputLimits, "colour", "OutputLimits takes no 'colour': it takes max_chars, keep, store"),
+    WrongKeyword(ToolRetryConfig, "retries", "did you mean 'max_retries'?"),
+    WrongKeyword(UsageLimits, "request", "did you mean 'requests'?"),
+    WrongKeyword(AnswerFormat, "retries", "did you mean 'max_retries'?"),
+    WrongKeyword(ChatRequest, "temprature", "did you mean 'temperature'?"),
+    WrongKeyword(ChatRequest, "top_k", "write options={'top_k': ...}"),
+    WrongKeyword(ChatRequest, "system_prompt", "write SystemMessage(...) as the first of the messages"),
+    WrongKeyword(ChatRequest, "model", "write it into the provider"),
+    WrongKeyword(ToolExecutionHooks, "befor", "did you mean 'before'?"),
+]
+
+
+@pytest.mark.parametrize("case", WRONG_KEYWORDS, ids=lambda case: f"{case.make.__name__} {case.keyword}")
+def test_a_keyword_that_settings_do_not_have_is_answered_with_what_to_write(case: WrongKeyword) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        case.make(**fill_required(case.make), **{case.keyword: 1})
+    assert case.message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (ToolLoopConfig, [3], "ToolLoopConfig takes its settings by name: on_tool_call=..., "),
+        (OutputLimits, [3], "takes its settings by name: max_chars=..., keep=..., store=..."),
+        (AnswerFormat, [int, "native"], "by name: mode=..., max_retries=..., forces_calls=..."),
+    ],
+)
+def test_settings_without_their_names_are_refused_with_the_names(kind: Any, values: list[Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        kind(*values)
+    assert message in str(raised.value)
+
+
+def test_settings_are_shown_with_the_keywords_that_they_take() -> None:
+    shown = inspect.signature(OutputLimits)
+    assert list(shown.parameters) == ["max_chars", "keep", "store"]
+    misspelled: dict[str, Any] = {"keeps": "head"}
+    with pytest.raises(ConfigurationError, match="did you mean 'keep'"):
+        replace(OutputLimits(), **misspelled)
+
+
+def test_every_public_class_that_checks_its_fields_refuses_other_keywords_in_its_own_words() -> None:
+    public: list[Any] = [getattr(module, name) for module in (toolkit, toolkit.policies) for name in module.__all__]
+    kinds = [kind for kind in public if hasattr(kind, "__dataclass_fields__") and hasattr(kind, "__post_init__")]
+    assert len(kinds) > 15
+    for kind in kinds:
+        with pytest.raises(ConfigurationError, match=f"{kind.__name__} takes no 'no_such_thing'"):
+            kind(**fill_required(kind), no_such_thing=1)
+
+
+def fill_required(make: Callable[..., object]) -> dict[str, None]:
+    parameters = inspect.signature(make).parameters.values()
+    return {each.name: None for each in parameters if each.default is each.empty}

@@ -1,5 +1,6 @@
 """One word for each idea: those of the glossary in docs/architecture.md, and no second ones in public names."""
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+import toolkit
 from docs_build.reference import PUBLIC_MODULES
 
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+PACKAGE = Path(toolkit.__file__).parent
 GLOSSARY = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 SECOND_WORDS = {
@@ -61,6 +64,7 @@ EXCEPTIONS = {
     "ToolExecutionUpdate": "an established name",
     "FunctionTool.invoke": "an established name",
     "TurnOutcome": "of a turn that is stepped by hand; an ending is of a run",
+    "Observer": "an object that takes the events of calls, where a hook is a function",
     "PluginError": "a plugin is one kind of source",
     "PluginTools": "a plugin is one kind of source",
     "plugin_tools": "a plugin is one kind of source",
@@ -72,6 +76,55 @@ EXCEPTIONS = {
     "ToolkitError": "the name of the library",
 }
 """Each name with such a word, and why it has it."""
+
+
+SECOND_WORDS_OF_MESSAGES = {
+    "agent loop": "loop",
+    "conversation history": "transcript",
+    "history": "transcript",
+    "function call": "call",
+    "tool execution": "run, or call",
+    "tool use": "call",
+    "in the parameter": "in the argument",
+    "the parameter encoding": "the argument encoding",
+    **{
+        word: SECOND_WORDS[word]
+        for word in ("callback", "chunk", "invocation", "kwargs", "llm", "observation", "toolbox", "toolset")
+    },
+}
+"""Words that no error and no log message has, each with the one that is used."""
+
+
+def list_messages() -> list[tuple[str, str]]:
+    """Return the module and the fixed words of each error that is raised and of each message that is logged."""
+    return [
+        (path.relative_to(PACKAGE).as_posix(), read_texts(node))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise) or is_log_call(node)
+    ]
+
+
+def is_log_call(node: ast.AST) -> bool:
+    called = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    return isinstance(called, ast.Name) and called.id == "_logger"
+
+
+def read_texts(node: ast.AST) -> str:
+    parts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+    return " ".join([part for part in parts if isinstance(part, str)])
+
+
+def test_no_message_has_a_second_word_for_an_idea() -> None:
+    messages = list_messages()
+    assert len(messages) > 500
+    found = {
+        (module, text, word): right
+        for module, text in messages
+        for word, right in SECOND_WORDS_OF_MESSAGES.items()
+        if re.search(rf"\b{word}s?\b", text, re.IGNORECASE)
+    }
+    assert found == {}
 
 
 def public_names() -> set[str]:

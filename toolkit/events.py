@@ -2,8 +2,10 @@
 
 from toolkit.calls.events import (
     ApprovalRequested,
+    Observer,
     ToolCallRefused,
     ToolCallRepaired,
+    ToolEvent,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
@@ -37,6 +39,7 @@ __all__ = [
     "IterationStart",
     "LoopDetected",
     "LoopEvent",
+    "Observer",
     "ProviderRetried",
     "ReasoningDelta",
     "ResponseReceived",
@@ -44,6 +47,7 @@ __all__ = [
     "TextDelta",
     "ToolCallRefused",
     "ToolCallRepaired",
+    "ToolEvent",
     "ToolExecutionEnd",
     "ToolExecutionStart",
     "ToolExecutionUpdate",

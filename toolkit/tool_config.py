@@ -130,7 +130,9 @@ def load_tools(path: str | Path, *, environment: Mapping[str, str] | None = None
 def _read_tools_section(file: Path) -> Any:
     content = read_yaml_file(file, needed_by="load_tools")
     if not is_object(content) or "tools" not in content:
-        raise ConfigurationError(f"{file}: the key 'tools' is missing")
+        known = " and ".join(f"'{name}'" for name in ToolConfig.model_fields if is_object(content) and name in content)
+        what = known or "'preset', 'work_dir' and 'plugins'"
+        raise ConfigurationError(f"{file}: the key 'tools' is missing: {what} stand below it")
     return {} if content["tools"] is None else content["tools"]
 
 

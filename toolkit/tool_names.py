@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, UnknownToolNameError
 from toolkit.settings import check_setting
 
-__all__ = ["LONGEST_TOOL_NAME", "check_name", "hash_name", "is_legal_name", "legal_names", "replace_illegal"]
+__all__ = [
+    "LONGEST_TOOL_NAME",
+    "check_known_names",
+    "check_name",
+    "hash_name",
+    "is_legal_name",
+    "legal_names",
+    "replace_illegal",
+]
 
 LONGEST_TOOL_NAME = 64
 """How many characters the name of a tool may have, as all providers have it."""
@@ -37,6 +45,25 @@ def check_name(name: str) -> str:
     else:
         what = "only letters, digits, '_' and '-' are allowed"
     raise ConfigurationError(f"'{name}' can't be the name of a tool: {what}; give another with name='...'")
+
+
+def check_known_names(names: Iterable[str], known: Mapping[str, object], *, missing_ok: bool = False) -> frozenset[str]:
+    """Return the names of tools that were given to choose by.
+
+    Raises:
+        UnknownToolNameError: One is not among the known, unless `missing_ok`.
+        ConfigurationError: They are no names.
+    """
+    if isinstance(names, str):
+        raise ConfigurationError(f"give several names, such as [{names!r}], not one string")
+    check_setting("what names the tools", names, Iterable)
+    wanted = frozenset(names)
+    for name in wanted:
+        check_setting("each name of a tool", name, str)
+    unknown = [] if missing_ok else sorted(wanted - known.keys())
+    if unknown:
+        raise UnknownToolNameError(unknown[0], known)
+    return wanted
 
 
 def replace_illegal(name: str) -> str:

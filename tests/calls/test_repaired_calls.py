@@ -27,7 +27,7 @@ from toolkit import (
 from toolkit.calls.approval import ApprovalRequest
 from toolkit.calls.repair.mending import mend_arguments
 from toolkit.errors import InvalidArgumentsError
-from toolkit.events import LoopEvent, ToolCallRefused, ToolCallRepaired
+from toolkit.events import LoopEvent, ToolCallRefused, ToolCallRepaired, ToolEvent, ToolExecutionUpdate, ToolProgress
 from toolkit.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -301,3 +301,30 @@ async def test_ten_megabytes_that_are_right_are_taken() -> None:
     for the_tool in (typed, raw):
         call = ToolCall("1", the_tool.definition.name, json.dumps({"text": "x" * 10_000_000}))
         assert (await ToolRegistry([the_tool]).execute(call)).text == "it ran"
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.events: list[ToolEvent] = []
+
+    async def emit(self, event: ToolEvent) -> None:
+        self.events.append(event)
+
+    def offer(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        self.events.append(event)
+
+
+async def test_an_observer_of_a_call_outside_of_a_loop_is_told_of_each_repair_first() -> None:
+    observer = Watching()
+    call = ToolCall("1", "deleteFile", "{'path': '/tmp/x',}")
+    result = await ToolRegistry([delete_file]).execute(call, approve=lambda request: True, observer=observer)
+    assert result.text == "/tmp/x 1"
+    repairs = [event for event in observer.events if isinstance(event, ToolCallRepaired)]
+    assert [(repair.kind, repair.before, repair.after) for repair in repairs] == [
+        ("name", "deleteFile", "delete_file"),
+        ("text", "{'path': '/tmp/x',}", '{"path": "/tmp/x"}'),
+    ]
+    assert observer.events[:2] == repairs
+    refused = Watching()
+    await ToolRegistry([delete_file]).execute(call, observer=refused)
+    assert [type(event) for event in refused.events] == [ToolCallRepaired, ToolCallRepaired, ToolCallRefused]

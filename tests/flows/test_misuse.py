@@ -54,7 +54,11 @@ CASES = [
     Case("what is no snapshot", "this is no snapshot", prompt={"role": "user"}, error=LoopUsageError),
     Case("system", "a loop takes no 'system': write system_prompt=", keywords={"system": "Be brief."}),
     Case("a setting", "config=ToolLoopConfig(max_iterations=...)", keywords={"max_iterations": 3}),
-    Case("a word of its own", "it takes ctx, config, system_prompt and decisions", keywords={"verbose": True}),
+    Case("a field of the request", "write ChatRequest(messages=..., seed=...) in the", keywords={"seed": 1}),
+    Case("a vendor's field", "config=ToolLoopConfig(request_options={'top_p': ...})", keywords={"top_p": 1}),
+    Case("a group", "config=ToolLoopConfig(timeouts=Timeouts(tool=...))", keywords={"tool_timeout": 1}),
+    Case("a slip", "did you mean 'decisions'?", keywords={"decision": 1}),
+    Case("a word of its own", "it takes ctx, config, system_prompt, decisions", keywords={"verbose": True}),
     Case("a number for a system prompt", "system_prompt must be text, not 3", keywords={"system_prompt": 3}),
     Case("a dict for a config", "the config of a loop must be a ToolLoopConfig", config={"max_iterations": 1}),
 ]

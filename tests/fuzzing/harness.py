@@ -23,7 +23,7 @@ __all__ = ["Target", "all_targets", "bend", "can_follow_coverage", "check_growth
 
 LONGEST_STEP = 2.0
 _MOST_OBJECTS_LEFT = 200
-_ROUNDS = 2
+_MOST_ROUNDS = 4
 _GROUPS = ("words", "servers", "schemas", "sources", "files")
 _ODD: tuple[Any, ...] = (
     None,
@@ -208,9 +208,13 @@ def check_growth(target: Target) -> None:
     count_after_all()  # what is made once, such as a compiled validator, is there then
     gc.freeze()  # only what comes now is looked at
     before = count_after_all()
-    counts = [count_after_all() - before for _ in range(_ROUNDS)]
-    left = counts[-1] - counts[0]
-    assert left < _MOST_OBJECTS_LEFT, f"{target.name} leaves more behind each time: {counts}"
+    counts = [count_after_all() - before]
+    # A thread that is on its way out may hold some until the next round; what leaves more behind does so in each.
+    while len(counts) <= _MOST_ROUNDS:
+        counts.append(count_after_all() - before)
+        if counts[-1] - counts[-2] < _MOST_OBJECTS_LEFT:
+            return
+    raise AssertionError(f"{target.name} leaves more behind each time: {counts}")
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ def reply_target() -> Callable[[bytes], None]:
         parts: list[Any] = []
         for start in range(0, len(text), size):
             parts += reader.feed(text[start : start + size])
-        return [*parts, *reader.finish()]
+        return list(reader.settle([*parts, *reader.finish()]))
 
     def test(data: bytes) -> None:
         text = data[1:].decode("utf-8", "surrogateescape")

@@ -1166,3 +1166,9 @@ async def test_a_call_can_be_late_inside_of_a_scope_that_stands_around_it() -> N
     results = [message for message in result.messages if isinstance(message, ToolResult)]
     assert ["0.01 s" in each.text for each in results] == [True, True]
     assert result.text == "It hangs."
+
+
+@pytest.mark.parametrize("name", ["around_tool", "around_requests", "guard_tool"])
+def test_a_method_that_nothing_would_call_is_refused_when_its_class_is_made(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Mistaken.{name} would never be called: a middleware has around_run"):
+        type("Mistaken", (Middleware,), {name: print})

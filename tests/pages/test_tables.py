@@ -39,6 +39,16 @@ def test_each_row_of_a_union_says_something(module: str) -> None:
     assert [row for row in rows if not all(cell.strip() for cell in row.split(" | ")[:2])] == []
 
 
+def test_the_rows_of_events_and_endings_name_what_stands_in_json() -> None:
+    rows = write_module_table("toolkit.events") + write_module_table("toolkit.endings")
+    assert (
+        "| `Compacted` | `compacted` | The transcript was shortened between two turns. | `before` int, `after` int |"
+        in rows
+    )
+    assert "| `Aborted` | `aborted` | An approver ended the run. | `reason` str |" in rows
+    assert "| `Complete` | `complete` | The model gave its answer. | none |" in rows
+
+
 def test_each_logger_of_the_sources_has_a_message() -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "toolkit").rglob("*.py"))
     names = [name for name in logging.root.manager.loggerDict if name.startswith("toolkit")]

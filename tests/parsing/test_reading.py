@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tests.counted_work import grows_with_its_input
 from tests.parsing.corpus import ADD, ADD_JSON, CORPUS, PARIS_JSON, TOOLS, tagged
@@ -101,7 +101,10 @@ def test_a_reply_in_pieces_is_read_like_the_whole(text: str, cuts: list[int]) ->
     assert in_pieces(text, cuts) == read_reply(text, TOOLS)
 
 
-@settings(deadline=None)
+@settings(deadline=None)  # the character before a mark is looked at also where it came in another piece
+@example("<)Action:`Let me<|tool_call_begin|>")
+@example("re\nAction: add")
+@example("<)Action:")
 @given(REPLIES)
 def test_a_reply_that_comes_character_by_character_is_read_like_the_whole(text: str) -> None:
     assert in_pieces(text, list(range(len(text)))) == read_reply(text, TOOLS)

@@ -26,7 +26,7 @@ def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
     """
     if len(glob) > _LONGEST_NAME_GLOB:
         raise ToolFailedError(
-            f"The glob in the parameter {parameter} has {len(glob):,} characters; "
+            f"The glob in the argument {parameter} has {len(glob):,} characters; "
             f"at most {_LONGEST_NAME_GLOB:,} can be read."
         )
     is_negated = glob.startswith("!")
@@ -60,7 +60,7 @@ def expanded_braces(text: str) -> list[str]:
 
 def _refuse_glob(glob: str, parameter: str) -> ToolFailedError:
     return ToolFailedError(
-        f"'{escape_in_text(glob)}' is no valid glob in the parameter {parameter}. "
+        f"'{escape_in_text(glob)}' is no valid glob in the argument {parameter}. "
         "Write one like *.py, src/**/*.py or *.{js,ts}."
     )
 

@@ -72,7 +72,7 @@ def decoded(data: bytes, path: str, encoding: str | None = None) -> FileText:
     if is_binary(data):
         raise ToolFailedError(
             f"'{escape_in_name(path)}' is a binary file of {len(data):,} bytes and can't be read or edited as text. "
-            "If it is text in an encoding such as utf-16-le, give the parameter encoding."
+            "If it is text in an encoding such as utf-16-le, give the argument encoding."
         )
     return FileText(text=_decode_file(data, "utf-8", path))
 
@@ -129,7 +129,7 @@ def _decode_file(data: bytes, encoding: str, path: str) -> str:
         if isinstance(error, UnicodeDecodeError):
             at = f" (byte 0x{data[error.start]:02x} at offset {error.start})"
         raise ToolFailedError(
-            f"'{escape_in_name(path)}' is not text in {encoding}{at}. Give its encoding in the parameter encoding, "
+            f"'{escape_in_name(path)}' is not text in {encoding}{at}. Give its encoding in the argument encoding, "
             "such as latin-1, cp1252 or shift_jis."
         ) from error
 

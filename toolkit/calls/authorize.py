@@ -27,6 +27,7 @@ from toolkit.calls.events import ApprovalRequested
 from toolkit.calls.policy import Caller, ExecutionPolicy
 from toolkit.calls.prepare import Ready, Refused, error_result, permit
 from toolkit.chat import ToolResult
+from toolkit.dataclass import maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
 from toolkit.runtime.workers import run_in_worker
 from toolkit.visible_text import escape_in_json
@@ -111,7 +112,7 @@ async def _ask_approver(
     if policy.observer is not None:
         options = ready.registration.options
         await policy.observer.emit(
-            ApprovalRequested(
+            maker_of(ApprovalRequested)(
                 call_id=call.id,
                 tool_name=call.name,
                 label=options.label,
@@ -122,7 +123,7 @@ async def _ask_approver(
                 agent=policy.agent,
             )
         )
-    request = ApprovalRequest(
+    request = maker_of(ApprovalRequest)(
         call.id,
         call.name,
         arguments,

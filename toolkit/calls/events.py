@@ -156,6 +156,7 @@ ToolEvent: TypeAlias = (
     | ToolExecutionEnd
     | ToolProgress
 )
+"""An event of a call, in a loop or outside of one."""
 
 
 class Observer(Protocol):

@@ -45,7 +45,8 @@ async def execute_together(
 ) -> list[ToolResult]:
     """Do so with several calls, at most `limit` at once, and return their results in call order."""
     policy = ExecutionPolicy(config=CallConfig(on_tool_call=approve, name_repair=name_repair))
-    scope, results = scope_of(registry), dict[int, ToolResult]()
+    scope = scope_of(registry)
+    results: dict[int, ToolResult] = {}
 
     async def execute(position: int, call: ToolCall) -> None:
         results[position] = await _execute_call(call, scope, ctx, policy)
@@ -56,12 +57,16 @@ async def execute_together(
 
 async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
     [prepared] = await prepare_all([call], scope, policy)
+    if policy.observer is not None:
+        for repair in prepared.repairs:
+            await policy.observer.emit(repair)
     if isinstance(prepared, Refused):
         return await _report_refusal(prepared.result, policy, prepared.crash)
     verdict = await authorize(prepared, policy)
     if not isinstance(verdict, Approve):
         return await _report_refusal(write_refusal(prepared, verdict), policy)
-    ready, results = prepared, list[ToolResult]()
+    ready = prepared
+    results: list[ToolResult] = []
 
     async def run_it() -> None:
         results.append(await run(ready, CallHost(ctx, policy)))

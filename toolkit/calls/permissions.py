@@ -175,6 +175,15 @@ class Permissions:
             return Decision("deny", None, f"Tool '{tool_name}' may not be called: a permission rule failed.")
         return _make_decision(default or self.default, None, tool_name)
 
+    def may_ask(self, tool_name: str) -> bool:
+        """Return whether some call of this tool may need approval by these rules."""
+        if any(not each.rule.args and each.concerns([tool_name]) for each in self._denials):
+            return False
+        for compiled in self._others:
+            if compiled.concerns([tool_name]) and (compiled.rule.action == "ask" or not compiled.rule.args):
+                return compiled.rule.action == "ask"
+        return self.default == "ask"
+
 
 _ALLOWED = Decision("allow")
 
@@ -200,10 +209,13 @@ class _CompiledRule:
         self._tool = re.compile(translate(rule.tool_pattern)).match
         self._arguments = [(name, _make_matcher(pattern)) for name, pattern in (rule.args or {}).items()]
 
+    def concerns(self, tool_names: Iterable[str]) -> bool:
+        return any(map(self._tool, tool_names))
+
     def matches(self, tool_names: Iterable[str], arguments: Mapping[str, Any]) -> bool:
-        if not any(map(self._tool, tool_names)):
-            return False
-        return all(self._matches_argument(arguments, name, matcher) for name, matcher in self._arguments)
+        return self.concerns(tool_names) and all(
+            self._matches_argument(arguments, name, matcher) for name, matcher in self._arguments
+        )
 
     def _matches_argument(self, arguments: Mapping[str, Any], name: str, matcher: Callable[[Any], list[bool]]) -> bool:
         answers = [answer for value in _find_values(arguments, name) for answer in matcher(value)]

@@ -193,3 +193,16 @@ class ExecutionPolicy:
     agent: str = ""
     loop_id: str = ""
     caller: Caller | None = None
+
+    def observed_by(self, observer: Observer | None) -> ExecutionPolicy:
+        """Return the same with another observer; each run that is observed makes one."""
+        return ExecutionPolicy(
+            config=self.config,
+            caches_by_default=self.caches_by_default,
+            around=self.around,
+            guards=self.guards,
+            observer=observer,
+            agent=self.agent,
+            loop_id=self.loop_id,
+            caller=self.caller,
+        )

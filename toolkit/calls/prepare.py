@@ -14,7 +14,7 @@ from anyio import to_thread
 from toolkit.calls.events import ToolCallRepaired
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.chat import ToolCall, ToolResult
-from toolkit.dataclass import dataclass
+from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.json_text import canonical_json
 from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
@@ -108,12 +108,12 @@ class Ready(Generic[Ctx]):
         """Return what `copy_arguments` and `arguments_json` do, for an event or a request that has both."""
         if self.shown_json is None:
             self.shown_json = self.registration.arguments.dump_json(self.arguments)
-        return dict(self.arguments) if self._is_flat else self.copy_arguments(), self.shown_json
+        return self.arguments.copy() if self._is_flat else self.copy_arguments(), self.shown_json
 
     def copy_arguments(self) -> dict[str, Any]:
         """Return the arguments for somebody who only looks: what is done to them changes nothing."""
         if self._is_flat or self.has_flat_arguments():
-            return dict(self.arguments)
+            return self.arguments.copy()
         return copy_values(self.registration, self.arguments)
 
     def modify(self, arguments: dict[str, Any]) -> None:
@@ -161,7 +161,7 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
     else:
         if prepared.has_flat_arguments() and not prepared.registration.takes_secrets:
             prepared.shown_json = text
-    return ToolCall(call.id, call.name, text, extra=call.extra)
+    return maker_of(ToolCall)(call.id, call.name, text, extra=call.extra)
 
 
 def canonical_arguments(text: str) -> str:
@@ -213,7 +213,9 @@ def prepare(call: ToolCall, scope: Scope[Ctx], policy: ExecutionPolicy) -> Ready
                 repairs += _tell_nulls(call, registration, arguments)
     except InvalidArgumentsError as error:
         return Refused(call, error_result(call, error.message), repairs, error.crash, mistake="arguments")
-    ready = Ready(call, registration, arguments, original, scope, repairs=repairs)
+    ready = Ready(call, registration, arguments, original, scope)
+    if repairs:
+        ready.repairs = repairs
     if registration.options.requires_approval is not False:
         ready.asks = _find_approval_need(ready, registration)
     return ready if scope.permissions is None and policy.caller is None else permit(ready, policy)
@@ -262,7 +264,8 @@ async def prepare_all(
     try:
         for call in calls:
             if len(call.arguments) <= _LONG_TEXT:
-                SHARED_BUDGET.set("trial")
+                if SHARED_BUDGET.get() != "trial":  # but what the call before has left of one
+                    SHARED_BUDGET.set("trial")
                 try:
                     prepared.append(prepare(call, scope, policy))
                     continue

@@ -27,7 +27,7 @@ from toolkit.calls.run_memory import RunMemory
 from toolkit.calls.shaping import shape_result
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
-from toolkit.dataclass import dataclass
+from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import ToolCrashedError, ToolError, ToolUsageLimitExceededError
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
@@ -102,14 +102,11 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
         host.ctx,
         call_id=call.id,
         tool_name=call.name,
-        depth=host.depth,
         reporter=None if observer is None or not registration.may_report else _make_call_reporter(ready, observer),
-        memory=host.memory,
-        policy=policy,
-        scope=ready.scope,
-        mark=cancellation_mark(),
-        clock=clock,
     )
+    # Not as arguments, which Python gives to a class in a dictionary.
+    context.depth, context.memory, context.policy = host.depth, host.memory, policy
+    context.scope, context.mark, context.clock = ready.scope, cancellation_mark(), clock
     began = 0.0
     is_cached = is_over = False
     crash: BaseException | None = None
@@ -186,7 +183,7 @@ def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
     """Return the event that tells of a run, with arguments of its own: whoever takes it may spoil them."""
     call, options = ready.call, ready.registration.options
     arguments, written = ready.show_arguments()
-    return ToolExecutionStart(
+    return maker_of(ToolExecutionStart)(
         call_id=call.id,
         tool_name=call.name,
         label=options.label,
@@ -206,7 +203,7 @@ def _make_end(
     unsaid: tuple[str, ...],
 ) -> ToolExecutionEnd:
     call, options = ready.call, ready.registration.options
-    return ToolExecutionEnd(
+    return maker_of(ToolExecutionEnd)(
         call_id=call.id,
         tool_name=call.name,
         label=options.label,

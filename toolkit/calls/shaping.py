@@ -10,10 +10,11 @@ from typing import Any, Literal
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready
 from toolkit.calls.run_memory import RunMemory
+from toolkit.calls.text_cutting import limit_text
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
+from toolkit.dataclass import maker_of
 from toolkit.tools.context import ToolContext
-from toolkit.tools.limits import limit_text
 
 __all__ = ["shape_result"]
 
@@ -29,7 +30,7 @@ def shape_result(
         output = _add_child(output, context)
     if type(output) is not ToolOutput or output.is_error or output.unsaid:
         output = _ensure_output(call, output)
-    result = ToolResult(
+    result = maker_of(ToolResult)(
         call.id,
         output.content,
         tool_name=call.name,

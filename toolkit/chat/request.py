@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from toolkit.chat.content import ReasoningBlock, ToolCall
@@ -15,6 +16,7 @@ from toolkit.errors import ConfigurationError
 __all__ = [
     "ChatRequest",
     "ChatResponse",
+    "SAMPLING_OPTIONS",
     "ResponseFormat",
     "StopReason",
     "UnansweredItem",
@@ -26,8 +28,23 @@ StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequ
 """Why the model stopped. ``max_tokens`` is every way in which a reply is cut off: the last call may be unfinished."""
 
 
+SAMPLING_OPTIONS = frozenset(
+    {"frequency_penalty", "logit_bias", "logprobs", "min_p", "presence_penalty", "top_k", "top_p"}
+)
+"""Settings that vendors name alike and a request passes through as its `options`."""
+
+
 def _make_nothing() -> dict[str, Any]:
     return {}  # as a function it takes a fifth of the time of dict[str, Any]
+
+
+def _explain_field(name: str) -> str:
+    """Return what to write in place of a field that a request does not have; empty where that is not known."""
+    if name in ("system", "system_prompt", "instructions"):
+        return "SystemMessage(...) as the first of the messages, or system_prompt=... of the loop"
+    if name == "model":
+        return "it into the provider, such as OpenAIProvider('gpt-5')"
+    return f"options={{'{name}': ...}}" if name in SAMPLING_OPTIONS else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +92,8 @@ class ChatRequest:
     timeout: float | None = None
     options: Mapping[str, Any] = field(default_factory=_make_nothing)
 
+    __explain_keyword__ = staticmethod(_explain_field)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
@@ -118,13 +137,16 @@ class Usage:
     @staticmethod
     def total(usages: Iterable[Usage]) -> Usage:
         """Return the sum."""
-        sums: dict[str, Any] = {"input_tokens": 0, "output_tokens": 0}
+        input_tokens = output_tokens = 0
+        sums: dict[str, Any] = {}
         details: dict[str, int] = {}
         has_unknown_cost = False
         for usage in usages:
-            sums["input_tokens"] += usage.input_tokens
-            sums["output_tokens"] += usage.output_tokens
+            input_tokens += usage.input_tokens
+            output_tokens += usage.output_tokens
             has_unknown_cost = has_unknown_cost or usage.has_unknown_cost
+            if _read_optional(usage) == _NOTHING_OPTIONAL:
+                continue
             for name in _OPTIONAL:
                 more = getattr(usage, name)
                 if more is not None:
@@ -133,10 +155,12 @@ class Usage:
                 details[name] = details.get(name, 0) + more
         if has_unknown_cost:
             sums["cost"] = None
-        return Usage(**sums, details=details or None)
+        return Usage(input_tokens=input_tokens, output_tokens=output_tokens, **sums, details=details or None)
 
 
 _OPTIONAL = ("reasoning_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
+_read_optional = attrgetter(*_OPTIONAL, "details")
+_NOTHING_OPTIONAL = (None,) * 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from toolkit.loop.snapshot import SavedLoop
 
 __all__ = ["Approvals", "CallBinder", "PendingApproval", "identify_tool"]
+
+_logger = logging.getLogger("toolkit.loop")
 
 _APPROVE = Approve()
 
@@ -130,9 +133,30 @@ class Approvals(Generic[Ctx]):
         self.ready: dict[str, Ready[Ctx]] = {}
         self.untold: list[LoopEvent] = []
 
+    def warn_if_nobody_is_asked(self) -> None:
+        """Warn of the tools that need approval where no approver is set, here or by a caller, and no guard decides."""
+        registry, policy = self._resources.registry, self._resources.policy
+        rules = registry.permissions
+        while policy.config.on_tool_call is None and not policy.guards and policy.caller is not None:
+            policy = policy.caller.policy
+        if policy.config.on_tool_call is not None or policy.guards:
+            return
+        names = [
+            name
+            for name, registration in registry.registrations.items()
+            if registration.options.requires_approval is True or (rules is not None and rules.may_ask(name))
+        ]
+        if names:
+            _logger.warning(
+                "run %s: calls of %s need approval and nobody is asked, so they are denied: "
+                "set ToolLoopConfig(on_tool_call=...)",
+                self._resources.frame.run_id,
+                ", ".join([f"'{name}'" for name in names]),
+            )
+
     def prepare(self, calls: Sequence[ToolCall]) -> None:
         """Prepare calls of a turn that are taken up again."""
-        policy, scope = self._resources.policy, self._resources.offered
+        policy, scope = self._resources.policy, self._resources.find_scope()
         self._prepared = {call.id: prepare(call, scope, policy) for call in calls}
 
     async def prepare_again(self, call: ToolCall, arguments: str | None, binding: str | None) -> Ready[Ctx] | Refused:
@@ -144,7 +168,7 @@ class Approvals(Generic[Ctx]):
             binding: The binding of the decision; None where nobody was asked.
         """
         policy = self._resources.policy
-        [prepared] = await prepare_all([call], self._resources.offered, policy)
+        [prepared] = await prepare_all([call], self._resources.find_scope(), policy)
         if isinstance(prepared, Ready) and arguments is not None:
             prepared = self._restore_modified(prepared, arguments)
         if isinstance(prepared, Refused):
@@ -162,10 +186,10 @@ class Approvals(Generic[Ctx]):
         """
         resources = self._resources
         config = resources.config
-        found = await prepare_all(calls, resources.offered, resources.policy)
-        self._prepared = {}
-        for call, each in zip(calls, found, strict=True):
-            self._prepared[call.id] = each
+        found = await prepare_all(calls, resources.find_scope(), resources.policy)
+        self._prepared = prepared = {}
+        for each in found:
+            prepared[each.call.id] = each
         if config.steered_retries is not None:
             refused = [each for each in found if isinstance(each, Refused)]
             self.mistakes = {each.call.id: each.mistake for each in refused if each.mistake is not None}

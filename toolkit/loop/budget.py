@@ -50,11 +50,11 @@ class Budget:
     """The usage under `limits`; an inner loop's budget spends from the outer one's as well."""
 
     __slots__ = (
+        "_all",
         "_cost",
         "_has_unknown_cost",
         "_input_tokens",
         "_limits",
-        "_outer",
         "_output_tokens",
         "_reserved_tokens",
         "requests",
@@ -79,34 +79,36 @@ class Budget:
 
     def reserve_request(self, max_tokens: int | None) -> UsageLimit | None:
         """Take one request out of the budget, or return the limit that forbids it and take nothing."""
-        tokens, budgets = max_tokens or 0, (self, *self._outer)
-        for budget in budgets:
+        tokens = max_tokens or 0
+        for budget in self._all:
             forbidden = budget._forbids_request(tokens)
             if forbidden is not None:
                 return forbidden
-        for budget in budgets:
+        for budget in self._all:
             budget.requests += 1
             budget._reserved_tokens += tokens
         return None
 
     def settle_request(self, max_tokens: int | None, usage: Usage | None) -> None:
         """Book what a reserved request used; None for one that failed."""
-        for budget in (self, *self._outer):
-            budget._reserved_tokens -= max_tokens or 0
+        for budget in self._all:
+            if max_tokens:
+                budget._reserved_tokens -= max_tokens
             if usage is not None:
                 budget._input_tokens += usage.input_tokens
                 budget._output_tokens += usage.output_tokens
-                budget._cost += usage.cost or 0
-                if not budget._has_unknown_cost:
+                if usage.cost is not None:
+                    budget._cost += usage.cost
+                elif not budget._has_unknown_cost:
                     budget._has_unknown_cost = usage.has_unknown_cost
 
     def reserve_tool_call(self) -> UsageLimit | None:
         """Take one tool call out of the budget, or return the limit that forbids it and take nothing."""
-        for budget in (self, *self._outer):
+        for budget in self._all:
             limit = budget._limits.tool_calls
             if limit is not None and budget.tool_calls >= limit:
                 return UsageLimit("tool_calls", limit, budget.tool_calls)
-        for budget in (self, *self._outer):
+        for budget in self._all:
             budget.tool_calls += 1
         return None
 
@@ -125,7 +127,7 @@ class Budget:
     def book(self, spent: Spent) -> None:
         """Add what was spent in another process, here and in the budgets round this one."""
         requests, tool_calls, input_tokens, output_tokens, cost, has_unknown_cost = spent
-        for budget in (self, *self._outer):
+        for budget in self._all:
             budget.requests += requests
             budget.tool_calls += tool_calls
             budget._input_tokens += input_tokens
@@ -135,7 +137,7 @@ class Budget:
 
     def nest_in(self, parent: Budget | None) -> None:
         """Spend from the budget of the loop round this one as well, from now on."""
-        self._outer: tuple[Budget, ...] = () if parent is None else (parent, *parent._outer)
+        self._all: tuple[Budget, ...] = (self,) if parent is None else (self, *parent._all)
 
     def _forbids_request(self, tokens: int) -> UsageLimit | None:
         limits, waiting = self._limits, self._reserved_tokens

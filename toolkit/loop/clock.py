@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-import anyio
+from toolkit.runtime.backend import read_loop_time
 
 __all__ = ["LoopClock"]
 
@@ -29,20 +29,20 @@ class LoopClock:
         if self._seconds_left is None:
             return math.inf
         if self._deadline is None:
-            self._deadline = anyio.current_time() + self._seconds_left
+            self._deadline = read_loop_time() + self._seconds_left
         return self._deadline
 
     def pause(self) -> None:
         """Let it stand still until it is started again."""
         if self._deadline is not None:
-            self._seconds_left = max(0.0, self._deadline - anyio.current_time())
+            self._seconds_left = max(0.0, self._deadline - read_loop_time())
             if not self._counts_pauses:
                 self._deadline = None
 
     def limit(self, seconds: float) -> float:
         """Leave so many seconds from now on; return when they are over, as `anyio.current_time` counts."""
         self._seconds_left = seconds
-        self._deadline = anyio.current_time() + seconds
+        self._deadline = read_loop_time() + seconds
         return self._deadline
 
     @property

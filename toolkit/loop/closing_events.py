@@ -1,4 +1,4 @@
-"""The events of calls that the machine of a loop answered itself."""
+"""The events of a loop's end: of the calls that the machine answered itself, and of how the loop ended."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.chat import ToolResult
+from toolkit.chat.output import copy_result
+from toolkit.dataclass import maker_of
+from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.tools.handler import Registration
 
-__all__ = ["describe_call_end", "take_closing_event"]
+__all__ = ["copy_outcome", "describe_call_end", "take_closing_event"]
 
 
 def take_closing_event(
@@ -36,4 +39,23 @@ def describe_call_end(result: ToolResult, registrations: Mapping[str, Registrati
         tags=frozenset() if options is None else options.tags,
         result=result,
         duration=0.0,
+    )
+
+
+def copy_outcome(result: ToolLoopResult[Out]) -> ToolLoopResult[Out]:
+    """Return what a loop left for somebody who may change the list of its messages, and what is in their details."""
+    messages = [
+        copy_result(each) if isinstance(each, ToolResult) and each.details is not None else each
+        for each in result.messages
+    ]
+    return maker_of(ToolLoopResult)(
+        text=result.text,
+        output=result.output,
+        response=result.response,
+        messages=messages,
+        usage=result.usage,
+        iterations=result.iterations,
+        tool_rounds=result.tool_rounds,
+        reason=result.reason,
+        snapshot=result.snapshot,
     )

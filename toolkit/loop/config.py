@@ -18,6 +18,7 @@ from toolkit.loop.budget import UsageLimits
 from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.journal import Journal
+from toolkit.loop.keywords import explain_setting
 from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out
 from toolkit.loop.steered_retries import SteeredRetries
@@ -252,6 +253,8 @@ class ToolLoopConfig(CallConfig, Generic[Out]):
     middleware: Sequence[Middleware[Any]] = ()
     journal: Journal | None = None
     policy: ExecutionPolicy = field(init=False, repr=False, compare=False)
+
+    __explain_keyword__ = staticmethod(explain_setting)
 
     @property
     def asks_by_tool(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -103,7 +102,7 @@ class Run:
     turn: int
     names: list[str]
     is_in_row: bool = True
-    between: list[str] = field(default_factory=list[str])
+    between: Sequence[str] = ()
     result: str | None = None
 
 
@@ -148,14 +147,13 @@ class LoopDetector:
         self._items = items if config.mode == "call" or len(items) < 2 else [_make_batch_item(items, config)]
         if not counted:
             return None
-        found: list[tuple[_Item, Run]] = []
         if config.window is not None:
-            found = [(item, self._count_in_window(item)) for item in self._items]
+            runs = [self._count_in_window(item) for item in self._items]
         else:
-            found = self._count_in_turns()
+            runs = self._count_in_turns()
         self._has_others = len(counted) < len(calls)
         repeated: list[tuple[_Item, Run]] = []
-        for item, run in found:
+        for item, run in zip(self._items, runs, strict=True):
             if run.count >= config.threshold and self._is_loop(run):
                 repeated.append((item, run))
         return self._write_repetition(repeated) if repeated else None
@@ -183,7 +181,7 @@ class LoopDetector:
             else:
                 run = self._runs[item.signature]
                 if run.result is not None and run.result != result:
-                    run.count, run.is_in_row, run.between = 1, True, []
+                    run.count, run.is_in_row, run.between = 1, True, ()
                 run.result = result
 
     def _count_in_window(self, item: _Item) -> Run:
@@ -196,28 +194,29 @@ class LoopDetector:
         is_in_row = not any(seen.has_others or seen.signature != item.signature for seen in stretch)
         return Run(count, self._turn, item.names, is_in_row)
 
-    def _count_in_turns(self) -> list[tuple[_Item, Run]]:
+    def _count_in_turns(self) -> list[Run]:
         """Count the items of a turn after those of the turns before."""
-        self._turn += 1
-        oldest = self._turn - (_ALTERNATING if self._config.mode == "call" else 1)
+        self._turn = turn = self._turn + 1
+        oldest = turn - (_ALTERNATING if self._config.mode == "call" else 1)
         earlier, self._runs = self._runs, {}
         for signature, run in earlier.items():
             if run.turn >= oldest:
                 self._runs[signature] = run
-        found: list[tuple[_Item, Run]] = []
+        runs = self._runs
+        found: list[Run] = []
         for item in self._items:
-            known = self._runs.get(item.signature)
+            known = runs.get(item.signature)
             if known is None:
-                run = Run(1, self._turn, item.names)
-            elif known.turn == self._turn:
+                run = Run(1, turn, item.names)
+            elif known.turn == turn:
                 run = known
                 run.count += 1
             else:
-                last = [signature for signature, run in earlier.items() if run.turn == self._turn - 1]
+                last = [signature for signature, run in earlier.items() if run.turn == turn - 1]
                 is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
                 run = self._go_on(known, last, is_in_row=is_same)
-            self._runs[item.signature] = run
-            found.append((item, run))
+            runs[item.signature] = run
+            found.append(run)
         return found
 
     def _go_on(self, known: Run, last: Sequence[str], *, is_in_row: bool) -> Run:
@@ -266,7 +265,7 @@ class LoopDetector:
     def state(self) -> dict[str, Any]:
         """Return what was counted, as plain JSON."""
         runs = {
-            signature: [run.count, run.turn, run.names, run.is_in_row, run.between, run.result]
+            signature: [run.count, run.turn, run.names, run.is_in_row, list(run.between), run.result]
             for signature, run in self._runs.items()
         }
         recent = [[seen.signature, seen.names, seen.has_others, seen.result] for seen in self._recent]

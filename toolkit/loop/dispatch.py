@@ -46,14 +46,16 @@ async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: App
     listener, frame = resources.listener, resources.frame
     ready = list(map(approvals.ready.__getitem__, map(_id_of, step.calls)))
     has_pump = listener is not None and listener.needs_pump and _may_report(ready)
-    run_calls: Callable[[], Awaitable[None]]
-    if len(ready) == 1:
-        # What stands around a call may have a scope of its own open when that ends, which must not be left before it.
-        own = None if has_pump or resources.policy.around is not None else clock
-        run_calls = partial(run_in_own_context, partial(run_call, ready[0], resources, own, frame))
-    else:
+    if len(ready) > 1:
         run_calls = partial(gather, [partial(run_call, each, resources, None, frame) for each in ready], step.limit)
-    await (run_calls() if listener is None or not has_pump else run_beside_pump(listener, run_calls))
+        await (run_calls() if listener is None or not has_pump else run_beside_pump(listener, run_calls))
+    elif listener is not None and has_pump:
+        run_lone = partial(run_call, ready[0], resources, None, frame)
+        await run_beside_pump(listener, partial(run_in_own_context, run_lone))
+    else:
+        # What stands around a call may have a scope of its own open when that ends, which must not be left before it.
+        own = None if resources.policy.around is not None else clock
+        await run_in_own_context(run_call, ready[0], resources, own, frame)
 
 
 async def run_beside_pump(listener: Listener, run_calls: Callable[[], Awaitable[None]]) -> None:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
-from toolkit.chat import ChatRequest, Message, Provider, ToolResult, text_of
-from toolkit.chat.output import copy_result
+from toolkit.chat import ChatRequest, Message, Provider, text_of
+from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, CallBinder
 from toolkit.loop.budget import Budget
-from toolkit.loop.closing_events import take_closing_event
+from toolkit.loop.closing_events import copy_outcome, take_closing_event
 from toolkit.loop.compaction import ask_compaction
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.depth import LoopFrame, enter_depth, nested_context, new_loop_id
@@ -161,6 +161,8 @@ class Driver(Generic[Ctx, Out]):
         if not self._is_logged:
             self._is_logged = True
             _logger.info("run %s begins: loop %s at depth %d", frame.run_id, self.loop_id, frame.depth - 1)
+            if resources.config.on_tool_call is None and len(resources.registry):
+                self._approvals.warn_if_nobody_is_asked()
         if listener is None or self._is_telling:
             return
         self._is_telling = True
@@ -304,11 +306,7 @@ class Driver(Generic[Ctx, Out]):
         if listener is not None and self._is_telling:
             self._is_telling = False
             if isinstance(end, Done):  # whose list of messages is the caller's, and not the observers'
-                messages = [
-                    copy_result(each) if isinstance(each, ToolResult) and each.details is not None else each
-                    for each in end.result.messages
-                ]
-                end = replace(end, result=replace(end.result, messages=messages))
+                end = Done(copy_outcome(end.result))
             closed, registrations = self.state.closed, self._resources.registry.registrations
             closing = [take_closing_event(closed, registrations) for _ in range(len(closed))]
             await listener.emit_last([*untold, *closing, end])
@@ -338,7 +336,7 @@ class Driver(Generic[Ctx, Out]):
         if isinstance(state.reason, (ResultAsAnswer, TypedAnswer)):
             told = [result.text for result in state.last_results if result.result_as_answer and not result.is_error]
             text = told[0] if told and state.response is not None and state.response.tool_calls else text
-        return ToolLoopResult(  # without its parameter, which would take 2 us at run time
+        return maker_of(ToolLoopResult)(
             text=text,
             output=None if answer is None or not isinstance(state.reason, TypedAnswer) else answer.value,
             response=state.response,

@@ -130,7 +130,8 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
                 asked = prompt["pending_approvals"]
             bindings = {pending["call_id"]: pending["binding"] for pending in asked}
             for call_id, approval in decisions.items():
-                self._take_decision(call_id, approval, bindings.get(call_id, ""))
+                self._driver.approvals.decide(call_id, approval, bindings.get(call_id, ""))
+            self._reset_outcome()
 
     @classmethod
     def restore(
@@ -363,14 +364,15 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         Raises:
             LoopUsageError: No decision is awaited on the call, or it was made on something else.
         """
-        decide = partial(self._take_decision, call_id, approval, binding)
+        decide = partial(self._driver.approvals.decide, call_id, approval, binding)
         if self._driver.journaled is None:
             decide()
         else:
             await self._driver.journaled.keep_decision(decide)
+        self._reset_outcome()
 
-    def _take_decision(self, call_id: str, approval: Approval | bool | str, binding: str) -> None:
-        self._driver.approvals.decide(call_id, approval, binding)
+    def _reset_outcome(self) -> None:
+        """Have the loop go on after a decision, be it new or one that its log had."""
         is_ended = self._state.reason is not None
         self._outcome = Completed(self._driver.result(self._clock.seconds_left)) if is_ended else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,6 +15,7 @@ import anyio
 from toolkit.calls.events import ToolExecutionUpdate, ToolProgress
 from toolkit.chat import Stamped
 from toolkit.loop.events import LoopEvent
+from toolkit.runtime.backend import cancellation_mark, make_scope
 from toolkit.runtime.bell import Bell
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class _EventQueue:
 
     def __init__(self) -> None:
         self.events: deque[tuple[LoopEvent, bool]] = deque()
-        self._offered: Counter[str] = Counter()
+        self._offered: defaultdict[str, int] = defaultdict(int)
 
     def __len__(self) -> int:
         return len(self.events)
@@ -206,7 +207,7 @@ class Listener:
         self._waiting = _EventQueue()
         self._offered: anyio.Event | None = None
         # Tools of one turn run at once, and an async hook would overtake itself.
-        self._turn = anyio.Lock(fast_acquire=True)
+        self._turn: anyio.Lock | None = None  # made when there is something to wait for
         self._tellers = 0  # that have the turn or wait for it
         # Plain functions are called where a report is made. A task beside the tools would cost more than a turn.
         self.needs_pump: bool = any(map(_may_wait, (*hooks, *update_guards)))
@@ -240,7 +241,7 @@ class Listener:
 
     async def emit_last(self, events: Iterable[LoopEvent]) -> None:
         """Tell how a run has ended: no cancellation stops it, and it waits for no reader."""
-        with anyio.CancelScope(shield=True):
+        with make_scope(cancellation_mark(), shield=True):
             for event in events:
                 await self.emit(event, waits=False)
 
@@ -274,17 +275,23 @@ class Listener:
         self._waiting.put(event)
         await self._deliver_in_turn()
 
+    def _find_turn(self) -> anyio.Lock:
+        if self._turn is None:
+            self._turn = anyio.Lock(fast_acquire=True)
+        return self._turn
+
     async def _deliver_in_turn(self) -> None:
         self._tellers += 1
         try:
-            async with self._turn:
+            async with self._find_turn():
                 await self._deliver_waiting()
         finally:
             self._tellers -= 1
 
     async def _await_hook(self, event: LoopEvent, value: Awaitable[Any]) -> None:
         """Wait for what the hook gave, with nobody before this event."""
-        self._turn.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
+        turn = self._find_turn()
+        turn.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
         self._tellers += 1
         try:
             try:
@@ -295,7 +302,7 @@ class Listener:
             await self._deliver_waiting()
         finally:
             self._tellers -= 1
-            self._turn.release()
+            turn.release()
 
     async def _deliver_waiting(self) -> None:
         while self._waiting:

@@ -224,6 +224,13 @@ class Middleware(Generic[Ctx]):
     is_inherited: bool = False
     name: str = ""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in vars(cls):
+            if name.startswith(("around_", "guard_")) and not hasattr(Middleware, name):
+                known = "around_run, around_request, around_call and guard_call"
+                raise ConfigurationError(f"{cls.__qualname__}.{name} would never be called: a middleware has {known}")
+
     def for_run(self, run: RunInfo[Ctx]) -> Middleware[Ctx]:
         """Return what serves this run; called once for each, before anything else. By default this object serves all.
 

@@ -20,8 +20,10 @@ from toolkit.chat import (
 )
 from toolkit.errors import ConfigurationError, TranscriptError
 from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.keywords import explain_loop_keyword
 from toolkit.loop.outcome import Out, Snapshot
 from toolkit.settings import check_setting, describe_value
+from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = [
@@ -89,28 +91,17 @@ def check_keywords(misspelled: Iterable[str]) -> None:
         ConfigurationError: Says where what was meant goes.
     """
     for name in misspelled:
+        advice = explain_loop_keyword(name)
         if name in {field.name for field in fields(ToolLoopConfig) if field.init}:
             right = f"it is a setting, config=ToolLoopConfig({name}=...)"
-        elif name in _MEANT:
-            right = f"write {_MEANT[name]}"
+        elif advice:
+            right = f"write {advice}"
         else:
-            right = "it takes ctx, config, system_prompt and decisions"
+            right = ask_whether_meant(find_similar(name, _KEYWORDS, most=1)) or f"it takes {', '.join(_KEYWORDS)}"
         raise ConfigurationError(f"a loop takes no '{name}': {right}")
 
 
-_MEANT = {
-    "system": "system_prompt=...",
-    "system_message": "system_prompt=...",
-    "instructions": "system_prompt=...",
-    "context": "ctx=...",
-    "deps": "ctx=...",
-    "messages": "them in the place of the prompt",
-    "snapshot": "it in the place of the prompt",
-    "tools": "ChatRequest(messages=..., tools=...) in the place of the prompt, or a scope of the registry",
-    "model": "it into the provider, such as OpenAIProvider('gpt-5')",
-    "temperature": "ChatRequest(messages=..., temperature=...) in the place of the prompt",
-    "max_tokens": "ChatRequest(messages=..., max_tokens=...) in the place of the prompt",
-}
+_KEYWORDS = ("ctx", "config", "system_prompt", "decisions")
 
 
 def check_prompt(

@@ -23,6 +23,7 @@ from toolkit.chat import (
     Usage,
     UserMessage,
 )
+from toolkit.dataclass import maker_of
 from toolkit.errors import BadResponseError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals
@@ -106,7 +107,7 @@ class ModelRequests:
         """Ask the model and feed its answer to the machine, or end the loop where a limit forbids to ask."""
         listener, state = self._resources.listener, self._resources.state
         if listener is not None:
-            await listener.emit(IterationStart(iteration=step.iteration, message_count=len(state.messages)))
+            await listener.emit(maker_of(IterationStart)(iteration=step.iteration, message_count=len(state.messages)))
         chain = self._resources.middleware
         if chain is not None and chain.has_offer and step.has_tools:
             await self._choose_tools(chain)
@@ -132,7 +133,9 @@ class ModelRequests:
             self._see_whether_answered(response, has_calls=bool(calls))
         if listener is not None:
             # As the machine took it: ids of calls may have been mended.
-            await listener.emit(ResponseReceived(iteration=step.iteration, response=state.response or response))
+            await listener.emit(
+                maker_of(ResponseReceived)(iteration=step.iteration, response=state.response or response)
+            )
             if detected is not None:
                 await listener.emit(detected)
 

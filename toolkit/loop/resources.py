@@ -184,11 +184,10 @@ class LoopResources(Generic[Ctx]):
         """Tell all events to `listener` from now on."""
         self.listener = listener
         if listener is not self.policy.observer:
-            self.policy = replace(self.policy, observer=listener)
+            self.policy = self.policy.observed_by(listener)
 
-    @property
-    def offered(self) -> Scope[Ctx]:
-        """The tools that were offered, and the names of others: what was not offered does not run."""
+    def find_scope(self) -> Scope[Ctx]:
+        """Return the tools that were offered, and the names of others: what was not offered does not run."""
         registry, shown = self.registry, self.shown_tools
         current = registry.definitions() if self.fixed_tools is None else self.fixed_tools
         known = self._scope

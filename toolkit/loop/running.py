@@ -19,7 +19,7 @@ from toolkit.loop.middleware_chain import MiddlewareChain
 from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.loop.state import LoopState
 from toolkit.loop.turns import Completed
-from toolkit.runtime.backend import LoopWaker, loop_waker
+from toolkit.runtime.backend import LoopWaker, cancellation_mark, loop_waker, make_scope, read_loop_time
 from toolkit.tools.handler import Ctx
 
 if TYPE_CHECKING:
@@ -205,9 +205,10 @@ class RunningLoop(Generic[Ctx, Out]):
     async def _drive_loop(self, *, to_end: bool, feed: EventFeed | None) -> None:
         """Run within the loop's time, and within the reach of `cancel`."""
         driver, state = self._driver, self._state
-        deadline = self._clock.start()
+        # The log is read whatever the time: it says how much of that is left.
+        deadline = self._clock.start() if driver.journaled is None else math.inf
         is_late = False
-        scope = anyio.CancelScope(deadline=deadline)
+        scope = make_scope(cancellation_mark(), deadline=deadline)
         try:
             with scope:
                 is_wanted = self._expect_cancel(scope)
@@ -215,7 +216,7 @@ class RunningLoop(Generic[Ctx, Out]):
                 if not is_wanted and driver.journaled is not None:
                     scope.cancel()  # after the log was read
                     is_wanted = True
-                is_late = deadline < math.inf and anyio.current_time() >= deadline
+                is_late = deadline < math.inf and read_loop_time() >= deadline
                 if is_wanted and not is_late:
                     await driver.run_turns(to_end=to_end)
         finally:

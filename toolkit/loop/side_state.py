@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -64,7 +65,7 @@ class SideState:
         self._count += 1
         side: dict[str, Any] = {}
         scope = resources.memory.run_scope
-        if config.timeout is not None and scope is not None:
+        if scope is not None and scope.deadline < math.inf:
             side["left"] = max(0.0, scope.deadline - anyio.current_time())
         if config.answer is not None:
             side["retries"] = self._requests.answer_retries
@@ -93,13 +94,14 @@ class SideState:
             self._side |= value.get("side", {})
 
     def restore(self) -> None:
-        """Go on with what the replayed entries say."""
+        """Go on with what the replayed entries say, and let the time run, which stands while they are read."""
+        resources, side, scope = self._resources, self._side, self._resources.memory.run_scope
+        if self.clock is not None and scope is not None and scope.deadline == math.inf:
+            is_new = not self._is_restored and "left" in side
+            scope.deadline = self.clock.limit(side["left"]) if is_new else self.clock.start()
         if self._is_restored:
             return
         self._is_restored = True
-        resources, side, scope = self._resources, self._side, self._resources.memory.run_scope
-        if "left" in side and self.clock is not None and scope is not None:
-            scope.deadline = self.clock.limit(side["left"])
         if "retries" in side:
             self._requests.answer_retries = side["retries"]
         resources.resume(side.get("uses", {}), side.get("cut_texts", 0))

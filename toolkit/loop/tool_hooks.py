@@ -37,7 +37,7 @@ AfterToolExecutionUpdate: TypeAlias = Callable[[str, str, str], Awaitable[None] 
 """Given tool name, call id and the text of an update."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExecutionHooks(Middleware[Any]):
     """Calls functions before and after each run of a tool, and each update that it reports; any may be async.
 

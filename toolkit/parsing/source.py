@@ -41,7 +41,7 @@ class Source:
         is_ended: True where no more text comes.
     """
 
-    __slots__ = ("_kept", "_kept_length", "_mark", "_position", "_text", "is_ended")
+    __slots__ = ("_before_kept", "_kept", "_kept_length", "_mark", "_position", "_text", "is_ended")
 
     def __init__(self) -> None:
         self.is_ended: bool = False
@@ -49,16 +49,21 @@ class Source:
         self._position: int = 0
         self._mark: int = 0
         self._kept: list[str] = []  # what was cut off from the text between the mark and the place
+        self._before_kept = ""  # the character before that
         self._kept_length = 0
 
     def feed(self, text: str) -> None:
         """Append text."""
         # Only what is ahead of the place is copied, and that is little: a long call in small pieces stays linear.
         if self._mark < self._position:
+            if not self._kept:
+                self._before_kept = self._text[max(0, self._mark - 1) : self._mark]
             self._kept.append(self._text[self._mark : self._position])
             self._kept_length += self._position - self._mark
-        self._text = self._text[self._position :] + text
-        self._position = self._mark = 0
+        # Patterns look at the character before the place.
+        before = self._text[max(0, self._position - 1) : self._position]
+        self._text = before + self._text[self._position :] + text
+        self._position = self._mark = len(before)
 
     @property
     def length(self) -> int:
@@ -79,9 +84,9 @@ class Source:
     def back(self, start: int = 0) -> None:
         """Go back to so far behind the mark."""
         if self._kept:
-            self._text = "".join(self._kept) + self._text[self._mark :]
+            self._text = self._before_kept + "".join(self._kept) + self._text[self._mark :]
             self._drop_kept()
-            self._mark = 0
+            self._mark = len(self._before_kept)
         self._position = self._mark + start
 
     def _drop_kept(self) -> None:

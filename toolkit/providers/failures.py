@@ -6,11 +6,8 @@ and attributes, and so have those of the HTTP clients, so they are told apart by
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -24,10 +21,11 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.http_replies import ReplyTooLargeError
-from toolkit.providers.json_values import as_items, as_text
+from toolkit.providers.json_values import as_items
+from toolkit.providers.retry_after import find_retry_after
 from toolkit.secrets import cut_causes, without_secrets
 
-__all__ = ["NO_KEY", "Failures", "request_id_of", "retry_after_of"]
+__all__ = ["NO_KEY", "Failures", "request_id_of"]
 
 NO_KEY = "none"
 """The key for a server that wants none, which SDKs can't go without."""
@@ -143,7 +141,7 @@ class Failures:
         codes = _read_codes(details)
         facts: dict[str, Any] = {
             "status": status,
-            "retry_after": _read_retry_delay(details) if (asked := retry_after_of(headers)) is None else asked,
+            "retry_after": find_retry_after(headers, details),
             "request_id": self._strike_id(request_id_of(headers)),
         }
         if status < 400:
@@ -237,21 +235,6 @@ class Failures:
         return without_secrets(text, [secret for secret in self.secrets if secret != NO_KEY])
 
 
-def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the server asks to wait, from milliseconds, seconds or a date; None where it doesn't."""
-    for header, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(header, "")) / unit
-        except ValueError:
-            continue
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
-    try:
-        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
-
-
 def request_id_of(headers: Mapping[str, str]) -> str | None:
     """Return the server's name for the request, where it gave one."""
     return next((headers[name] for name in _REQUEST_ID_HEADERS if headers.get(name)), None)
@@ -275,16 +258,6 @@ def _read_codes(details: Mapping[str, Any]) -> set[str]:
         found.append(cast("Mapping[str, Any]", inner).get("code"))
     found.extend([detail.get("reason") for detail in as_items(details.get("details"))])  # as Google tells
     return {str(code).lower() for code in found if code}
-
-
-def _read_retry_delay(details: Mapping[str, Any]) -> float | None:
-    """Return the seconds that Google asks to wait: it says so in the body, as in ``34.5s``."""
-    for detail in as_items(details.get("details")):
-        try:
-            return float(as_text(detail.get("retryDelay")).removesuffix("s"))
-        except ValueError:
-            continue
-    return None
 
 
 def _read_first_words(error: BaseException) -> str:

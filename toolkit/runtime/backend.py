@@ -44,6 +44,7 @@ __all__ = [
     "make_waiter",
     "LoopWaker",
     "raise_first",
+    "read_loop_time",
     "start_carried",
     "start_detached",
     "Timers",
@@ -175,13 +176,21 @@ def _find_scope_class() -> type[anyio.CancelScope]:
     return type(anyio.CancelScope())
 
 
-def make_scope(mark: CancellationMark) -> anyio.CancelScope:
+def make_scope(mark: CancellationMark, *, deadline: float = math.inf, shield: bool = False) -> anyio.CancelScope:
     """Return a new scope; on asyncio of the class that anyio would look for anew.
 
     Args:
         mark: The result of `cancellation_mark` in this task.
+        deadline: As `anyio.CancelScope` takes it.
+        shield: Likewise.
     """
-    return anyio.CancelScope() if mark is None else _find_scope_class()()
+    cls = anyio.CancelScope if mark is None else _find_scope_class()
+    return cls(deadline=deadline, shield=shield)
+
+
+def read_loop_time() -> float:
+    """Return `anyio.current_time`; on asyncio without a look for the running library."""
+    return asyncio.get_running_loop().time() if is_on_asyncio() else anyio.current_time()
 
 
 def make_waiter() -> tuple[Awaitable[None], Callable[[], None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context, ContextVar, copy_context
-from typing import Any
+from typing import Any, TypeVarTuple
 
 _event_loop_name: ContextVar[str | None] | None
 try:
@@ -14,6 +14,8 @@ except ModuleNotFoundError:  # it comes with trio
     _event_loop_name = None
 
 __all__ = ["context_for_thread", "run_in_own_context"]
+
+Given = TypeVarTuple("Given")
 
 
 def context_for_thread() -> Context:
@@ -25,10 +27,10 @@ def context_for_thread() -> Context:
 
 
 @types.coroutine
-def run_in_own_context(call: Callable[[], Awaitable[None]]) -> Generator[Any, Any, None]:
+def run_in_own_context(call: Callable[[*Given], Awaitable[None]], *given: *Given) -> Generator[Any, Any, None]:
     """Await a call in this task, but in a copy of its context: the variables that it sets are set for nobody else."""
     context = copy_context()
-    coroutine = call().__await__()
+    coroutine = call(*given).__await__()
     step: Callable[..., Any] = coroutine.send
     sent: Any = None
     while True:

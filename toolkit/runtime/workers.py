@@ -5,9 +5,8 @@ what it gives is dropped.
 
 `anyio.to_thread` does not do the same. With it an abandoned call gives its place back at once, so that calls which hang
 can start any number of threads, and on asyncio its threads are no daemons: the exit of the interpreter waits for them.
-It says neither whether a call had begun when it was cancelled, nor gives what had ended by then, and a call that waits
-for a place can't learn that all places are held by abandoned threads. What a thread asks of its event loop runs in the
-task of the call here; there in another one.
+It says neither whether a call had begun when it was cancelled, nor what had ended by then, nor that abandoned threads
+hold all places. What a thread asks of its event loop runs in the task of the call here; there in another one.
 """
 
 from __future__ import annotations

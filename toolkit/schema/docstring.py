@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import Literal, TypeAlias
 
 from toolkit.dataclass import dataclass
-from toolkit.schema.entries import (
+from toolkit.schema.docstring_entries import (
     BULLET,
     DocumentedParameter,
     Entries,

@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined, core_schema
 
 from toolkit.schema.compilation import UNCOMPILABLE, compile_members
 from toolkit.schema.json_schema import generate_schema
-from toolkit.schema.plain import plain_hint
+from toolkit.schema.plain_hints import plain_hint
 
 __all__ = ["CompiledHint", "compiled_hint"]
 

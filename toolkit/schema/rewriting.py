@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from toolkit.schema.descriptions import describe_part
 from toolkit.schema.generics import UNIONS, rebuild_hint
 from toolkit.schema.json_schema import MEMBERS, members_text
-from toolkit.schema.records import record_of
+from toolkit.schema.record_classes import record_of
 
 __all__ = ["rewrite_hint"]
 

@@ -39,6 +39,7 @@ __all__ = ["TypedArguments"]
 _TAKES_TEXT = frozenset({"string_type", "path_type"})
 _MENDABLE = frozenset({"enum", "json_type"}) | _TAKES_TEXT
 _MOST_ERRORS_READ = 500
+_PLAIN_KINDS = frozenset({"str", "int", "float", "bool", "none"})
 _LONGEST_TUPLE = 1_000
 _CRASHES = (Exception, SystemExit)
 _logger = logging.getLogger("toolkit.schema")
@@ -52,6 +53,7 @@ class TypedArguments:
         "_each",
         "_enums",
         "_fields",
+        "_is_plain",
         "_keeps_out",
         "_takes_anything",
         "_validate_json",
@@ -71,6 +73,7 @@ class TypedArguments:
         self._each: SchemaValidator | None = None
         self._keeps_out: bool | None = None
         self._dump_python: Callable[..., Any] | None = None
+        self._is_plain: bool | None = None
         validator = fields.validator
         # The configuration makes the parameters strict; the flag reaches into models, which have their own.
         self._validate_json: Callable[[str], dict[str, Any]] = (
@@ -132,6 +135,10 @@ class TypedArguments:
     def dump_json(self, arguments: dict[str, Any], *, reveal_secrets: bool = False) -> str:
         """See `ArgumentsParser.dump_json`."""
         plain: Any = self._drop_opaque_defaults(arguments) if self._fields.opaque_defaults else arguments
+        if self._is_plain is None:
+            self._is_plain = _is_made_of_plain(self._fields.core_schema)
+        if self._is_plain:
+            return canonical_json(plain, reveal_secrets=reveal_secrets)
         try:
             if self._dump_python is None:
                 self._dump_python = self._fields.serializer.to_python
@@ -336,3 +343,20 @@ def _keep_offered(value: Any, node: Any, nodes: Nodes) -> Any:
 
 def _keep_value(value: Any) -> Any:
     return value
+
+
+def _is_made_of_plain(schema: Any) -> bool:
+    """Return whether all arguments are text, numbers, booleans or null, which a serializer would leave as they are."""
+    if schema["type"] != "typed-dict" or not schema.keys() <= {"type", "fields", "config", "metadata"}:
+        return False
+    if schema.get("config", {}).get("extra_fields_behavior") != "forbid":
+        return False
+    for field in schema["fields"].values():
+        if not field.keys() <= {"type", "schema", "required", "metadata"}:  # but has an alias, say
+            return False
+        inner = field["schema"]
+        while inner["type"] in ("default", "nullable") and "serialization" not in inner:
+            inner = inner["schema"]
+        if inner["type"] not in _PLAIN_KINDS or "serialization" in inner:
+            return False
+    return True

@@ -53,8 +53,8 @@ def make_response(reply: object, *, model: str) -> ChatResponse:
         reply = AssistantMessage(reply)
     if not isinstance(reply, AssistantMessage):
         raise ConfigurationError(
-            f"a reply can't be of type {type(reply).__qualname__}: give a text, a ToolCall, an AssistantMessage, "
-            "a ChatResponse or an exception"
+            f"a reply can't be of type {type(reply).__qualname__}: give a text, a ToolCall, an AssistantMessage "
+            "such as AssistantMessage([call, other_call]), a ChatResponse or an exception"
         )
     return ChatResponse(
         message=reply,

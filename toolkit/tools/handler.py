@@ -12,8 +12,8 @@ from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.tools.context import ToolContext
-from toolkit.tools.limits import UsageCounter
 from toolkit.tools.options import ToolOptions
+from toolkit.tools.usage_counter import UsageCounter
 
 __all__ = ["Ctx", "Ctx_contra", "Registration", "Tool"]
 

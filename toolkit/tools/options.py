@@ -26,7 +26,15 @@ from toolkit.suggestions import ask_whether_meant, find_similar
 if TYPE_CHECKING:
     from toolkit.chat.output import ToolOutput
 
-__all__ = ["ChangeableOptionKeywords", "EnvVar", "ToolOptionKeywords", "ToolOptions", "ToolRetryConfig", "made_options"]
+__all__ = [
+    "ChangeableOptionKeywords",
+    "EnvVar",
+    "ToolOptionKeywords",
+    "ToolOptions",
+    "ToolRetryConfig",
+    "changed_options",
+    "made_options",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,3 +247,15 @@ def made_options(keywords: ChangeableOptionKeywords, base: ToolOptions = _PLAIN)
             hint = ask_whether_meant(near) or "see ToolOptions"
             raise ConfigurationError(f"there is no option '{name}' of a tool: {hint}")
     return replace(base, **cast("Any", keywords)) if keywords else base
+
+
+def changed_options(keywords: ChangeableOptionKeywords, base: ToolOptions) -> ToolOptions:
+    """Return the options of a tool that is made already with what `keywords` say in their place.
+
+    Raises:
+        ConfigurationError: There is no such option, it can't be that, or the tool was made with it.
+    """
+    fixed = sorted(keywords.keys() & {"strict", "isolation", "run_in_thread", "env_vars"})
+    if fixed:
+        raise ConfigurationError(f"{', '.join(fixed)} can't be changed in a registry: say it where the tool is made")
+    return made_options(keywords, base)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, cast, overload
 from typing_extensions import TypeVar, Unpack
 
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
-from toolkit.errors import ConfigurationError, DuplicateToolError, UnknownToolNameError
+from toolkit.errors import ConfigurationError, DuplicateToolError
 from toolkit.settings import FUNCTION, check_setting, describe_value
-from toolkit.tool_names import check_name
+from toolkit.tool_names import check_known_names, check_name
+from toolkit.tools.context_needs import describe_need, may_need_context
 from toolkit.tools.function_tool import FunctionTool
 from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.linting import Finding, lint
-from toolkit.tools.options import ChangeableOptionKeywords, made_options
+from toolkit.tools.options import ChangeableOptionKeywords, changed_options
 from toolkit.tools.registrable import PlainFunction, Registrable, as_tool
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class ToolRegistry(Generic[Ctx]):
         Raises:
             UnknownToolNameError: It is not there.
         """
-        self._require_known(name)
+        check_known_names([name], self._registrations)
         del self._registrations[name]
         self._definitions = self._context_needs = None
         self.hidden_names |= {name}
@@ -179,23 +180,8 @@ class ToolRegistry(Generic[Ctx]):
         The tools of sub-agents count, too: they get the context of their caller.
         """
         if self._context_needs is None:
-            self._context_needs = [
-                registration
-                for registration in self._registrations.values()
-                if registration.needs_context is not None or bool(getattr(registration.tool, "inner_registries", ()))
-            ]
-        for registration in self._context_needs:
-            if registration.needs_context is not None:
-                return f"tool '{registration.name}' needs a context of type {registration.needs_context}"
-            inner: Iterable[ToolRegistry[Any]] = getattr(registration.tool, "inner_registries", ())
-            for registry in inner:
-                # A sub-agent may be among its own tools.
-                need = None if id(registry) in _seen else registry.find_context_need(_seen | {id(self)})
-                if need is not None:
-                    return f"{need}, inside tool '{registration.name}'"
-        return None
-
-    # running
+            self._context_needs = [each for each in self._registrations.values() if may_need_context(each)]
+        return describe_need(self._context_needs, _seen | {id(self)}) if self._context_needs else None
 
     @overload
     async def execute(
@@ -229,8 +215,8 @@ class ToolRegistry(Generic[Ctx]):
         """Run one call and return its result; whatever the model did wrong is in the result, never raised.
 
         The same rules hold as in a loop: repair, validation, permissions, limits. What asks for approval is denied
-        unless `approve` is given, which is then asked about every call. `observer` takes its events, and `name_repair`
-        is that of `ToolLoopConfig`.
+        unless `approve` is given, which is then asked about every call. `observer` takes its events, those of repairs
+        included, and `name_repair` is that of `ToolLoopConfig`.
         """
         from toolkit.calls.lone_calls import execute_alone  # noqa: PLC0415 - what a call goes through is a level above
 
@@ -278,15 +264,13 @@ class ToolRegistry(Generic[Ctx]):
 
         return await execute_together(calls, self, ctx, limit=limit, approve=approve, name_repair=name_repair)
 
-    # scoping: new registries that share the tools
-
     def only(self, names: Iterable[str], *, missing_ok: bool = False) -> Self:
         """Return a registry of just these tools, in this registry's order.
 
         Raises:
             UnknownToolNameError: A name is not there, unless `missing_ok`.
         """
-        wanted = self._check_names(names, missing_ok=missing_ok)
+        wanted = check_known_names(names, self._registrations, missing_ok=missing_ok)
         return self.where(lambda registration: registration.name in wanted)
 
     def without(self, names: Iterable[str], *, missing_ok: bool = False) -> Self:
@@ -295,15 +279,13 @@ class ToolRegistry(Generic[Ctx]):
         Raises:
             UnknownToolNameError: A name is not there, unless `missing_ok`: a typo must not widen a scope.
         """
-        unwanted = self._check_names(names, missing_ok=missing_ok)
+        unwanted = check_known_names(names, self._registrations, missing_ok=missing_ok)
         return self.where(lambda registration: registration.name not in unwanted)
 
     def where(self, predicate: Callable[[Registration[Ctx]], bool]) -> Self:
         """Return a registry of the tools for which `predicate` says True; it is given name, options and definition."""
         check_setting("the predicate of where()", predicate, FUNCTION)
-        return self._make_scope(
-            registration for registration in self._registrations.values() if predicate(registration)
-        )
+        return self._make_scope(each for each in self._registrations.values() if predicate(each))
 
     def tagged(self, *tags: str) -> Self:
         """Return a registry of the tools that have all of these tags."""
@@ -331,15 +313,8 @@ class ToolRegistry(Generic[Ctx]):
             DuplicateToolError: Two tools end up with one name.
         """
         check_setting("what renamed() is given", names, Mapping)
-        self._check_names(names, missing_ok=False)
-
-        def renamed(registration: Registration[Ctx]) -> Registration[Ctx]:
-            new = names.get(registration.name)
-            if new is None:
-                return registration
-            return registration.under(replace(registration.definition, name=check_name(new)), self.permissions)
-
-        return self._make_scope(renamed(registration) for registration in self._registrations.values())
+        check_known_names(names, self._registrations)
+        return self._make_changed({old: self._define_anew(old, name=check_name(new)) for old, new in names.items()})
 
     def described(self, descriptions: Mapping[str, str]) -> Self:
         """Return a registry in which models are told other descriptions of these tools, by name; the others stay.
@@ -351,16 +326,11 @@ class ToolRegistry(Generic[Ctx]):
             ConfigurationError: A description is no text.
         """
         check_setting("what described() is given", descriptions, Mapping)
-        self._check_names(descriptions, missing_ok=False)
-        for name, description in descriptions.items():
-            check_setting(f"the description of '{name}'", description, str)
-        return self._make_scope(
-            registration.under(
-                replace(registration.definition, description=descriptions[registration.name]), self.permissions
-            )
-            if registration.name in descriptions
-            else registration
-            for registration in self._registrations.values()
+        for name, text in descriptions.items():
+            check_setting(f"the description of '{name}'", text, str)
+        check_known_names(descriptions, self._registrations)
+        return self._make_changed(
+            {name: self._define_anew(name, description=text) for name, text in descriptions.items()}
         )
 
     def configured(self, *names: str, **options: Unpack[ChangeableOptionKeywords]) -> Self:
@@ -377,16 +347,10 @@ class ToolRegistry(Generic[Ctx]):
             UnknownToolNameError: A name is not there.
             ConfigurationError: An option that can't be, or can't be changed.
         """
-        fixed = sorted(options.keys() & {"strict", "isolation", "run_in_thread", "env_vars"})
-        if fixed:
-            names_of_fixed = ", ".join(fixed)
-            raise ConfigurationError(f"{names_of_fixed} can't be changed in a registry: say it where the tool is made")
-        wanted = self._check_names(names or self._registrations, missing_ok=False)
-        return self._make_scope(
-            registration.configured(made_options(options, registration.options))
-            if registration.name in wanted
-            else registration
-            for registration in self._registrations.values()
+        wanted = check_known_names(names or self._registrations, self._registrations)
+        chosen = [registration for name, registration in self._registrations.items() if name in wanted]
+        return self._make_changed(
+            {each.name: each.configured(changed_options(options, each.options)) for each in chosen}
         )
 
     def __or__(self, other: ToolRegistry[Ctx]) -> Self:
@@ -399,11 +363,8 @@ class ToolRegistry(Generic[Ctx]):
         if not isinstance(cast("object", other), ToolRegistry):
             return NotImplemented
         mine = self._registrations
-        new = [
-            registration
-            for name, registration in other.registrations.items()
-            if name not in mine or mine[name].tool is not registration.tool
-        ]
+        theirs = other.registrations.items()
+        new = [each for name, each in theirs if name not in mine or mine[name].tool is not each.tool]
         joined = self._make_scope([*mine.values(), *new])
         joined.hidden_names |= other.hidden_names
         joined.prefix = self.prefix if self.prefix == other.prefix else ""
@@ -418,12 +379,14 @@ class ToolRegistry(Generic[Ctx]):
 
         The caller vouches that every tool fits: use it where the type checker can't see it.
         """
-        other = cast("ToolRegistry[Other]", type(self)())
-        other.permissions = self.permissions
-        other.hidden_names = self.hidden_names
-        other.prefix = self.prefix
-        other._registrations.update(self._registrations)
-        return other
+        return cast("ToolRegistry[Other]", self._make_scope(self._registrations.values()))
+
+    def _define_anew(self, tool_name: str, /, **changes: Any) -> Registration[Ctx]:
+        registration = self._registrations[tool_name]
+        return registration.under(replace(registration.definition, **changes), self.permissions)
+
+    def _make_changed(self, changed: Mapping[str, Registration[Ctx]]) -> Self:
+        return self._make_scope(changed.get(name, each) for name, each in self._registrations.items())
 
     def _make_scope(self, registrations: Iterable[Registration[Ctx]]) -> Self:
         scope = type(self)(permissions=self.permissions)
@@ -434,21 +397,3 @@ class ToolRegistry(Generic[Ctx]):
                 raise DuplicateToolError(registration.name)
             scope._registrations[registration.name] = registration
         return scope
-
-    def _check_names(self, names: Iterable[str], *, missing_ok: bool) -> frozenset[str]:
-        if isinstance(names, str):
-            raise ConfigurationError(f"give several names, such as [{names!r}], not one string")
-        check_setting("what names the tools", names, Iterable)
-        wanted = frozenset(names)
-        for name in wanted:
-            check_setting("each name of a tool", name, str)
-        if not missing_ok:
-            for name in sorted(wanted):
-                self._require_known(name)
-        return wanted
-
-    def _require_known(self, name: str) -> Registration[Ctx]:
-        registration = self._registrations.get(name)
-        if registration is None:
-            raise UnknownToolNameError(name, self._registrations)
-        return registration

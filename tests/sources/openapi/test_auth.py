@@ -14,7 +14,7 @@ import pytest
 
 from tests.sources.openapi.application import Application
 from tests.sources.openapi.pets import document, operation
-from toolkit import ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop
+from toolkit import ConfigurationError, ToolCall, ToolLoopConfig, ToolRegistry, ToolResult, tool_loop
 from toolkit.chat import dump_messages
 from toolkit.events import LoopEvent
 from toolkit.sources.openapi import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials, openapi_tools
@@ -259,3 +259,21 @@ async def test_an_error_of_a_callable_is_told_by_its_type_alone(application: App
     result = await asked(application, sign)
     assert result.text == "The request could not be signed: KeyError."
     assert application.requests == []
+
+
+@pytest.mark.parametrize(
+    ("server", "entry"),
+    [
+        ("https://pets.test/v1", "pets.test"),
+        ("https://pets.test:8443/v1", "pets.test:8443"),
+        ("http://127.0.0.1:8080/v1", "http://127.0.0.1:8080"),
+    ],
+)
+async def test_the_host_that_an_error_says_to_allow_is_allowed_so(server: str, entry: str) -> None:
+    source = {**document({"/": {"get": operation()}}), "servers": [{"url": server}]}
+    with pytest.raises(ConfigurationError, match="pass allow_hosts=") as raised:
+        async with openapi_tools(source, auth=Bearer(SECRET)):
+            pass
+    assert f"allow_hosts=[{entry!r}]" in str(raised.value)
+    async with openapi_tools(source, auth=Bearer(SECRET), allow_hosts=[entry]) as tools:
+        assert len(tools) == 1

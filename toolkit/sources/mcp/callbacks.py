@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -170,7 +171,11 @@ class Questions:
         if value is False:
             return wire.ElicitResult(action="decline")
         if value is True and question.schema is not None and question.schema.get("properties"):
-            _logger.warning("MCP server '%s': a form was answered with True, which fills in no field", self._server)
+            example = json.dumps({next(iter(question.schema["properties"])): "..."})
+            said = (
+                "MCP server '%s': a form was answered with True, which fills in no field: return its fields, such as %s"
+            )
+            _logger.warning(said, self._server, example)
             return wire.ElicitResult(action="cancel")
         content = dict(value) if isinstance(value, Mapping) else {}
         return wire.ElicitResult(action="accept", content=content or None)

@@ -99,7 +99,7 @@ class MCPToolWrapper:
                 pause=lambda retry, _: backoff_pause(retry, initial=self._first_pause, longest=_LONGEST_TRY_PAUSE),
             )
         except _PassingError as error:
-            raise ToolFailedError(f"MCP tool execution failed after {_TRIES} attempts: {error}") from None
+            raise ToolFailedError(f"The call of the MCP server failed after {_TRIES} attempts: {error}") from None
 
     async def _try_call(self, arguments: dict[str, Any], context: ToolContext[object]) -> ToolOutput:
         """Connect, call and close.

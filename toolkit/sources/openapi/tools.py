@@ -186,11 +186,13 @@ def _check_origins(endpoints: list[Endpoint], trusted: Collection[Origin], name:
     """Refuse to tell who calls to a host that nobody but the document has named."""
     for endpoint in endpoints:
         if origin_of(endpoint.base_url) not in trusted:
-            host = urlsplit(endpoint.base_url).netloc
+            url = without_credentials(endpoint.base_url)
+            parts = urlsplit(url)
+            host = parts.netloc if parts.scheme == "https" else f"{parts.scheme}://{parts.netloc}"
             raise ConfigurationError(
-                f"{name}: {endpoint.operation.method} {endpoint.operation.path} goes to "
-                f"{without_credentials(endpoint.base_url)}, which only the document names, and auth= or headers= would "
-                f"go there with it: pass allow_hosts=[{host!r}] if you trust it, or base_url="
+                f"{name}: {endpoint.operation.method} {endpoint.operation.path} goes to {url}, which only the document "
+                f"names, and auth= or headers= would go there with it: pass allow_hosts=[{host!r}] if you trust it, or "
+                "base_url="
             )
 
 
