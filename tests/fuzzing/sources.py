@@ -342,8 +342,10 @@ def mcp_http_target(media_type: bytes) -> Callable[[bytes], None]:
 
         def __init__(self, lines: list[bytes]) -> None:
             self.lines = lines
+            self.request_count = 0
 
         async def handle_async_request(self, request: Any) -> Any:
+            self.request_count += 1
             content = await request.aread()
             if request.method != "POST":
                 return httpx2.Response(405)
@@ -364,18 +366,20 @@ def mcp_http_target(media_type: bytes) -> Callable[[bytes], None]:
             )
 
     class FuzzedServer(servers.HttpServer):  # type: ignore[name-defined, misc]
-        def _client(self) -> Any:
-            client: Any = getattr(super(), "_client")()  # noqa: B009 - a class that is imported late has no types
-            client._transport, client._mounts = Wire(self.lines), {}
+        def _make_client(self) -> Any:
+            client: Any = getattr(super(), "_make_client")()  # noqa: B009 - a class that is imported late has no types
+            client._transport, client._mounts = self.wire, {}
             return client
 
-        lines: list[bytes] = []  # noqa: RUF012 - set for each
+        wire: Any = None  # set for each
 
     def test(data: bytes) -> None:
         greeting = b"\n".join(_GREETING.split(b"\n")[:2]) + b"\n"
         lines = (data[1:] if data[:1] == b"!" else greeting + data).split(b"\n")
-        fuzzed = type("Fuzzed", (FuzzedServer,), {"lines": lines, "__slots__": ()})
+        wire = Wire(lines)
+        fuzzed = type("Fuzzed", (FuzzedServer,), {"wire": wire, "__slots__": ()})
         run_on_jumping_clock(partial(_use_mcp, fuzzed(url="https://server.test/mcp", name="server")))
+        assert wire.request_count, "the session asked another wire than the fuzzed one"
 
     return test
 
