@@ -27,7 +27,7 @@ from hypercorn.config import Config
 from tests.durable.desk import make_desk
 from tests.durable.finished_logs import describe_end
 from tests.durable.killed_run import append, look, note
-from tests.durable.scenarios import PLAN, SCENARIOS, Scenario, World, plan_provider
+from tests.durable.scenarios import PLAN, SCENARIOS, World, plan_provider
 from toolkit import AssistantMessage, ToolLoopConfig, ToolRegistry, tool_loop
 from toolkit.chat import ChatRequest, ChatResponse, dump_messages
 from toolkit.durable import Journal, JournalEntry, JournalValue, RestateJournal, restate_service
@@ -89,8 +89,8 @@ def open_world(path: Path) -> World:
 class CrashingJournal:
     """Kills its process at a point: before an entry's work, after it, or after it is kept."""
 
-    def __init__(self, journal: Journal, crash: int) -> None:
-        self._journal, self._crash = journal, crash
+    def __init__(self, journal: Journal, crash: int, outer: CrashingJournal | None = None) -> None:
+        self._journal, self._crash, self._outer = journal, crash, outer
         self.passed = 0
 
     @property
@@ -126,21 +126,15 @@ class CrashingJournal:
         await self._journal.finish()
 
     def nested(self, name: str) -> Journal:
-        return self._journal.nested(name)
+        return CrashingJournal(self._journal.nested(name), 0, self)
 
     def pass_point(self) -> None:
+        if self._outer is not None:
+            self._outer.pass_point()
+            return
         self.passed += 1
         if self.passed == self._crash:
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-def adapt(scenario: Scenario) -> ToolRegistry[World]:
-    """Return the tools of a scenario, with sub-agents that have no log."""
-    registry = scenario.registry()
-    nested = [name for name, each in registry.registrations.items() if each.options.after_crash == "resume"]
-    for name in nested:
-        registry = registry.configured(name, on_crash="tell")
-    return registry
 
 
 def raise_when_asked(request: ChatRequest) -> str:
@@ -161,10 +155,10 @@ async def play(ctx: restate.Context, asked: dict[str, Any]) -> dict[str, Any]:
     if ended:
         nothing = FunctionProvider(raise_when_asked)
         # Here a decision does not begin a log of its own, and so is made again, for which the tools must be there.
-        tools = ToolRegistry[World]() if scenario.decide is None else adapt(scenario)
+        tools = ToolRegistry[World]() if scenario.decide is None else scenario.registry()
         outcome, messages = await scenario.run(inner, world, provider=nothing, registry=tools)
     else:
-        outcome, messages = await scenario.run(journal, world, registry=adapt(scenario))
+        outcome, messages = await scenario.run(journal, world, registry=scenario.registry())
     if inner.failure is not None:
         raise inner.failure
     told = {"messages": json.loads(dump_messages(messages)), "end": describe_end(outcome), "points": journal.passed}
@@ -226,9 +220,8 @@ async def work(listener: int) -> None:
     config = Config()
     config.bind = [f"fd://{listener}"]
     desk = make_desk(FOLDER)
-    plain = replace(desk, registry=desk.registry.configured("helper", on_crash="tell"))
-    hasty = replace(plain, name="hasty", approval_expiry=0.2)
-    app = restate.app([service, restate_service(plain), restate_service(hasty)], protocol="bidi")
+    hasty = replace(desk, name="hasty", approval_expiry=0.2)
+    app = restate.app([service, restate_service(desk), restate_service(hasty)], protocol="bidi")
     nursery = os.getppid()
 
     async def wait_for_end() -> None:

@@ -55,6 +55,17 @@ async def test_a_call_that_was_under_way_is_told_as_such_and_runs_once(anyio_bac
     assert max(world.starts.values()) == 1
 
 
+async def test_a_call_whose_loops_had_no_logs_when_it_began_is_told_though_its_tool_would_now_resume(
+    anyio_backend: str,
+) -> None:
+    world = World()
+    memory = await crash_at("parallel", world, 3 * 2 + 2)
+    resuming = SCENARIOS["parallel"].registry().configured("append", on_crash="resume")
+    _, messages = await SCENARIOS["parallel"].run(MemoryJournal(memory), world, registry=resuming)
+    assert results_of(messages)[0] == LOST
+    assert max(world.starts.values()) == 1
+
+
 async def test_a_call_that_may_run_again_runs_again_under_the_same_key(anyio_backend: str) -> None:
     keys: list[str] = []
 

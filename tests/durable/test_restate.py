@@ -6,18 +6,21 @@ import json
 import random
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
 import anyio
 import pytest
 
-from tests.durable.memory_journal import Memory, MemoryJournal
+from tests.durable.memory_journal import Memory
 from tests.durable.restate_server import RestateFleet
-from tests.durable.restate_worker import adapt, open_world
+from tests.durable.restate_worker import open_world
 from tests.durable.scenarios import SCENARIOS, World, find_faults
+from tests.durable.test_crashes import attempt, count_points
 from tests.durable.test_kills import Findings, check_findings, count_notes, judge
-from toolkit.chat import Message, load_messages, validate_transcript
+from toolkit.chat import Message, ToolResult, load_messages, validate_transcript
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are killed by POSIX's signal")
 
@@ -25,35 +28,75 @@ SEED = 11
 INTERRUPTED = "Interrupted: the process that ran it ended."
 UNLIKE = {
     "steering": "what was said is in a queue in memory, which ends with its process",
-    "requests run out": "what an interrupted sub-agent had spent is not counted",
     "typed answer": "an answer that was interrupted is asked for again",
     "tool fails": "which calls are under way then, time decides",
 }
-"""The scenarios whose transcripts differ after a crash, and why."""
+"""The scenarios whose transcripts a crash may make others, and why: each is one that crashes make in memory, too."""
+
+TIMELY = {
+    "tool fails": {
+        "did run/c1 with 1",
+        "did run/c3 with 1",
+        "Interrupted: the run failed. The tool was running and may have taken effect.",
+    }
+}
+"""Results that calls have in memory at other times."""
+
+Shape: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def read_told(told: dict[str, Any]) -> list[Message]:
     return load_messages(json.dumps(told["messages"]))
 
 
-def play_undisturbed(name: str) -> list[Message]:
-    """Return the transcript of a run without an engine or a crash."""
-    scenario = SCENARIOS[name]
+async def play_in_memory(name: str, crashes: Sequence[int]) -> list[Message]:
+    """Return the transcript of a run without an engine that crashes so."""
+    memory, world = Memory(), World()
+    for crash in (*crashes, 0):
+        ended, _ = await attempt(SCENARIOS[name], memory, world, crash)
+        if ended is not None:
+            return ended[1]
+    raise AssertionError
 
-    async def run() -> list[Message]:
-        _, messages = await scenario.run(MemoryJournal(Memory()), World(), registry=adapt(scenario))
-        return messages
 
-    return anyio.run(run)
+def find_shape(messages: Sequence[Message]) -> Shape:
+    return tuple((each.role, each.call_id if isinstance(each, ToolResult) else "") for each in messages)
 
 
-def list_differences(messages: list[Message], undisturbed: list[Message], *, has_crashed: bool) -> list[str]:
-    """Return what a transcript has that a run without a crash has otherwise, but for calls that were interrupted."""
-    if [each.role for each in undisturbed] != [each.role for each in messages]:
-        return ["the transcript is another one"]
-    pairs = [(mine.text, other.text) for mine, other in zip(messages, undisturbed, strict=True)]
-    unlike = [(mine, other) for mine, other in pairs if mine != other and not (has_crashed and INTERRUPTED in mine)]
-    return [f"{mine!r} in place of {other!r}" for mine, other in unlike]
+@cache
+def play_histories(name: str) -> Mapping[Shape, Sequence[set[str]]]:
+    """Return the texts that crashes leave in memory at each place of a transcript, by the form of that."""
+    texts: dict[Shape, Sequence[set[str]]] = {}
+
+    async def play_all() -> None:
+        points = await count_points(SCENARIOS[name])
+        again = [[], *([point] for point in range(1, 7)), *([point] * 4 for point in range(1, 4))]
+        for crashes in [(first, *more) for first in range(points + 1) for more in again]:
+            messages = await play_in_memory(name, crashes)
+            places = texts.setdefault(find_shape(messages), [set[str]() for _ in messages])
+            for place, message in zip(places, messages, strict=True):
+                place.add(message.text)
+
+    anyio.run(play_all)
+    return texts
+
+
+@cache
+def play_undisturbed(name: str) -> Sequence[set[str]]:
+    """Return the one text at each place of a transcript of a run without an engine or a crash."""
+    return [{message.text} for message in anyio.run(play_in_memory, name, ())]
+
+
+def list_differences(name: str, messages: Sequence[Message], *, has_crashed: bool) -> list[str]:
+    """Return what a transcript has otherwise than one in memory."""
+    places = play_histories(name).get(find_shape(messages), ()) if name in UNLIKE else play_undisturbed(name)
+    if len(places) != len(messages):
+        return [f"the transcript is another one: {find_shape(messages)}"]
+    pairs = [(message.text, place) for message, place in zip(messages, places, strict=True)]
+    timely = TIMELY.get(name, set[str]())
+    unlike = [(text, place) for text, place in pairs if text not in place | timely]
+    unlike = [(text, place) for text, place in unlike if not (has_crashed and INTERRUPTED in text)]
+    return [f"{text!r} in place of {place}" for text, place in unlike]
 
 
 def check_history(fleet: RestateFleet, name: str, crashes: list[int], faults: list[str]) -> None:
@@ -64,8 +107,7 @@ def check_history(fleet: RestateFleet, name: str, crashes: list[int], faults: li
     found += find_faults(open_world(fleet.folder / f"{told['run']}.world"), messages)
     if told["first"]["messages"] != told["again"]["messages"] or told["first"]["end"] != told["again"]["end"]:
         found.append("the replay is another one")
-    if name not in UNLIKE:
-        found += list_differences(messages, play_undisturbed(name), has_crashed=bool(crashes))
+    found += list_differences(name, messages, has_crashed=bool(crashes))
     faults += [f"{name} {crashes}: {fault}" for fault in found]
 
 

@@ -231,14 +231,30 @@ def test_a_handler_of_ones_own_is_cancelled_by_the_engine(fleet: RestateFleet) -
     assert "cancelled" in found["completion_failure"]
 
 
+@pytest.mark.real
+def test_a_sub_agent_goes_on_from_its_own_log_after_a_crash(fleet: RestateFleet) -> None:
+    fleet.server.call("/desk/helped/start/send", {"prompt": "helper wait helper"})
+    await_note(fleet, "helped", "wait c1")
+    fleet.workers.kill()
+    (fleet.folder / "go-helped").touch()
+    rest = await_rest(fleet, "helped")
+    assert read_notes(fleet.folder, "helped").count("ended h0") == 2  # once in each of the two sub-agents
+    assert rest.load_messages()[2].text.endswith("helped")
+
+    fleet.server.call("/desk/torn/start/send", {"prompt": "helper"})
+    await_note(fleet, "torn", "ended h0")
+    fleet.workers.kill()
+    rest = await_rest(fleet, "torn")
+    assert rest.load_messages()[2].text.endswith("helped")
+    done = read_notes(fleet.folder, "torn")
+    assert (done.count("slow h0"), done.count("slow h1")) == (1, 1), "no call of the sub-agent ran twice"
+
+
 def test_what_restate_has_no_place_for_is_refused_before_a_run(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
-    with pytest.raises(ConfigurationError, match="'helper' goes on after a crash from a log of its own"):
-        restate_service(desk)
-    plain = replace(desk, registry=desk.registry.configured("helper", on_crash="tell"))
-    assert restate_service(plain).name == "desk"
+    assert restate_service(desk).name == "desk"
     with pytest.raises(ConfigurationError, match="the loop 'desk' has a queue"):
-        restate_service(replace(plain, queue=LoopQueue(concurrency=3)))
+        restate_service(replace(desk, queue=LoopQueue(concurrency=3)))
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """The log of a run in Restate: an entry is a run of the invocation that is moving it.
 
 The engine draws the position of an entry where it is asked for, before anything of it begins, and gives what it has
-kept back in that order. It must never try an entry again by itself: whatever comes out of the work is an outcome here.
+kept back in that order; so it does with the logs of loops inside of calls (`restate_inner`). It must never try an entry
+again by itself: whatever comes out of the work is an outcome here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from restate import Context, RestateDurableFuture, RunOptions, TerminalError, wa
 from restate.exceptions import SuspendedException
 from restate.serde import BytesSerde
 
+from toolkit.durable.restate_inner import InnerLogs
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError, ToolkitError
 from toolkit.json_text import write_json
 from toolkit.loop.entry_work import CutError
@@ -33,6 +35,9 @@ _REFUSALS: dict[str, type[ToolkitError]] = {
 }
 _SUSPENDED_AT_ONCE: set[str] = set()
 """The invocations that were suspended in their first entry, which takes no time."""
+
+_INNER = "logs inside"
+"""The name of the runs of the engine that keep the logs of loops inside of calls."""
 
 _OPTIONS = RunOptions(serde=BytesSerde(), max_attempts=1)
 
@@ -64,6 +69,7 @@ class RestateJournal:
         self._run_id = hashlib.sha256(ctx.request().id.encode()).hexdigest()[:32] if run_id is None else run_id
         self._on_cancel = on_cancel
         self._has_begun = self._has_worked = False
+        self._inner: InnerLogs | None = None  # of the calls that move
         self.trace: Mapping[str, str] = {}
         """The trace context of the first segment of the run, once the log has begun; empty without tracing."""
         self.failure: BaseException | None = None
@@ -82,17 +88,21 @@ class RestateJournal:
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
         """Do so with several entries at once; see `Journal`."""
         cut = anyio.CancelScope(shield=True)
+        calls = [entry.name for entry in entries if entry.is_nested]
+        logs = self._inner = InnerLogs(self._run_id, calls) if calls else None
         try:
             self._check_first_entry()
-            futures = [self._begin_entry(entry, cut) for entry in entries]
+            futures = {entry.name: self._begin_entry(entry, cut) for entry in entries}
             with cut:
-                await self._wait_for(futures)
-            texts = [] if cut.cancel_called else [await future for future in futures]
+                await self._wait_for(futures, logs)
+            texts = [] if cut.cancel_called else [await future for future in futures.values()]
         except BaseException as error:
             self.failure = error
             if isinstance(error, SuspendedException) and self._has_worked:
                 self._note_suspension()
             raise
+        finally:
+            self._inner = None
         self._has_begun = True
         if cut.cancel_called:
             raise CutError
@@ -110,15 +120,14 @@ class RestateJournal:
         """Do nothing: the engine compares all that a handler asks for with what it has."""
 
     def nested(self, name: str) -> Journal:
-        """Refuse: an entry of the engine has no entries.
+        """Return the log of a loop inside of a call; see `Journal`.
 
         Raises:
-            ConfigurationError: Always.
+            ConfigurationError: The call has ended.
         """
-        raise ConfigurationError(
-            f"call '{name}' runs a loop with a log of its own, for which a run in Restate has no place: "
-            "give its tool on_crash='tell' or 'rerun'"
-        )
+        if self._inner is None:
+            raise ConfigurationError(f"a loop begins inside of call '{name}', which has ended: await it in its tool")
+        return self._inner.open_log(name)
 
     def _check_first_entry(self) -> None:
         if not self._has_begun and self._ctx.request().id in _SUSPENDED_AT_ONCE:
@@ -139,9 +148,13 @@ class RestateJournal:
         )
 
     def _begin_entry(self, entry: JournalEntry, cut: anyio.CancelScope) -> RestateDurableFuture[bytes]:
+        logs = self._inner if entry.is_nested else None
+
         async def do_work() -> bytes:
             self._has_worked = True
             try:
+                if logs is not None:
+                    await logs.is_live.wait()
                 return write_json(await entry.work()).encode()
             except CutError as error:
                 if error.__cause__ is None:  # the task of the run was cancelled: nothing is kept
@@ -150,15 +163,33 @@ class RestateJournal:
                 return _write_refusal(error.__cause__)
             except Exception as error:  # noqa: BLE001 - the engine would try it again
                 return _write_refusal(JournalError(f"entry '{entry.name}' can't be stored: {error}"))
+            finally:
+                if logs is not None:
+                    logs.end_call(entry.name)
 
         return self._ctx.run_typed(entry.name, do_work, _OPTIONS)
 
-    async def _wait_for(self, futures: Sequence[RestateDurableFuture[bytes]]) -> None:
-        """Wait until all have a value, also where the invocation is cancelled meanwhile."""
-        waiting = list(futures)
+    async def _wait_for(self, futures: Mapping[str, RestateDurableFuture[bytes]], logs: InnerLogs | None) -> None:
+        """Wait until all have a value, and keep meanwhile what loops inside of calls log."""
+        waiting, has_more = list(futures.values()), logs is not None
+        while logs is not None and has_more:
+            batch = self._ctx.run_typed(_INNER, logs.collect, _OPTIONS)
+            waiting.append(batch)
+            while batch in waiting:
+                done, waiting = await self._wait_for_some(waiting)
+                for name in [name for name, future in futures.items() if future in done]:
+                    logs.end_call(name)
+            has_more = logs.take(await batch)
         while waiting:
+            _, waiting = await self._wait_for_some(waiting)
+
+    async def _wait_for_some(
+        self, futures: list[RestateDurableFuture[bytes]]
+    ) -> tuple[list[RestateDurableFuture[bytes]], list[RestateDurableFuture[bytes]]]:
+        """Return those that have a value, one at least, and the others; also where the invocation is cancelled."""
+        while True:
             try:
-                _, waiting = await wait_completed(*waiting)
+                return await wait_completed(*futures)
             except TerminalError:
                 if self._on_cancel is None:
                     raise

@@ -63,13 +63,6 @@ def restate_service(loop: DurableLoop[Any, Any]) -> VirtualObject:
         raise ConfigurationError(
             f"the loop '{loop.name}' has a queue, which Restate would not keep to: set limits in its own configuration"
         )
-    for name, registration in loop.registry.registrations.items():
-        if registration.options.after_crash == "resume":
-            raise ConfigurationError(
-                f"the tool '{name}' goes on after a crash from a log of its own (on_crash='resume'), for which a run "
-                f"in Restate has no place: registry.configured({name!r}, on_crash='tell') tells its calls as "
-                "interrupted, and 'rerun' begins them again"
-            )
     service = VirtualObject(loop.name, inactivity_timeout=_LONGEST_STEP)
     handlers = _RunHandlers(loop)
     service.handler("start")(handlers.start)

@@ -8,10 +8,9 @@ from typing import Any
 
 from toolkit.durable.attempt_events import AttemptEvents
 from toolkit.durable.entry_log import EntryLog, KeptEntries, LogPlace
-from toolkit.durable.journal_units import take_together
+from toolkit.durable.kept_journal import KeptJournal, check_readable
 from toolkit.durable.messages_in import InboxSteering
-from toolkit.errors import JournalError
-from toolkit.loop.journal import Journal, JournalEntry, JournalValue, check_entry_name
+from toolkit.loop.journal import Journal, JournalEntry, JournalValue
 from toolkit.schema.nodes import is_object
 
 __all__ = ["NestedJournal", "SegmentJournal", "TOOK", "count_taken"]
@@ -22,7 +21,7 @@ TOOK = "$took"
 _VALUE = "$value"
 
 
-class NestedJournal:
+class NestedJournal(KeptJournal):
     """The log of a run inside of an entry's work.
 
     Args:
@@ -34,82 +33,20 @@ class NestedJournal:
     """
 
     def __init__(self, run_id: str, log: EntryLog, place: LogPlace, kept: KeptEntries, events: AttemptEvents) -> None:
-        self.run_id = run_id
+        super().__init__(run_id, place.path, kept.get(place.path, {}))
         self._log = log
         self._place = place
         self._all_kept = kept
-        self._kept = kept.get(place.path, {})
-        self._left = set(self._kept)  # the positions that were not asked for yet
-        self._last = max(self._kept, default=0)
-        self._position = 0
         self._events = events
         if place.path:
             events.open_log(run_id)
 
-    async def once(self, entry: JournalEntry) -> JournalValue:
-        """Return what is kept, or do the work and keep what it gives.
-
-        Raises:
-            JournalError: Another entry is kept at the position, or the value is no JSON.
-            DBOSWorkflowConflictIDError: Another worker has taken the run over.
-        """
-        [value] = await self.all([entry])
-        return value
-
-    async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do so with several entries at once."""
-        first = self._position + 1
-        self._position += len(entries)
-        for position, entry in enumerate(entries, first):
-            # Of calls at the same time the later ones may be kept and an earlier one not; nothing comes behind them.
-            # A decision that does not hold anymore is not kept, and is found again in what the segment began with.
-            is_free = position in self._kept or entry.name.startswith("decided ")
-            if not is_free and self._last > self._position:
-                raise JournalError(
-                    f"the log of run '{self.run_id}' has no '{entry.name}' at position {position}, and goes on behind "
-                    "it: it was cut, or changed"
-                )
-        return await take_together(entries, lambda index, entry: self._take_entry(first + index, entry))
-
-    async def recall(self, name: str) -> JournalValue | None:  # noqa: ARG002 - a decision begins the next segment
-        """Return None: a decision is never in the log that awaits it."""
-        return None
-
-    async def finish(self) -> None:
-        """Check that nothing is kept behind the end of the run; the segment's workflow keeps what it leaves.
-
-        Raises:
-            JournalError: Something is.
-        """
-        if self._left:
-            raise JournalError(
-                f"the log of run '{self.run_id}' goes on with '{self._kept[min(self._left)][0]}' where the run has "
-                "ended: it was written with other settings or by another version of the program, or it was changed"
-            )
-
-    @property
-    def is_read(self) -> bool:
-        """True where all that is kept was taken."""
-        return not self._left
-
-    def nested(self, name: str) -> Journal:
-        """Return the log of a run inside of an entry's work."""
-        path = f"{self._place.path}/{name}" if self._place.path else name
+    def _open_inner(self, path: str, name: str) -> Journal:
         place = replace(self._place, path=path)
         return NestedJournal(self._name_inner(name), self._log, place, self._all_kept, self._events)
 
     def _name_inner(self, name: str) -> str:
         return f"{self.run_id}/{name}"
-
-    async def _take_entry(self, position: int, entry: JournalEntry) -> JournalValue:
-        kept = self._kept.get(position)
-        if kept is None:
-            return await self._keep_value(position, entry.name, await entry.work())
-        name, stored = kept
-        check_entry_name(name, entry.name)
-        value = self._read_value(name, _check_readable(name, stored))
-        self._left.discard(position)
-        return value
 
     async def _keep_value(self, position: int, name: str, value: JournalValue) -> JournalValue:
         await self._log.keep(self._place, position, name, value)
@@ -176,7 +113,7 @@ class SegmentJournal(NestedJournal):
                 loop_id = self._name_inner(path)
                 self._events.open_log(loop_id)
                 for _, (name, stored) in sorted(inner.items()):
-                    self._events.read_entry(name, _check_readable(name, stored), loop_id)
+                    self._events.read_entry(name, check_readable(name, stored), loop_id)
 
     def _name_inner(self, name: str) -> str:
         return f"{self._origin}/{name}"
@@ -206,11 +143,3 @@ def count_taken(kept: KeptEntries) -> set[int]:
         if is_object(stored):
             taken.update(stored.get(TOOK, ()))
     return taken
-
-
-def _check_readable(name: str, stored: Any) -> JournalValue:
-    if isinstance(stored, JournalError):
-        raise stored
-    if not is_object(stored):
-        raise JournalError(f"the entry '{name}' of the log can't be read: it was changed, or encrypted otherwise")
-    return dict(stored)

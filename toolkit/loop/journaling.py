@@ -12,13 +12,14 @@ tool, hook, guard or provider. These are its entries, in the order of a run::
     decided K   a decision that was awaited
 
 Each names the process that wrote it. An entry before a unit is the mark that its calls may have started: a process that
-finds the mark of another one, and no result of a call, tells the model that the call may have taken effect.
+finds the mark of another one, and no result of a call, tells the model that the call may have taken effect. The mark
+also names the calls whose loops have logs of their own.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -62,6 +63,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
         super().__init__(journal, config)
         self._token = os.urandom(8).hex()  # of this attempt at the run
         self._marked_by: str | None = None  # whose mark stands before the unit that is next
+        self._logged: Collection[str] = ()  # the calls of that whose loops have logs
         self._unit = self._decided = 0
         self._has_begun = self._is_prepared = False
 
@@ -187,13 +189,16 @@ class JournaledSteps(JournaledEntries[Ctx]):
 
         name = "compact" if compacts else "turn"
         value = await self._keep_entry(f"{name} {state.iterations + 1}", take_turn)
-        self._marked_by = value.get("by")
+        self._take_mark(value)
+
+    def _take_mark(self, value: JournalValue) -> None:
+        self._marked_by, self._logged = value.get("by"), value.get("logs", ())
 
     def _write_mark(self) -> JournalValue:
         """Return what says whose process is about to start calls, and what they were approved with."""
         approvals, ids = self._driver.approvals, [call.id for call in self._state.open_calls]
         ready = [approvals.ready[call_id] for call_id in ids if call_id in approvals.ready]
-        mark: JournalValue = {"by": self._token}
+        mark = self._write_token()
         modified = {
             each.call.id: each.registration.arguments.dump_json(each.arguments, reveal_secrets=True)
             for each in ready
@@ -204,6 +209,11 @@ class JournaledSteps(JournaledEntries[Ctx]):
         if ready and self._is_guarded():
             mark["bindings"] = {each.call.id: approvals.binder.bind(each) for each in ready}
         return mark
+
+    def _write_token(self) -> JournalValue:
+        """Return what says whose process it is, and which calls have loops with logs: a journal may place them so."""
+        logged = [call.id for call in self._state.open_calls if self._has_log(call)]
+        return {"by": self._token, "logs": logged} if logged else {"by": self._token}
 
     def _is_guarded(self) -> bool:
         """Return whether deciding on a call may take long, since somebody else is asked."""
@@ -236,8 +246,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
             self._take_steered()
             return self._write_mark()
 
-        value = await self._keep_entry(f"decide {self._state.iterations}", decide)
-        self._marked_by = value.get("by")
+        self._take_mark(await self._keep_entry(f"decide {self._state.iterations}", decide))
 
     async def _run_unit(self, step: RunTools) -> None:
         self._unit += 1
@@ -245,10 +254,9 @@ class JournaledSteps(JournaledEntries[Ctx]):
 
             async def mark() -> JournalValue:
                 self._take_steered()
-                return {"by": self._token}
+                return self._write_token()
 
-            value = await self._keep_entry(f"unit {self._state.iterations}.{self._unit}", mark)
-            self._marked_by = value.get("by")
+            self._take_mark(await self._keep_entry(f"unit {self._state.iterations}.{self._unit}", mark))
             if self._state.phase != "running" or self._state.next_step() != step:
                 return
         in_doubt, self._marked_by = self._marked_by != self._token, None
@@ -258,7 +266,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
         for call in step.calls:
             do = partial(self._do_call, call, places, in_doubt=in_doubt)
             works.append(LiveWork(self, self._state, f"call {storable_id(call.id)}", do))
-            entries.append(JournalEntry(works[-1].name, works[-1], is_nested=self._has_log(call)))
+            entries.append(JournalEntry(works[-1].name, works[-1], is_nested=call.id in self._logged))
         values: list[JournalValue] = []
 
         async def run_all() -> None:
@@ -295,14 +303,15 @@ class JournaledSteps(JournaledEntries[Ctx]):
                 state.tool_returned(call.id, ready.result)
                 return {}
             crash = ready.registration.options.after_crash
-            if in_doubt and crash == "tell":
+            is_logged = call.id in self._logged
+            if in_doubt and (crash == "tell" or (crash == "resume" and not is_logged)):
                 state.tool_started(call.id)
                 lost = write_lost(call)
                 state.tool_returned(call.id, lost)
                 state.closed.append((lost, True))
                 return {}
             ledger = Budget(UsageLimits(), self._resources.budget)
-            nested = NestedJournals(self._journal, storable_id(call.id)) if crash == "resume" else None
+            nested = NestedJournals(self._journal, storable_id(call.id)) if is_logged else None
             budget = None if self._resources.budget is None else ledger
             frame = replace(self._resources.frame, budget=budget, journals=nested)
             await run_in_own_context(partial(run_call, ready, self._resources, None, frame))
