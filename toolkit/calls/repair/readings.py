@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from toolkit.calls.repair.broken_json import NEVER_KEYS, WORDS, Reading, UnclearError, read_surely, to_json_number
 from toolkit.calls.repair.flat_arguments import read_flat
 from toolkit.calls.repair.idle_words import BLANK, check_surroundings, pass_end_tokens
-from toolkit.calls.repair.string_contents import read_contents
+from toolkit.calls.repair.string_contents import is_balanced, read_contents
 from toolkit.schema.amounts import read_amount
 from toolkit.schema.nodes import ALL_TYPES, Node, Nodes
 
@@ -314,7 +314,7 @@ class _Search:
                 continue
             end = token.end()
             raw = self.text[place.position + 1 : end - 1]
-            if behind.match(self.text, end) and (not has_inner or _is_balanced(raw)):
+            if behind.match(self.text, end) and (not has_inner or is_balanced(raw)):
                 assumed = {_INNER_QUOTES} if has_inner else set[str]()
                 if has_inner and (_ADJACENT.search(raw) or _MEMBER_INSIDE.search(raw) or _is_joined_strings(raw)):
                     assumed.add(DOUBTFUL)
@@ -378,17 +378,6 @@ def _read_number(token: str) -> str | None:
         return to_json_number(token)
     except UnclearError:
         return None
-
-
-def _is_balanced(text: str) -> bool:
-    """Return whether the brackets in a text match: where they don't, a string may have swallowed its own end."""
-    awaited: list[str] = []
-    for character in re.findall(r"[{}\[\]]", text):
-        if character in "{[":
-            awaited.append("}" if character == "{" else "]")
-        elif not awaited or awaited.pop() != character:
-            return False
-    return not awaited
 
 
 def _is_joined_strings(raw: str) -> bool:

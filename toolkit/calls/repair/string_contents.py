@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-__all__ = ["read_contents"]
+__all__ = ["is_balanced", "read_contents"]
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _PLAIN_ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
@@ -36,6 +36,17 @@ def read_contents(raw: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         except UnicodeDecodeError:
             continue
         yield json.dumps(text, ensure_ascii=False), ("backslashes were kept as text",) if unknown else ()
+
+
+def is_balanced(text: str) -> bool:
+    """Return whether the brackets in a text match: where they don't, a string may have swallowed its own end."""
+    awaited: list[str] = []
+    for character in re.findall(r"[{}\[\]]", text):
+        if character in "{[":
+            awaited.append("}" if character == "{" else "]")
+        elif not awaited or awaited.pop() != character:
+            return False
+    return not awaited
 
 
 def _drop_units(raw: str) -> str:
