@@ -236,29 +236,24 @@ class _Search:
         name = _MEMBER_NAME.match(self.text, place.position)
         if name is None or level is None:
             return
-        token = name[1]
-        is_quoted = token[0] in _QUOTES
-        key = token[1:-1] if is_quoted else token
-        if (not is_quoted and (key in NEVER_KEYS or key[0].isdecimal())) or "\\" in key or key in level.names:
+        key = self._find_key(name[1])
+        if key is None or key in level.names or not self._may_have(level.node, key):
             return
-        if is_quoted and not self.takes_any_closer and token[-1] not in _CLOSERS.get(token[0], ""):
-            return
-        if not self._may_have(level.node, key):
-            return
-        colon = name[0][-1]
-        assumed = set(place.assumed)
-        if token[0] != '"' or token[-1] != '"':
-            assumed.add("quotes were put right" if is_quoted else "names were put into quotes")
-        if colon != ":":
-            assumed.add("fullwidth punctuation was taken for plain" if colon > "\xff" else "= was taken for a colon")
         yield _ReadingPlace(
             name.end(),
             "value",
             level._replace(names=level.names | {key}),
             self.nodes.at_key(level.node, key),
             (place.written, f"{json.dumps(key, ensure_ascii=False)}: "),
-            frozenset(assumed),
+            place.assumed | _note_key_spelling(name[1], colon=name[0][-1]),
         )
+
+    def _find_key(self, token: str) -> str | None:
+        """Return the key that a token before a colon is, with quotes or without; None where it can be none."""
+        if token[0] not in _QUOTES:
+            return None if token in NEVER_KEYS or token[0].isdecimal() else token
+        is_closed = self.takes_any_closer or token[-1] in _CLOSERS.get(token[0], "")
+        return token[1:-1] if is_closed and "\\" not in token[1:-1] else None
 
     def _may_have(self, node: Node, key: str) -> bool:
         for choice in self.nodes.choices(node):
@@ -315,9 +310,7 @@ class _Search:
             end = token.end()
             raw = self.text[place.position + 1 : end - 1]
             if behind.match(self.text, end) and (not has_inner or is_balanced(raw)):
-                assumed = {_INNER_QUOTES} if has_inner else set[str]()
-                if has_inner and (_ADJACENT.search(raw) or _MEMBER_INSIDE.search(raw) or _is_joined_strings(raw)):
-                    assumed.add(DOUBTFUL)
+                assumed = _note_inner_quotes(raw) if has_inner else set[str]()
                 if opening != '"' or token[0] != '"':
                     assumed.add("quotes were put right")
                 for piece, more in read_contents(raw):
@@ -367,6 +360,20 @@ _RESERVED_WORDS = {word.casefold() for word in NEVER_KEYS} | {"-infinity", "+inf
 
 def _note_spelling(token: str, written: str) -> frozenset[str]:
     return frozenset() if token == written else frozenset({f"{token} was written as {written}"})
+
+
+def _note_key_spelling(token: str, *, colon: str) -> frozenset[str]:
+    assumed: set[str] = set()
+    if token[0] != '"' or token[-1] != '"':
+        assumed.add("quotes were put right" if token[0] in _QUOTES else "names were put into quotes")
+    if colon != ":":
+        assumed.add("fullwidth punctuation was taken for plain" if colon > "\xff" else "= was taken for a colon")
+    return frozenset(assumed)
+
+
+def _note_inner_quotes(raw: str) -> set[str]:
+    is_doubtful = _ADJACENT.search(raw) or _MEMBER_INSIDE.search(raw) or _is_joined_strings(raw)
+    return {_INNER_QUOTES, DOUBTFUL} if is_doubtful else {_INNER_QUOTES}
 
 
 def _note_punctuation(character: str) -> str:
