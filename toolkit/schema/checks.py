@@ -143,7 +143,7 @@ UNKNOWN_NAME = schema_of(lambda _value, run, _marks: run.refuse(kind="unknown"))
 
 
 def require(names: Sequence[str]) -> Check:
-    """Return a schema that is one check."""
+    """Return the check that an object has all of these names."""
 
     def check(value: Any, run: CheckRun, marks: Marks | None) -> bool:  # noqa: ARG001
         if not is_object(value):
@@ -161,7 +161,7 @@ def require(names: Sequence[str]) -> Check:
 
 
 def name_members(part: CompiledSchema) -> Check:
-    """Return the check that an object has all of these names."""
+    """Return the check that each name of an object fits a schema."""
 
     def check(value: Any, run: CheckRun, marks: Marks | None) -> bool:  # noqa: ARG001
         fits = True
@@ -177,7 +177,6 @@ def name_members(part: CompiledSchema) -> Check:
 
 
 def check_items(first: Sequence[CompiledSchema], rest: CompiledSchema | None) -> Check:
-    """Return the check that each name of an object fits a schema."""
     """Return the check of a list: of its first items each by its own schema, of the rest by one."""
 
     def check(value: Any, run: CheckRun, marks: Marks | None) -> bool:
@@ -199,8 +198,6 @@ def check_items(first: Sequence[CompiledSchema], rest: CompiledSchema | None) ->
 def contain(part: CompiledSchema, least: int, most: int | None, *, marks_items: bool) -> Check:
     """Return the check that a list has so many items that fit a schema."""
     counted = f"at least {least}" if most is None else f"{least} to {most}"
-
-    """Return the check that a list has so many items that fit a schema."""
 
     def check(value: Any, run: CheckRun, marks: Marks | None) -> bool:
         if not is_array(value):
