@@ -21,6 +21,7 @@ from toolkit.schema.checks import (
     EnoughProblemsError,
     Marks,
     check_items,
+    check_members,
     check_other_items,
     check_other_members,
     choose,
@@ -224,26 +225,7 @@ class Checker:
             )
             refused = schema_of(lambda _value, run, _marks: run.refuse(names_fit)) if patterns else UNKNOWN_NAME
             others = self.part(node["additionalProperties"], otherwise=refused)
-
-        def check(value: Any, run: CheckRun, marks: Marks | None) -> bool:
-            if not is_object(value):
-                return True
-            fits = True
-            run.budget.spend(len(value))
-            for name, item in value.items():
-                parts = [named[name]] if name in named else []
-                parts += [part for matches, part in patterns if matches(name, run.budget)]
-                if not parts and others is not None:
-                    parts = [others]
-                for part in parts:
-                    fits = run.descend(part, item, name) and fits
-                if parts and marks is not None:
-                    marks.names.add(name)
-                if not fits and run.problems is None:
-                    return False
-            return fits
-
-        return check
+        return check_members(named, patterns, others)
 
     def _make_array_checks(self, node: Node, place: Place) -> list[Check]:
         checks: list[Check] = []

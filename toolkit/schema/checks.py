@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any, Literal, TypeAlias
 
 from toolkit.schema.nodes import Node, is_array, is_object
+from toolkit.schema.patterns import Matcher
 from toolkit.schema.problems import WRONG_NAME, Problem
 from toolkit.schema.work import WorkBudget
 
 __all__ = [
     "ANYTHING", "Check", "CheckRun", "CompiledSchema", "EnoughProblemsError", "Marks", "NEVER", "UNKNOWN_NAME",
-    "check_items", "check_other_items", "check_other_members", "choose", "contain", "exclude", "fit_all", "fit_any",
-    "fit_one", "name_members", "require", "schema_of",
+    "check_items", "check_members", "check_other_items", "check_other_members", "choose", "contain", "exclude",
+    "fit_all", "fit_any", "fit_one", "name_members", "require", "schema_of",
 ]  # fmt: skip
 
 _MOST_PROBLEMS_NOTED = 1_000
@@ -171,6 +172,40 @@ def name_members(part: CompiledSchema) -> Check:
                     fits = run.refuse(WRONG_NAME, key=name)
                     if run.problems is None:
                         return False
+        return fits
+
+    return check
+
+
+def check_members(
+    named: Mapping[str, CompiledSchema],
+    patterns: Sequence[tuple[Matcher, CompiledSchema]],
+    others: CompiledSchema | None,
+) -> Check:
+    """Return the check of an object: of each member by its name, by the patterns its name matches, else by one schema.
+
+    Args:
+        named: The schemas of names.
+        patterns: The schemas of the names that match a pattern.
+        others: The schema of all other members; None where nothing is said of them.
+    """
+
+    def check(value: Any, run: CheckRun, marks: Marks | None) -> bool:
+        if not is_object(value):
+            return True
+        fits = True
+        run.budget.spend(len(value))
+        for name, item in value.items():
+            parts = [named[name]] if name in named else []
+            parts += [part for matches, part in patterns if matches(name, run.budget)]
+            if not parts and others is not None:
+                parts = [others]
+            for part in parts:
+                fits = run.descend(part, item, name) and fits
+            if parts and marks is not None:
+                marks.names.add(name)
+            if not fits and run.problems is None:
+                return False
         return fits
 
     return check

@@ -200,23 +200,25 @@ def _is_outside_section(
     section: _DocstringSection, line: str, lines: Sequence[str], index: int, names: Collection[str]
 ) -> bool:
     """Return whether a line that stands at the margin is no part of its section any more."""
-    content = section.lines
     if section.kind in ("text", "numpy") or not line.strip() or line[0].isspace():
         return False
-    is_after_blank = not lines[index - 1].strip()
-    if section.kind == "entries" and any(item.strip() and item[0].isspace() for item in content[:2]):
-        return True
     if section.kind == "entries":
-        entry = split_entry(line)
-        if entry is not None:
-            return is_after_blank and len(names) > 0 and not BULLET.match(line) and entry[0][0] not in names
-        return is_after_blank or not BULLET.match(lines[index - 1])
+        return _is_after_entries(section.lines, line, lines[index - 1], names)
+    is_after_blank = not lines[index - 1].strip()
     if section.kind == "dropped":
-        has_margin_text = any(item.strip() and not item[0].isspace() for item in content)
-        return (
-            bool(content) and (is_after_blank or not has_margin_text) and not all(not item.strip() for item in content)
-        )
+        said = [item for item in section.lines if item.strip()]
+        return bool(said) and (is_after_blank or all(item[0].isspace() for item in said))
     return is_after_blank
+
+
+def _is_after_entries(entries: Sequence[str], line: str, line_before: str, names: Collection[str]) -> bool:
+    """Return whether a line at the margin ends a section of entries, and is neither an entry nor the text of one."""
+    if any(item.strip() and item[0].isspace() for item in entries[:2]):
+        return True
+    entry = split_entry(line)
+    if entry is None:
+        return not line_before.strip() or not BULLET.match(line_before)
+    return not line_before.strip() and len(names) > 0 and not BULLET.match(line) and entry[0][0] not in names
 
 
 def _align_margins(lines: list[str]) -> list[str]:

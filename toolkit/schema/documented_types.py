@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -93,24 +93,25 @@ def _read_type_node(node: ast.expr, namespace: Mapping[str, Any]) -> Any:
         case ast.Constant(value=None):
             return None
         case ast.Name(id=name):
-            if name in namespace and (isinstance(namespace[name], type) or name not in _TYPES_BY_NAME):
-                found = namespace[name]
-                if isinstance(found, type) or typing.get_origin(found) is not None:
-                    return found
-            return _TYPES_BY_NAME[name.lower()]
+            found = namespace.get(name)
+            is_hint = isinstance(found, type) or (name not in _TYPES_BY_NAME and typing.get_origin(found) is not None)
+            return found if is_hint else _TYPES_BY_NAME[name.lower()]
         case ast.Attribute(value=ast.Name(id=module), attr=name):
             return getattr(namespace[module], name)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             return _or_none(_read_type_node(left, namespace)) | _or_none(_read_type_node(right, namespace))
         case ast.Subscript(value=value, slice=inside):
-            outer = _read_type_node(value, namespace)
             parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
-            if outer is typing.Literal:
-                return typing.Literal[tuple(ast.literal_eval(part) for part in parts)]
-            hints = tuple(
-                ... if isinstance(part, ast.Constant) and part.value is ... else _read_type_node(part, namespace)
-                for part in parts
-            )
-            return outer[hints] if len(hints) != 1 else outer[next(iter(hints))]
+            return _fill_generic(_read_type_node(value, namespace), parts, namespace)
         case _:
             raise ValueError(f"no type: {ast.dump(node)}")
+
+
+def _fill_generic(outer: Any, parts: Sequence[ast.expr], namespace: Mapping[str, Any]) -> Any:
+    if outer is typing.Literal:
+        return typing.Literal[tuple(ast.literal_eval(part) for part in parts)]
+    hints = tuple(
+        ... if isinstance(part, ast.Constant) and part.value is ... else _read_type_node(part, namespace)
+        for part in parts
+    )
+    return outer[hints] if len(hints) != 1 else outer[next(iter(hints))]

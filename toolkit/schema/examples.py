@@ -154,21 +154,13 @@ class _ExampleMaker:
 
 def _make_number(node: Node, wanted: int) -> Any:
     """Return a number within the limits, as near as that is to the one that is wanted."""
-    step: Any = node.get("multipleOf")
-    least: Any = node.get("minimum")
-    most: Any = node.get("maximum")
-    above: Any = node.get("exclusiveMinimum")
-    below: Any = node.get("exclusiveMaximum")
-    gap: Any = step or (1 if node.get("type") == "integer" or None in (above, below) else (below - above) / 2)
-    if above is not None:
-        least = above + gap if least is None else max(least, above + gap)
-    if below is not None:
-        most = below - gap if most is None else min(most, below - gap)
+    least, most = _find_limits(node)
     number: Any = wanted
     if least is not None and (number < least or wanted == 1):
         number = least
     if most is not None and number > most:
         number = most
+    step: Any = node.get("multipleOf")
     if step is not None:
         try:
             whole: Any = number // step * step
@@ -177,3 +169,18 @@ def _make_number(node: Node, wanted: int) -> Any:
         except (OverflowError, ValueError):
             raise TooMuchWorkError from None
     return number
+
+
+def _find_limits(node: Node) -> tuple[Any, Any]:
+    """Return the least and the greatest number that a schema takes, where an exclusive limit is a step away."""
+    least: Any = node.get("minimum")
+    most: Any = node.get("maximum")
+    above: Any = node.get("exclusiveMinimum")
+    below: Any = node.get("exclusiveMaximum")
+    is_wide = node.get("type") == "integer" or None in (above, below)
+    gap: Any = node.get("multipleOf") or (1 if is_wide else (below - above) / 2)
+    if above is not None:
+        least = above + gap if least is None else max(least, above + gap)
+    if below is not None:
+        most = below - gap if most is None else min(most, below - gap)
+    return least, most

@@ -26,8 +26,7 @@ def describe_keys(keys: Node, resolve: Callable[[Node], Node], *, is_literal: bo
         return _describe_arms([describe_keys(arm, resolve, is_literal=is_literal) for arm in arms])
     values = keys.get("enum", [keys["const"]] if "const" in keys else None)
     if values is not None:
-        names = [v if isinstance(v, str) else json.dumps(v) for v in values if isinstance(v, str) or not is_literal]
-        return {"enum": names} if names else False
+        return _describe_listed(values, is_literal=is_literal)
     match keys.get("type"):
         case "string":
             return {name: value for name, value in keys.items() if name not in ("type", "title", "description")} or True
@@ -41,6 +40,11 @@ def describe_keys(keys: Node, resolve: Callable[[Node], Node], *, is_literal: bo
             return False
         case _:
             return True
+
+
+def _describe_listed(values: list[Any], *, is_literal: bool) -> dict[str, Any] | bool:
+    names = [v if isinstance(v, str) else json.dumps(v) for v in values if isinstance(v, str) or not is_literal]
+    return {"enum": names} if names else False
 
 
 def _describe_numbers(least: int | None, most: int | None) -> dict[str, Any]:

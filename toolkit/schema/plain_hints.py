@@ -37,6 +37,8 @@ def plain_hint(hint: Any) -> PlainHint | None:
         found = _PLAIN_SCALARS.get(hint)
         return PlainHint(found[0], dict(found[1])) if found is not None else None
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return _compile_choice(arguments)
     if origin is list and len(arguments) == 1 and (item := plain_hint(arguments[0])) is not None:
         return PlainHint(core_schema.list_schema(item.core), {"type": "array", "items": item.schema})
     if origin is dict and arguments[:1] == (str,) and (item := plain_hint(arguments[-1])) is not None:
@@ -49,7 +51,11 @@ def plain_hint(hint: Any) -> PlainHint | None:
         if item is not None and item.schema:
             schema = {"anyOf": [item.schema, {"type": "null"}]}
             return PlainHint(core_schema.nullable_schema(item.core), schema)
-    if origin is Literal and all(type(value) is str for value in arguments):
-        choice = {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
-        return PlainHint(core_schema.literal_schema(list(arguments)), {**choice, "type": "string"})
     return None
+
+
+def _compile_choice(values: tuple[Any, ...]) -> PlainHint | None:
+    if not all(type(value) is str for value in values):
+        return None
+    choice = {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
+    return PlainHint(core_schema.literal_schema(list(values)), {**choice, "type": "string"})

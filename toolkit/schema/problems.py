@@ -228,16 +228,18 @@ def _describe_value(value: Any, *, is_secret: bool) -> str:
             length = len(value)
             return "an empty list" if not length else f"a list of {length} item{'' if length == 1 else 's'}"
         case str():
-            if is_secret:
-                return "a string"
-            text = value if len(value) <= _LONGEST_SHOWN else value[: _LONGEST_SHOWN - 3] + "..."
-            return f"the string {json.dumps(text, ensure_ascii=False)}"
+            return "a string" if is_secret else f"the string {_quote_beginning(value)}"
         case int() | float():
             return (
                 "a number" if is_secret else f"the number {value if len(str(value)) < 80 else str(value)[:77] + '...'}"
             )
         case _:
             return f"a value of type {type(value).__name__}"
+
+
+def _quote_beginning(text: str) -> str:
+    shown = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+    return json.dumps(shown, ensure_ascii=False)
 
 
 def _make_sentence(text: str) -> str:

@@ -105,6 +105,14 @@ def _say_as(hint: Any, choices: dict[Any, Any]) -> Any:
     return Annotated[hint, PlainValidator(choose, json_schema_input_type=said)]
 
 
+def _join_flags(flags: type[enum.Flag], text: str) -> enum.Flag:
+    """Return the sum of the members that a text names, such as ``READ|WRITE`` or ``Access.READ, Access.WRITE``."""
+    names = [name.strip().rpartition(".")[2] for name in text.replace(",", "|").split("|")]
+    if not {*names} <= {*flags.__members__}:
+        raise PydanticCustomError("enum", "unknown name")
+    return flags(_sum_bits([flags[name].value for name in names]))
+
+
 def _rewrite_flag(flags: type[enum.Flag]) -> Any:
     """Return a ``Flag`` as the sum of its members: Pydantic would offer the members alone, and take any sum."""
     members = [member for member in flags if member.value]
@@ -114,10 +122,7 @@ def _rewrite_flag(flags: type[enum.Flag]) -> Any:
         if isinstance(value, flags):
             return value
         if isinstance(value, str) and not value.strip().isdigit():
-            names = [name.strip().rpartition(".")[2] for name in value.replace(",", "|").split("|")]
-            if not {*names} <= {*flags.__members__}:
-                raise PydanticCustomError("enum", "unknown name")
-            return flags(_sum_bits([flags[name].value for name in names]))
+            return _join_flags(flags, value)
         number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else -1
         if number < 0 or number & ~known:
             raise PydanticCustomError("enum", "no sum of members")

@@ -257,15 +257,20 @@ def _collect_namespace(source: Any, localns: Mapping[str, Any] | None, receiver:
         # A method named like a builtin must not hide it; under `from __future__ import annotations` it would.
         names.update({name: item for name, item in vars(cls).items() if name not in globalns and name not in _BUILTINS})
         names.update({parameter.__name__: parameter for parameter in getattr(cls, "__type_params__", ())})
+    names.update(_read_closure(owner))
+    names.update({parameter.__name__: parameter for parameter in getattr(owner, "__type_params__", ())})
+    return names
+
+
+def _read_closure(owner: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of enclosing functions that a function uses, and their values."""
     code = getattr(owner, "__code__", None)
     cells = getattr(owner, "__closure__", None) or ()
     for name, cell in zip(code.co_freevars if code is not None else (), cells, strict=False):
         try:
-            names[name] = cell.cell_contents
+            yield name, cell.cell_contents
         except ValueError:  # not assigned yet
             continue
-    names.update({parameter.__name__: parameter for parameter in getattr(owner, "__type_params__", ())})
-    return names
 
 
 def _find_enclosing_classes(owner: Any, namespace: Mapping[str, Any]) -> Iterator[type]:

@@ -238,28 +238,33 @@ class TypedArguments:
         """
         if "null" not in text:
             problems = [problem for problem in problems if problem["type"] in _MENDABLE]
+        paths = [find_path(problem["loc"], value) for problem in problems]
+        is_mended = not self.is_strict and self._put_right(value, problems, paths, text)
+        without = drop_nulls(value, paths, self.nodes)
+        return value if without is None and is_mended else without
+
+    def _put_right(self, value: Any, problems: Sequence[ErrorDetails], paths: Sequence[JsonPath], text: str) -> bool:
+        """Write into `value` what was meant for each problem that has one meaning; return False where none has."""
         as_written: Any = None
         strict_at: dict[JsonPath, bool] = {}
-        paths = [find_path(problem["loc"], value) for problem in problems]
-        mended = None
+        is_mended = False
         for problem, path in zip(problems, paths, strict=True):
-            came = value_at(value, path) if path and not self.is_strict else None
-            better: Any = None
+            came = value_at(value, path) if path else None
+            meant: Any = None
             if problem["type"] == "enum" and isinstance(came, str):
-                better = self._find_member(came, problem.get("ctx", {}).get("expected", ""))
+                meant = self._find_member(came, problem.get("ctx", {}).get("expected", ""))
             elif problem["type"] in _TAKES_TEXT and isinstance(came, (int, float)) and not isinstance(came, bool):
                 # As a number, 1.10 would lose a digit.
                 as_written = as_written or json.loads(text, parse_int=str, parse_float=str)
                 # Of a path, a strict one is refused as text.
                 is_strict = problem["type"] != "path_type" and self._is_strict_like(path, strict_at)
-                better = None if is_strict else value_at(as_written, path)
+                meant = None if is_strict else value_at(as_written, path)
             elif problem["type"] == "json_type" and came is not None:
-                better = json.dumps(came)  # what is to be JSON in a string, sent as it is
-            if better is not None:
-                mended = value
-                value_at(value, path[:-1])[path[-1]] = better
-        without = drop_nulls(value, paths, self.nodes)
-        return mended if without is None else without
+                meant = json.dumps(came)  # what is to be JSON in a string, sent as it is
+            if meant is not None:
+                is_mended = True
+                value_at(value, path[:-1])[path[-1]] = meant
+        return is_mended
 
     def _is_strict_like(self, path: JsonPath, known: dict[JsonPath, bool]) -> bool:
         """Return `is_strict_at`, once for all places far back in a list: no tuple is that long."""
