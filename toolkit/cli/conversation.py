@@ -19,7 +19,7 @@ from toolkit.cli.terminal import Terminal
 from toolkit.errors import ToolkitError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.event_json import dump_event
-from toolkit.loop.events import Done, Failed, LoopDetected, LoopEvent, ProviderRetried
+from toolkit.loop.events import LoopDetected, LoopEvent, ProviderRetried
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import Aborted, Cancelled, Complete, MaxIterations, TerminationReason, UsageLimit
@@ -139,6 +139,12 @@ class ModelConversation:
                 screen.stream(text)
             case ReasoningDelta(text) if screen.is_terminal:
                 screen.stream(text, "faint")
+            case _:
+                self._note_event(event)
+
+    def _note_event(self, event: LoopEvent) -> None:
+        screen = self._screen
+        match event:
             case ToolExecutionStart():
                 screen.note(f"  {event.tool_name} {_shorten_line(event.arguments_json)}", "call")
             case ToolExecutionEnd(result=result):
@@ -154,7 +160,7 @@ class ModelConversation:
                 screen.note(f"the model could not be asked, and is again in {delay:.0f} s: {_shorten_line(str(error))}")
             case LoopDetected():
                 screen.note(f"the model has called {event.tool_name} {event.count} times in the same way")
-            case Done() | Failed() | _:
+            case _:
                 pass
 
 

@@ -61,17 +61,7 @@ class HermesForm:
             return pass_nothing()
         calls: list[ToolCall] = []
         while character in {"{", "["}:
-            start = source.length
-            if not (yield from source.value(stop=closing)):
-                ended = not (yield from source.past(closing))
-                raise UnclearCallError("The call is cut off." if ended else "The brackets of the call don't match.")
-            text = source.piece(start)
-            try:
-                calls += read_calls(text, tools, is_marked=True)
-                check_count(calls)
-            except UnclearCallError:
-                yield from source.past(closing)
-                raise
+            yield from _add_calls(calls, source, tools, closing)
             character = yield from source.spaces(" \t\r\n,;`~")
         if calls and (not character or (yield from _is_closed(source, opening, closing))):
             return calls
@@ -83,6 +73,20 @@ class HermesForm:
             if (yield from source.accepts(tag)):
                 return tag
         return ""
+
+
+def _add_calls(calls: list[ToolCall], source: Source, tools: KnownTools, closing: str) -> Waiting[None]:
+    """Add the calls that one JSON value says; one that can't be read is passed with all up to the closing tag."""
+    start = source.length
+    if not (yield from source.value(stop=closing)):
+        ended = not (yield from source.past(closing))
+        raise UnclearCallError("The call is cut off." if ended else "The brackets of the call don't match.")
+    try:
+        calls += read_calls(source.piece(start), tools, is_marked=True)
+        check_count(calls)
+    except UnclearCallError:
+        yield from source.past(closing)
+        raise
 
 
 def _pass_examples(source: Source, opening: str, closing: str) -> Passage:

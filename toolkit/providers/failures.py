@@ -146,22 +146,28 @@ class Failures:
         }
         if status < 400:
             return ProviderError(self.provider, self._describe_redirect(headers.get("location", "")), **facts)
-        if status in (401, 403) or codes & _KEY_CODES:
-            return ProviderAuthError(self.provider, f"{self.url} refused the key: {said}; {self.key_advice}", **facts)
-        if status == 413 or (status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, said))):
-            return ContextTooLongError(self.provider, f"{said}; shorten the conversation or set a compaction", **facts)
-        if status < 500 and (codes & _FILTER_CODES or _FILTER_PHRASE in said.lower()):
-            return ContentFilteredError(
-                self.provider, f"the content filter refused the request: {said}; change what is asked", **facts
-            )
-        if status == 404:
-            advice = f"check the model '{self.model}' and base_url: nothing was found at {self.url}"
-            return ProviderError(self.provider, f"{said}; {advice}", **facts)
+        explained = self._explain_refusal(status, codes, said)
+        if explained is not None:
+            kind, message = explained
+            return kind(self.provider, message, **facts)
         retryable = status in (408, 409, 429) or status >= 500
         if codes & _QUOTA_CODES or headers.get("x-should-retry") == "false":
             retryable = False
         kind = RateLimitedError if status == 429 else ProviderTimeoutError if status in (408, 504) else ProviderError
         return kind(self.provider, said, is_retryable=retryable, **facts)
+
+    def _explain_refusal(self, status: int, codes: set[str], said: str) -> tuple[type[ProviderError], str] | None:
+        """Return the kind and the message of a refusal that the same request would meet again; None for another."""
+        if status in (401, 403) or codes & _KEY_CODES:
+            return ProviderAuthError, f"{self.url} refused the key: {said}; {self.key_advice}"
+        if status == 413 or (status < 500 and (codes & _CONTEXT_CODES or _is_about_context(status, said))):
+            return ContextTooLongError, f"{said}; shorten the conversation or set a compaction"
+        if status < 500 and (codes & _FILTER_CODES or _FILTER_PHRASE in said.lower()):
+            return ContentFilteredError, f"the content filter refused the request: {said}; change what is asked"
+        if status == 404:
+            advice = f"check the model '{self.model}' and base_url: nothing was found at {self.url}"
+            return ProviderError, f"{said}; {advice}"
+        return None
 
     def _describe_redirect(self, location: str) -> str:
         """Return what to say of a redirect: where it leads, without what may be secret in that."""

@@ -108,22 +108,8 @@ class MessagesEncoder:
         Raises:
             ConfigurationError: The request asks for what can't be said.
         """
-        if request.temperature is not None and not self._takes_temperature:
-            raise ConfigurationError(
-                "Anthropic takes no temperature since its version 2026-10-21: leave it out, or, for a model that still "
-                "does, pass headers={'anthropic-version': '2023-06-01'} to the provider"
-            )
         system, messages = split_system(request.messages)
-        settings: JsonObject = {
-            "model": self._model,
-            "max_tokens": request.max_tokens,
-            "system": [{"type": "text", "text": system, **self._mark}] if system.strip() else None,
-            "temperature": request.temperature,
-            "stop_sequences": stop_texts(request.stop),
-            "stream": streams or None,
-            "tool_choice": _encode_anthropic_tool_choice(request),
-        }
-        settings = {name: value for name, value in settings.items() if value is not None}
+        settings = self._encode_settings(request, system, streams=streams)
         body: JsonObject = {"max_tokens": self._max_tokens, **self._defaults, **settings, **request.options}
         by_default, by_request = self._defaults.get("output_config"), request.options.get("output_config")
         output = {**as_mapping(by_default), **_encode_output_config(request), **as_mapping(by_request)}
@@ -134,13 +120,33 @@ class MessagesEncoder:
         if container := _find_container(encoded):
             _keep_container(container, body)
         members = {"messages": self._join_turns([(role, blocks) for role, blocks, _ in encoded])}
-        own_tools: Sequence[Any] = body.pop("tools", None) or ()
-        if request.tools or own_tools:
-            tools = [to_bytes(tool, "a tool") for tool in own_tools] + self._tools.all_of(request.tools or ())
+        tools = self._encode_tools(request, body.pop("tools", None) or ())
+        if tools:
             if "system" not in settings:
                 tools[-1] = self._add_mark(tools[-1])
             members["tools"] = join_list(tools)
         return assemble_body(body, members)
+
+    def _encode_settings(self, request: ChatRequest, system: str, *, streams: bool) -> JsonObject:
+        if request.temperature is not None and not self._takes_temperature:
+            raise ConfigurationError(
+                "Anthropic takes no temperature since its version 2026-10-21: leave it out, or, for a model that still "
+                "does, pass headers={'anthropic-version': '2023-06-01'} to the provider"
+            )
+        settings: JsonObject = {
+            "model": self._model,
+            "max_tokens": request.max_tokens,
+            "system": [{"type": "text", "text": system, **self._mark}] if system.strip() else None,
+            "temperature": request.temperature,
+            "stop_sequences": stop_texts(request.stop),
+            "stream": streams or None,
+            "tool_choice": _encode_anthropic_tool_choice(request),
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+    def _encode_tools(self, request: ChatRequest, own_tools: Sequence[Any]) -> list[bytes]:
+        """Return the tools of the options, which the server has itself, and those of the request."""
+        return [to_bytes(tool, "a tool") for tool in own_tools] + self._tools.all_of(request.tools or ())
 
     def _join_turns(self, spoken: list[tuple[bytes, bytes]]) -> bytes:
         """Join the messages; the mark stands after all that the next request has too."""

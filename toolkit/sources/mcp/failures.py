@@ -105,14 +105,9 @@ def to_mcp_error(
 
 
 def _explain_error(error: BaseException, faults: list[HttpFault], seconds: float | None) -> tuple[type[McpError], str]:
-    for fault in faults:
-        if fault.error is not None:
-            return _explain_network_error(fault.error)
-    # Asking in a newer revision first may be refused: the last refusal counts, where the server did not explain it.
-    statuses = [fault.status for fault in faults if fault.status is not None]
-    is_explained = isinstance(error, MCPError) and error.message not in _STAND_INS
-    if statuses and (not is_explained or statuses[-1] in (401, 403)):
-        return _explain_status(statuses[-1])
+    explained = _explain_faults(error, faults)
+    if explained is not None:
+        return explained
     if isinstance(error, TimeoutError):
         return McpConnectionError, (
             f"it gave no answer within {seconds:g} s; is it an MCP server, and does it speak this transport?"
@@ -130,6 +125,19 @@ def _explain_error(error: BaseException, faults: list[HttpFault], seconds: float
     if isinstance(error, OSError):
         return _explain_os_error(error)
     return McpError, f"{type(error).__name__}: {_shorten_text(str(error))}"
+
+
+def _explain_faults(error: BaseException, faults: list[HttpFault]) -> tuple[type[McpError], str] | None:
+    """Return what the errors of the requests say, where they say more than the error that came of them."""
+    for fault in faults:
+        if fault.error is not None:
+            return _explain_network_error(fault.error)
+    # Asking in a newer revision first may be refused: the last refusal counts, where the server did not explain it.
+    statuses = [fault.status for fault in faults if fault.status is not None]
+    is_explained = isinstance(error, MCPError) and error.message not in _STAND_INS
+    if statuses and (not is_explained or statuses[-1] in (401, 403)):
+        return _explain_status(statuses[-1])
+    return None
 
 
 def _explain_os_error(error: OSError) -> tuple[type[McpError], str]:

@@ -52,14 +52,8 @@ def choose_tools(
         McpError: The list can't be used.
         UnknownToolNameError: It is the first one, and has no tool of a name that the settings give.
     """
-    if len(listed) > _MOST_TOOLS:
-        raise McpError(f"MCP server '{session.server.name}' lists more than {_MOST_TOOLS} tools; no model chooses well")
     names = [tool.name for tool in listed]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise McpError(
-            f"MCP server '{session.server.name}' lists several tools named {', '.join(map(repr, repeated))}: which of "
-            "them a call means can't be known; leave them out there"
-        )
+    _check_listed_names(session.server.name, names)
     if is_first:  # later the server may have changed what it has
         for name in sorted({*(settings.allowed or ()), *settings.blocked}):
             if name not in names:
@@ -85,3 +79,13 @@ def _is_wanted(tool: wire.Tool, settings: McpToolSettings) -> bool:
     if tool.name in settings.blocked or (settings.allowed is not None and tool.name not in settings.allowed):
         return False
     return settings.filter is None or settings.filter(tool)
+
+
+def _check_listed_names(server_name: str, names: list[str]) -> None:
+    if len(names) > _MOST_TOOLS:
+        raise McpError(f"MCP server '{server_name}' lists more than {_MOST_TOOLS} tools; no model chooses well")
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise McpError(
+            f"MCP server '{server_name}' lists several tools named {', '.join(map(repr, repeated))}: which of "
+            "them a call means can't be known; leave them out there"
+        )

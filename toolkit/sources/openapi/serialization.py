@@ -246,12 +246,7 @@ def _write_parts(body: Body, name: str, value: Any) -> Iterator[FormField]:
     media_type = said if said and "*" not in said and "," not in said else None
     items = value if is_array(value) else [value]
     if name in body.files:
-        for item in items:
-            if not is_object(item):  # where a document lets it be something else too
-                yield None, _to_text(item).encode("utf-8", "replace"), None
-                continue
-            filename, data = _read_file_value(item, f"{body.argument}.{name}")
-            yield filename or name, data, media_type or mimetypes.guess_type(filename or "")[0] or _BINARY
+        yield from (_write_file_part(item, name, f"{body.argument}.{name}", media_type) for item in items)
         return
     if media_type is not None and "json" in media_type:
         yield None, _encode_json(value), media_type
@@ -261,6 +256,13 @@ def _write_parts(body: Body, name: str, value: Any) -> Iterator[FormField]:
             yield None, _encode_json(item), media_type or "application/json"
         else:
             yield None, _to_text(item).encode("utf-8", "replace"), media_type
+
+
+def _write_file_part(item: Any, name: str, where: str, media_type: str | None) -> FormField:
+    if not is_object(item):  # where a document lets it be something else too
+        return None, _to_text(item).encode("utf-8", "replace"), None
+    filename, data = _read_file_value(item, where)
+    return filename or name, data, media_type or mimetypes.guess_type(filename or "")[0] or _BINARY
 
 
 def _read_file_value(value: Any, where: str) -> tuple[str | None, bytes]:

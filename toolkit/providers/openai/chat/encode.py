@@ -285,12 +285,18 @@ def _encode_chat_assistant(message: AssistantMessage, reasoning_field: str | Non
                 assert_never(block)
     wire: JsonObject = {"role": "assistant", "content": "\n".join(texts) if texts or not calls else None}
     if reasoning_field is not None:
-        if thoughts := [block.text for block in reasoning if block.text]:
-            wire[reasoning_field] = "\n".join(thoughts)
-        if details := [detail for block in reasoning if (detail := unsealed(CHAT_SEAL, block.encrypted or ""))]:
-            wire["reasoning_details"] = details
+        wire.update(_encode_chat_reasoning(reasoning, reasoning_field))
     if calls:
         wire["tool_calls"] = calls
+    return wire
+
+
+def _encode_chat_reasoning(reasoning: Sequence[ReasoningBlock], reasoning_field: str) -> JsonObject:
+    wire: JsonObject = {}
+    if thoughts := [block.text for block in reasoning if block.text]:
+        wire[reasoning_field] = "\n".join(thoughts)
+    if details := [detail for block in reasoning if (detail := unsealed(CHAT_SEAL, block.encrypted or ""))]:
+        wire["reasoning_details"] = details
     return wire
 
 
