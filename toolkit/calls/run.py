@@ -96,6 +96,8 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
         host: The things that the calls of the run share.
         clock: Counts the time of this run; None makes one.
     """
+    # For example, a tool that may take 2 s takes 3: observers are told its start, `run_in_time` raises, `_read_end`
+    # makes an error result of that, and observers are told its end.
     call, registration, policy = ready.call, ready.registration, host.policy
     observer, config = policy.observer, policy.config
     context = ToolContext(

@@ -236,6 +236,8 @@ class Driver(Generic[Ctx, Out]):
 
     async def run_turns(self, *, to_end: bool) -> None:
         """Drive the loop to its end, or to the next boundary between turns."""
+        # For example, a question that takes one approved call: `CallModel`, `AskApproval`, `RunTools`, then between the
+        # turns what was steered, then `CallModel` and `Finished`.
         if self.journaled is not None:
             await self.journaled.run_turns()
             return

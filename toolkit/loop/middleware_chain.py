@@ -104,11 +104,7 @@ class MiddlewareChain:
         self._offers = [each for each, _ in serving if has_method(each, "offer")]
         self._savers: dict[str, Middleware[Any]] = {}
         for owner, (each, _) in zip(members, serving, strict=True):
-            if has_method(each, "save"):
-                _require_name(owner)
-                self._savers[owner.name] = each
-            if owner.name and owner.name in (states or {}):
-                each.load((states or {})[owner.name])
+            self._take_up_state(owner, each, states or {})
         self.has_offer = bool(self._offers)
         self.has_around_run = bool(self._around_run)
         self.has_around_request = bool(self._around_request)
@@ -124,6 +120,14 @@ class MiddlewareChain:
             for owner, (each, _) in zip(members, serving, strict=True)
             if has_method(each, "guard_call")
         ]
+
+    def _take_up_state(self, owner: Middleware[Any], serving: Middleware[Any], states: Mapping[str, Any]) -> None:
+        """Note that a middleware keeps a state, where it does, and give it the one that it had saved."""
+        if has_method(serving, "save"):
+            _require_name(owner)
+            self._savers[owner.name] = serving
+        if owner.name and owner.name in states:
+            serving.load(states[owner.name])
 
     def save_states(self) -> dict[str, Any]:
         """Return the state of each middleware that keeps one, by its name."""

@@ -256,13 +256,17 @@ class LoopRecord:
         if frozen.reason is not None:
             state.reason, state.phase = frozen.reason, "finished"
         elif frozen.open_calls:
-            last = state.messages[-1] if state.messages else None
-            calls = {call.id: call for call in last.tool_calls} if isinstance(last, AssistantMessage) else {}
-            if list(calls) != [saved.call_id for saved in frozen.open_calls]:
-                raise LoopUsageError("the saved calls are not those of the last message")
-            for saved in frozen.open_calls:
-                call = calls[saved.call_id]
-                state._open.by_id[call.id] = OpenCall(call, saved.status, saved.result, is_own=saved.is_own)
-            state._open.unanswered = sum(saved.result is None for saved in frozen.open_calls)
-            state.phase = "running"
+            state._thaw_calls(frozen.open_calls)
         return state
+
+    def _thaw_calls(self, frozen: Sequence[FrozenCall]) -> None:
+        """Open the calls of the last message again, each where it stood."""
+        last = self.messages[-1] if self.messages else None
+        calls = {call.id: call for call in last.tool_calls} if isinstance(last, AssistantMessage) else {}
+        if list(calls) != [saved.call_id for saved in frozen]:
+            raise LoopUsageError("the saved calls are not those of the last message")
+        for saved in frozen:
+            call = calls[saved.call_id]
+            self._open.by_id[call.id] = OpenCall(call, saved.status, saved.result, is_own=saved.is_own)
+        self._open.unanswered = sum(saved.result is None for saved in frozen)
+        self.phase = "running"

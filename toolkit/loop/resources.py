@@ -193,22 +193,27 @@ class LoopResources(Generic[Ctx]):
         known = self._scope
         if known is not None and known[0] is current is shown and known[1].permissions is registry.permissions:
             return known[1]
-        registrations, hidden = registry.registrations, registry.hidden_names
         if self.memory.count:
             current = self.list_tools()
         is_all = self.chosen_tools is None and self.fixed_tools is None and shown is current
-        if not is_all:
-            names = {definition.name for definition in (current if shown is None else shown)}
+        scope = self._make_scope(None if is_all else current if shown is None else shown)
+        # It stays what it is while all tools of the registry are offered, and nothing else.
+        self._scope = (current, scope) if is_all and not self.memory.count else None
+        return scope
+
+    def _make_scope(self, offered: Sequence[ToolDefinition] | None) -> Scope[Ctx]:
+        """Return the scope of what was offered, and of the loop's own tools; None stands for all of the registry."""
+        registry, shown = self.registry, self.shown_tools
+        registrations, hidden = registry.registrations, registry.hidden_names
+        if offered is not None:
+            names = {definition.name for definition in offered}
             hidden = frozenset({*hidden, *registrations} - names)
             registrations = {name: registrations[name] for name in registrations if name in names}
         if self._reader is not None and shown is not None and shown[-1:] == (self._reader.definition,):
             registrations = {**registrations, self._reader.name: self._reader}
         if self.answer is not None and self.config.asks_by_tool:
             registrations = {**registrations, ANSWER_TOOL: self.answer.registration}
-        scope = Scope(registrations, permissions=registry.permissions, hidden_names=hidden)
-        # It stays what it is while all tools of the registry are offered, and nothing else.
-        self._scope = (current, scope) if is_all and not self.memory.count else None
-        return scope
+        return Scope(registrations, permissions=registry.permissions, hidden_names=hidden)
 
 
 def find_own_policy(config: ToolLoopConfig[Any], seat: SubAgentSeat | None, loop_id: str) -> ExecutionPolicy:

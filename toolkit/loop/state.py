@@ -316,11 +316,7 @@ class LoopState(LoopGuiding):
             is_alone: True where it must not run beside another.
         """
         entry = self._open.by_id.get(call_id)
-        is_awaited = entry is not None and (
-            (self.phase == "deciding" and entry.status == "undecided")
-            or (entry.status == "deferred" and (self.phase == "running" or isinstance(self.reason, AwaitingApproval)))
-        )
-        if entry is None or not is_awaited:
+        if entry is None or entry.status != ("undecided" if self.phase == "deciding" else "deferred"):
             raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
         match verdict:
             case Approve():

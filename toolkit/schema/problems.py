@@ -230,11 +230,14 @@ def _describe_value(value: Any, *, is_secret: bool) -> str:
         case str():
             return "a string" if is_secret else f"the string {_quote_beginning(value)}"
         case int() | float():
-            return (
-                "a number" if is_secret else f"the number {value if len(str(value)) < 80 else str(value)[:77] + '...'}"
-            )
+            return "a number" if is_secret else f"the number {_cut_number(value)}"
         case _:
             return f"a value of type {type(value).__name__}"
+
+
+def _cut_number(number: float) -> str:
+    digits = str(number)
+    return digits if len(digits) < _LONGEST_SHOWN else digits[: _LONGEST_SHOWN - 3] + "..."
 
 
 def _quote_beginning(text: str) -> str:
