@@ -89,6 +89,31 @@ def test_optional_parameters_are_left_out_unless_they_are_named() -> None:
     assert list(view(schema)) == ["title", "guests", "unit", "place"]
 
 
+def test_what_may_be_meant_without_a_name_may_be_given() -> None:
+    number = {"type": "integer"}
+    search = parameters("city", city=TEXT, least_price=number, most_price=number)
+    below, between = (fold_schema(search, f"a home in Rome {bound}") for bound in ("below 900", "between 500 and 900"))
+    assert list(below.properties) == ["city", "most_price"]
+    assert list(between.properties) == ["city", "least_price", "most_price"]
+    assert between.schema["required"] == ["city"]
+    shirts = parameters("colour", colour=TEXT, count={"type": "integer", "description": "How many."})
+    assert list(view(shirts, "two red shirts")) == ["colour", "count"]
+    assert list(view(shirts, "a red shirt")) == ["colour"]
+
+
+def test_where_nothing_is_required_anything_may_be_given() -> None:
+    folded = fold_schema(parameters(title=TEXT, author=TEXT), "Do you have Dune by Frank Herbert?")
+    assert list(folded.properties) == ["title", "author"]
+    assert folded.schema["required"] == []
+    assert folded.asked == {"title", "author"}
+
+
+def test_a_parameter_is_named_by_a_word_of_the_same_root_and_by_the_items_of_its_list() -> None:
+    days = {"type": "array", "items": {"enum": ["mon", "tue"]}}
+    assert list(view(parameters("title", title=TEXT, assignee=TEXT), "assigned to Kira")) == ["title", "assignee"]
+    assert list(view(parameters("at", at=TEXT, repeat=days), "at 7 on Mondays")) == ["at", "repeat"]
+
+
 def test_of_a_long_enum_the_named_values_are_kept() -> None:
     countries = [f"Land {number}" for number in range(30)] + ["New Zealand", "Zealand"]
     schema = parameters("country", country={"enum": countries})

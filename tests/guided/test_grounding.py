@@ -7,7 +7,8 @@ import pytest
 from toolkit.guided.grounding import Ground
 from toolkit.guided.languages import is_english
 from toolkit.guided.result_text import flatten_json_text
-from toolkit.guided.said_values import has_value, hold_to_said_values, list_spans
+from toolkit.guided.said_values import hold_to_said_values
+from toolkit.guided.spans import has_value, list_spans
 from toolkit.guided.spoken_numbers import list_numbers, list_plain_numbers
 from toolkit.guided.spoken_times import list_times
 
@@ -101,7 +102,7 @@ def test_runs_of_words_neither_begin_nor_end_with_words_that_say_nothing() -> No
 
 
 def test_a_quotation_is_one_value() -> None:
-    assert next(list_spans("Translate 'where is my parcel' into French.")) == "where is my parcel"
+    assert list_spans("Translate 'where is my parcel' into French.")[0] == "where is my parcel"
 
 
 @pytest.mark.parametrize(("text", "has"), [("Tell me a joke.", False), ("Who is Ann?", True), ("Add 3 and 4", True)])
@@ -133,12 +134,20 @@ def test_a_number_can_only_be_what_was_said() -> None:
         ("3 kg", "weight in grams", 3000),
         ("a dozen eggs", "count", 12),
         ("a fortnight", "days", 14),
+        ("two and a half minutes", "seconds", 150),
+        ("an hour and twenty minutes", "seconds", 4800),
+        ("1 hour 5 min", "minutes", 65),
+        ("three quarters of an hour", "minutes", 45),
+        ("patient 310, half a gram", "milligrams", 500),
+        ("twenty one and a half degrees", "degrees", 21.5),
+        ("two litres", "ml", 2000),
     ],
 )
 def test_an_amount_is_known_in_the_unit_that_a_tool_wants(text: str, about: str, number: float) -> None:
-    held = hold_to_said_values({"type": "integer", "description": about}, text, "")
+    held = hold_to_said_values({"type": "number", "description": about}, text, "")
     assert held is not None
     assert number in held["enum"]
+    assert Ground(text).holds(number)
 
 
 def test_a_number_with_a_leading_zero_or_within_a_day_is_none() -> None:
@@ -169,9 +178,24 @@ def test_times_are_read_as_people_say_them(text: str, times: list[str]) -> None:
 
 def test_a_choice_is_left_to_the_model_where_the_request_names_none() -> None:
     node = {"type": "string", "enum": ["USD", "EUR", "GBP"]}
-    held = hold_to_said_values(node, "What is that in euros?", "It costs 150 USD")
+    held = hold_to_said_values(node, "What is that worth over there?", "It costs 150 USD")
     assert held is not None
     assert held["enum"] == ["USD", "EUR", "GBP"]
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "named"),
+    [
+        ("What is that in euros?", ["USD", "EUR", "GBP"], ["EUR"]),
+        ("for €20", ["USD", "EUR", "GBP"], ["EUR"]),
+        ("on Saturday and Sunday", ["mon", "sat", "sun"], ["sat", "sun"]),
+        ("each Mon", ["Monday", "Friday"], ["Monday"]),
+    ],
+)
+def test_a_choice_is_named_by_its_other_form(text: str, values: list[str], named: list[str]) -> None:
+    held = hold_to_said_values({"enum": values}, text, "")
+    assert held is not None
+    assert held["enum"] == named
 
 
 def test_a_text_of_an_email_is_no_address() -> None:

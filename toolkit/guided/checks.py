@@ -15,11 +15,13 @@ from toolkit.guided.remainders import (
     has_new_value,
     is_named_still,
     is_new_value,
+    is_one_of_several,
     list_folded,
+    list_leaves,
     list_open_stems,
     may_follow,
 )
-from toolkit.guided.said_values import fits_example
+from toolkit.guided.said_values import find_kind_of_text, fits_example
 from toolkit.guided.turn import GuidedTurn, StepVerdict
 
 __all__ = ["RequireGround", "RequireNews", "StopWhenDone"]
@@ -35,8 +37,9 @@ class StopWhenDone:
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
         """Compare the words of the request with those of the calls."""
-        is_done = bool(turn.past_calls) and not turn.must_call and not list_open_stems(turn, has_descriptions=False)
-        return "answer" if is_done else "next"
+        if not turn.past_calls or turn.must_call or any(is_one_of_several(turn, tool) for tool in turn.tools):
+            return "next"
+        return "next" if list_open_stems(turn, has_descriptions=False) else "answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class RequireGround:
             # After the first call and the first tool, values that are only chosen have to be said, too.
             checks_choices = bool(kept or turn.refused or turn.past_calls)
             if all(
-                _has_ground(turn, node, values.get(name)) or (is_choice(node) and not checks_choices)
+                _has_ground(turn, name, node, values.get(name)) or (is_choice(node) and not checks_choices)
                 for name, node in turn.view.properties.items()
                 if name not in turn.view.asked
             ):
@@ -65,8 +68,12 @@ class RequireGround:
         return "next" if kept else "again"
 
 
-def _has_ground(turn: GuidedTurn, node: Mapping[str, Any], value: Any) -> bool:
-    return turn.ground.holds(value) and (not isinstance(value, str) or fits_example(node, value))
+def _has_ground(turn: GuidedTurn, name: str, node: Mapping[str, Any], value: Any) -> bool:
+    if not isinstance(value, str):
+        return turn.ground.holds(value)
+    if find_kind_of_text(node, name) == "formula":
+        return turn.ground.holds_values_of(value)
+    return turn.ground.holds(value) and fits_example(node, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,8 @@ class RequireNews:
 
     It lets calls follow each other. The worth of that in the trials: 16 tasks of 30 instead of 14.
 
-    The same tool again needs a value of the question that no call had. Another tool needs a word of the request
+    The same tool again needs a value of the question that no call had, or one of a result where another tool was called
+    more often. Another tool needs a word of the request
     that no call was about; as the model's first choice, a new value is enough, too. In languages other than English
     small words are always left over, and new values alone decide; in scripts without spaces nothing is refused but what
     was called before.
@@ -88,13 +96,15 @@ class RequireNews:
             return "next"
         before = [call.arguments for call in turn.past_calls if call.name == turn.tool.name]
         used = {value for arguments in before for value in list_folded(arguments)}
-        question = Ground(turn.question)
+        # Of results there may be values for as many calls as gave them; else a value of the question has to be left.
+        said = turn.ground if is_one_of_several(turn, turn.tool) else Ground(turn.question)
         kept: list[Mapping[str, Any]] = []
         for call in turn.calls:
-            values = set(list_folded(call))
-            if (not before and not kept) or any(question.holds(value) for value in values - used):
+            values = dict(zip(list_folded(call), list_leaves(call), strict=True))
+            new = [leaf for value, leaf in values.items() if value not in used]
+            if (not before and not kept) or any(map(said.holds, new)):
                 kept.append(call)
-            used |= values
+            used |= values.keys()
         turn.calls = kept
         if not kept or not (before or not turn.past_calls or self._is_further(turn)):
             return "again"

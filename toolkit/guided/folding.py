@@ -6,10 +6,14 @@ are validated as all arguments are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from toolkit.guided.short_forms import has_short_form, list_request_stems
+from toolkit.guided.spoken_numbers import list_free_numbers
 from toolkit.schema.nodes import Node, Nodes, is_array, is_object, map_subschemas
 from toolkit.schema.rewording import merge_nodes, simplify_unions
 from toolkit.word_stems import list_stems, split_words, stem_word
@@ -23,6 +27,17 @@ _SYNONYMS = (
     frozenset({"called", "named", "titled", "title", "label"}),
     frozenset({"urgent", "urgently", "asap", "priority"}),
 )
+# What bounds are called, and what is said of them.
+_UPPER = frozenset(["max", "maximum", "most", "highest", "upper", "largest", "longest", "latest"])
+_LOWER = frozenset(["min", "minimum", "least", "lowest", "lower", "smallest", "shortest", "earliest"])
+_SAYS_UPPER = frozenset(
+    ["less", "fewer", "under", "below", "cheaper", "most", "maximum", "max", "up", "within", "until", "between"]
+)
+_SAYS_LOWER = frozenset(
+    ["more", "over", "above", "least", "minimum", "min", "from", "starting", "higher", "bigger", "between"]
+)
+_COUNT = re.compile(r"\b(?:how many|number of|count|quantity|copies|pieces)\b", re.IGNORECASE)
+_SHORTEST_ROOT, _LONGEST_ENDING = 5, 3
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
 # What engines of grammars follow to the letter. Other keywords (patterns, formats, lengths) are left to the tool's own
 # validation: some engines fail on them.
@@ -39,7 +54,7 @@ class FoldedSchema:
     """A view of a tool's parameters.
 
     Args:
-        schema: The view, an object of which every property is required.
+        schema: The view, an object. Its properties are required, but for those that the request may only mean.
         paths: Where the value of each property belongs, as keys from the root.
         filled: The arguments that can have only one value, and are not asked for: constants, and null where allowed.
         asked: The names that are optional in the whole schema, and in the view because the request names them.
@@ -93,7 +108,7 @@ def fold_schema(
 
     References are inlined, of unions the simplest arm is kept, objects inside objects become names with dots, constants
     and nulls are filled in. With the words of a request, optional parameters that these don't name are left out, and an
-    enum of which they name values has only those.
+    enum of which they name values has only those. What they may mean without a name, such as how many, may be given.
 
     Args:
         parameters: A JSON Schema of type object.
@@ -105,17 +120,30 @@ def fold_schema(
 
 def is_named(name: str, node: Mapping[str, Any], stems: frozenset[str]) -> bool:
     """Return whether words name a parameter: a word of its name, of its description, or one of its values."""
-    about = [*list_stems(name.rpartition(".")[2]), *list_stems(str(node.get("description", "")))]
-    return any(stem in stems for stem in about) or bool(find_named_values(node.get("enum", ()), stems))
+    name_stems = list_stems(name.rpartition(".")[2])
+    about = [*name_stems, *list_stems(str(node.get("description", "")))]
+    if any(stem in stems for stem in about) or any(_has_same_root(one, other) for one in name_stems for other in stems):
+        return True
+    items = node.get("items")
+    values = [*node.get("enum", ()), *(items.get("enum", ()) if is_object(items) else ())]
+    return bool(find_named_values(values, stems))
 
 
 def find_named_values(values: Sequence[Any], stems: frozenset[str]) -> list[Any]:
-    """Return the values of which every word is there."""
+    """Return the values of which every word is there, by itself or as its short form."""
     return [
         value
         for value in values
-        if isinstance(value, str) and (words := list_stems(value)) and all(word in stems for word in words)
+        if isinstance(value, str)
+        and (words := list_stems(value) or [value])
+        and all(word in stems or has_short_form(word, stems) for word in words)
     ]
+
+
+def _has_same_root(one: str, other: str) -> bool:
+    """Return whether one stem goes on a little where the other ends: assign, and the assignee."""
+    short, long = sorted((one, other), key=len)
+    return len(short) >= _SHORTEST_ROOT and len(long) - len(short) <= _LONGEST_ENDING and long.startswith(short)
 
 
 def is_choice(node: Mapping[str, Any]) -> bool:
@@ -129,10 +157,23 @@ def _list_synonyms(request: str) -> list[str]:
     return [stem_word(other) for group in _SYNONYMS if words & group for other in group]
 
 
+def _may_be_bound(name: str, node: Mapping[str, Any], request: str) -> bool:
+    """Return whether a request says how much at most or at least, for a parameter that is such a bound."""
+    about, said = set(split_words(f"{name} {node.get('description', '')}")), set(split_words(request))
+    return bool((about & _UPPER and said & _SAYS_UPPER) or (about & _LOWER and said & _SAYS_LOWER))
+
+
+def _may_be_count(name: str, node: Mapping[str, Any]) -> bool:
+    """Return whether a parameter tells how many of a thing there are."""
+    about = f"{' '.join(split_words(name))} {node.get('description', '')}"
+    return node.get("type") == "integer" and _COUNT.search(about) is not None
+
+
 class _Folding:
     def __init__(self, parameters: Mapping[str, Any], request: str | None, longest_enum: int) -> None:
         self._nodes = Nodes(parameters)
-        self._stems = None if request is None else frozenset([*list_stems(request), *_list_synonyms(request)])
+        self._request = request or ""
+        self._stems = None if request is None else frozenset([*list_request_stems(request), *_list_synonyms(request)])
         self._longest_enum = longest_enum
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
@@ -151,8 +192,23 @@ class _Folding:
         }
         return FoldedSchema(schema, self._paths, self._filled, frozenset(self._asked))
 
+    def _may_be_meant(self, name: str, member: Node) -> bool:
+        """Return whether the request may say an optional parameter without naming it: a bound, or how many."""
+        return _may_be_bound(name, member, self._request) or (_may_be_count(name, member) and self._has_spare_numbers)
+
+    @cached_property
+    def _has_spare_numbers(self) -> bool:
+        """True where the request says more numbers than the tool requires."""
+        required = self._nodes.root.get("required", ())
+        members = [
+            self._simplify_node(member, 0) for key, member in self._list_members(self._nodes.root) if key in required
+        ]
+        taken = sum(member.get("type") in ("integer", "number") for member in members)
+        return len(list_free_numbers(self._request)) > taken
+
     def _add_members(self, node: Node, path: tuple[str, ...], *, is_asked: bool) -> None:
         required = node.get("required", ())
+        may_be_any = not required and not path
         for key, member in self._list_members(node):
             name = ".".join([*path, key])
             is_required = key in required
@@ -163,8 +219,12 @@ class _Folding:
             elif is_required or self._is_asked_for(name, member):
                 asked = is_asked or not is_required or bool(member.get("nullable"))
                 self._add_property((*path, key), name, member, is_asked=asked)
+            elif not member.get("properties") and (may_be_any or self._may_be_meant(name, member)):
+                self._add_property((*path, key), name, member, is_asked=True, is_left_open=True)
 
-    def _add_property(self, path: tuple[str, ...], name: str, member: Node, *, is_asked: bool) -> None:
+    def _add_property(
+        self, path: tuple[str, ...], name: str, member: Node, *, is_asked: bool, is_left_open: bool = False
+    ) -> None:
         if member.get("properties"):
             self._add_members(member, path, is_asked=is_asked)
             return
@@ -174,7 +234,7 @@ class _Folding:
         self._paths[name] = path
         if is_asked:
             self._asked.add(name)
-        if self._stems is not None or not is_asked:
+        if not is_left_open and (self._stems is not None or not is_asked):
             self._required.append(name)
 
     def _list_members(self, node: Node) -> Iterator[tuple[str, Node]]:

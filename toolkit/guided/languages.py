@@ -13,7 +13,7 @@ _SMALL_WORDS = (
     "the and of what which who how where when why with for from this that these those is are was were "
     "please can could would should my your you i it its his her their our if then than into about there "
     "here have has had get give show tell find send make set does do did not be been to by at any some "
-    "all and it's i'm let next"
+    "all and it's i'm let next hour hours day days weeks"
 )
 _ENGLISH_WORDS = frozenset(_SMALL_WORDS.split())
 _FEW_WORDS = 3

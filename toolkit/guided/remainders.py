@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ from toolkit.guided.folding import FoldedSchema, find_named_values, fold_schema
 from toolkit.guided.grounding import Ground
 from toolkit.guided.languages import is_spaced
 from toolkit.guided.result_text import flatten_json_text
-from toolkit.guided.said_values import find_kind_of_text, has_alike, has_value, hold_to_said_values, list_names
+from toolkit.guided.said_values import find_kind_of_text, has_alike, hold_to_said_values
+from toolkit.guided.short_forms import list_request_stems
+from toolkit.guided.spans import has_value, list_names
 from toolkit.guided.spoken_numbers import list_free_numbers
 from toolkit.guided.spoken_times import list_times
 from toolkit.guided.turn import GuidedTurn
@@ -28,7 +31,9 @@ __all__ = [
     "has_new_value",
     "is_named_still",
     "is_new_value",
+    "is_one_of_several",
     "list_folded",
+    "list_leaves",
     "list_open_stems",
     "list_used_values",
     "may_be_needed",
@@ -51,11 +56,7 @@ def write_open_question(turn: GuidedTurn) -> str:
 
 def list_folded(value: Any) -> Iterator[str]:
     """Yield the values inside arguments, as they are compared."""
-    return (
-        str(leaf).strip().casefold()
-        for leaf in _iterate_leaves(value)
-        if not isinstance(leaf, bool) and leaf is not None
-    )
+    return (str(leaf).strip().casefold() for leaf in list_leaves(value))
 
 
 def has_more_of_a_kind(question: str, view: FoldedSchema, values: Mapping[str, Any]) -> bool:
@@ -79,7 +80,9 @@ def has_more_of_a_kind(question: str, view: FoldedSchema, values: Mapping[str, A
 
 def _names_other_choices(left: str, choices: Sequence[Any], values: Mapping[str, Any]) -> bool:
     used = set(list_folded(values))
-    return any(other.casefold() not in used for other in find_named_values(choices, frozenset(list_stems(left))))
+    return any(
+        other.casefold() not in used for other in find_named_values(choices, frozenset(list_request_stems(left)))
+    )
 
 
 def _says_other_times(question: str, value: str) -> bool:
@@ -99,8 +102,13 @@ def list_open_stems(turn: GuidedTurn, *, has_descriptions: bool) -> set[str]:
         turn: The turn.
         has_descriptions: True where a call is also about what its tool's description says, and not its name alone.
     """
-    about = {tool.name: _describe_scope(tool, has_descriptions=has_descriptions) for tool in turn.tools}
     good = [call for call in turn.past_calls if not call.is_error]
+    called = {call.name for call in good}
+    about = {
+        tool.name: _describe_scope(tool, has_descriptions=has_descriptions)
+        for tool in turn.tools
+        if tool.name in called
+    }
     done = [stem for call in good for stem in list_stems(about.get(call.name, call.name))]
     done += [stem for call in good for value in list_folded(call.arguments) for stem in list_stems(value)]
     numbers = [value for value in list_used_values(turn) if value.replace(".", "", 1).isdecimal()]
@@ -137,6 +145,12 @@ def may_follow(turn: GuidedTurn, tool: ToolDefinition) -> bool:
     if about & list_open_stems(turn, has_descriptions=False):
         return True
     return not turn.refused and bool(list_open_stems(turn, has_descriptions=True))
+
+
+def is_one_of_several(turn: GuidedTurn, tool: ToolDefinition) -> bool:
+    """Return whether a tool was called less often than another one: it may be due for each of that one's results."""
+    counts = Counter(call.name for call in turn.past_calls if not call.is_error)
+    return 0 < counts[tool.name] < max(counts.values(), default=0)
 
 
 def is_new_value(turn: GuidedTurn, value: str) -> bool:
@@ -178,12 +192,13 @@ def _is_told_of(name: str, node: Mapping[str, Any], text: str) -> bool:
     return bool(about & set(list_stems(text)))
 
 
-def _iterate_leaves(value: Any) -> Iterator[Any]:
+def list_leaves(value: Any) -> Iterator[Any]:
+    """Yield the texts and numbers inside arguments."""
     if is_object(value):
         for member in value.values():
-            yield from _iterate_leaves(member)
+            yield from list_leaves(member)
     elif is_array(value):
         for item in value:
-            yield from _iterate_leaves(item)
-    else:
+            yield from list_leaves(item)
+    elif not isinstance(value, bool) and value is not None:
         yield value

@@ -10,11 +10,13 @@ from toolkit.word_stems import split_words
 
 __all__ = ["list_times"]
 
-_CLOCK = re.compile(r"(?<![\d:.])(\d{1,2})(?:[:.h](\d\d))?\s*([ap])\.?m\b|(?<![\d:])(\d{1,2}):(\d\d)(?![\d])")
+_CLOCK = re.compile(r"(?<![\d:.])(\d{1,2})(?:[:.h](\d\d))?\s*([ap])\.?m\b|(?<![\d:])(\d{1,2})[:h](\d\d)(?![\d])")
 _HOUR_ALONE = re.compile(r"\b(?:at|by|until|till|from|to|before|after)\s+(\d{1,2})(?![\d:.,/-]|\s*[ap]\.?m|\s*%)")
+_HOUR_OF_DAY = re.compile(r"(?<![\w:.,])(\d{1,2}) ?(?:uhr|h|heures?|o'clock)\b(?! ?\d)")
 _HOURS_IN_WORDS = (
     "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
 )  # fmt: skip
+_MINUTES_IN_WORDS = ("ten", "fifteen", "twenty", "thirty", "forty", "fifty")
 _NAMED = {"noon": (12, 0), "midday": (12, 0), "midnight": (0, 0)}
 _PARTS = {"half": 30, "quarter": 15}
 
@@ -38,9 +40,11 @@ def list_times(text: str) -> Iterator[str]:
         part, link = ["", "", *words[max(0, index - 2) : index]][-2:]
         if link in ("past", "after", "to") and not part.isdecimal():
             yield from _list_parted(spoken, part, is_before=link == "to")
+        elif word in _HOURS_IN_WORDS and (minutes := _read_minutes(words[index + 1 : index + 3])):
+            yield from _write_times(spoken, minutes, is_exact=False)
         elif words[index + 1 : index + 2] == ["o'clock"] or (link in ("at", "by") and word in _HOURS_IN_WORDS):
             yield from _write_times(spoken, 0, is_exact=False)
-    for alone in _HOUR_ALONE.findall(folded):
+    for alone in [*_HOUR_ALONE.findall(folded), *_HOUR_OF_DAY.findall(folded)]:
         yield from _write_times(int(alone), 0, is_exact=False)
 
 
@@ -48,6 +52,14 @@ def _read_hour(word: str) -> int | None:
     if word in _HOURS_IN_WORDS:
         return _HOURS_IN_WORDS.index(word) + 1
     return int(word) if word.isdecimal() and int(word) <= 24 else None
+
+
+def _read_minutes(words: list[str]) -> int:
+    """Return the minutes after an hour, as in "seven thirty" and "seven forty five"; 0 for none."""
+    if not words or words[0] not in _MINUTES_IN_WORDS:
+        return 0
+    said = [word for word in words if word in _MINUTES_IN_WORDS or word in _HOURS_IN_WORDS]
+    return int(next(list_plain_numbers(" ".join(said)), 0))
 
 
 def _list_parted(hour: int, amount: str, *, is_before: bool) -> Iterator[str]:

@@ -14,17 +14,18 @@ from toolkit.chat import Message, ToolDefinition, UserMessage
 from toolkit.dataclass import dataclass
 from toolkit.errors import ContextTooLongError, ProviderError
 from toolkit.guided.checks import RequireGround, RequireNews, StopWhenDone
-from toolkit.guided.folding import FoldedSchema, find_named_values, fold_schema, is_choice
+from toolkit.guided.folding import FoldedSchema, find_named_values, fold_schema, is_choice, is_named
 from toolkit.guided.languages import is_spaced
-from toolkit.guided.remainders import has_more_of_a_kind, list_used_values, may_be_needed, write_open_question
-from toolkit.guided.said_values import (
-    find_kind_of_text,
-    fits_example,
-    has_value,
-    hold_to_said_values,
-    holds_moment,
-    list_quotations,
+from toolkit.guided.remainders import (
+    has_more_of_a_kind,
+    is_one_of_several,
+    list_used_values,
+    may_be_needed,
+    write_open_question,
 )
+from toolkit.guided.said_values import find_kind_of_text, fits_example, hold_to_said_values, holds_moment
+from toolkit.guided.short_forms import list_request_stems
+from toolkit.guided.spans import has_value, list_quotations
 from toolkit.guided.tool_fit import rank_tools
 from toolkit.guided.turn import GuidedTurn, StepVerdict
 from toolkit.guided.wording import shorten_description, strike_out, write_choice, write_filling
@@ -188,6 +189,7 @@ DEFAULT_STEPS = (StopWhenDone(), ChooseTool(), FillArguments(), RequireGround(),
 def _hold_view(turn: GuidedTurn, tool: ToolDefinition, view: FoldedSchema) -> Mapping[str, Any] | None:
     """Return the view's schema with what was said as its values; None where a required one was not said."""
     held: dict[str, Any] = {}
+    named = frozenset(view.schema["required"])
     for name, node in view.properties.items():
         # Where a call has to be made, its text may be the answer, which nobody has said.
         values = hold_to_said_values(
@@ -198,7 +200,7 @@ def _hold_view(turn: GuidedTurn, tool: ToolDefinition, view: FoldedSchema) -> Ma
             frees_texts=turn.must_call,
             needs_shape=bool(turn.past_calls) and not turn.must_call,
         )
-        if values is not None:
+        if values is not None and (name in named or name not in view.asked or _is_held(values)):
             held[name] = values
         elif name not in view.asked:
             if not turn.must_call:
@@ -210,6 +212,11 @@ def _hold_view(turn: GuidedTurn, tool: ToolDefinition, view: FoldedSchema) -> Ma
     _drop_other_parts(turn, tool, view, held)
     required = [name for name in view.schema["required"] if name in held]
     return {**view.schema, "properties": held, "required": required}
+
+
+def _is_held(node: Mapping[str, Any]) -> bool:
+    """Return whether a schema has only values that were said."""
+    return "enum" in node or (is_object(node.get("items")) and "enum" in node["items"])
 
 
 def _free_shared_choices(view: FoldedSchema, held: dict[str, Any]) -> None:
@@ -302,11 +309,11 @@ def _can_be_called(turn: GuidedTurn, tool: ToolDefinition) -> bool:
     if all(call.name != tool.name for call in turn.past_calls):
         return may_be_needed(turn, tool)
     left = strike_out(turn.question, list_used_values(turn))
-    stems = frozenset(list_stems(left))
+    stems = frozenset(list_request_stems(left))
     named = (
         find_named_values(node.get("enum", ()), stems) for node in fold_schema(tool.parameters).properties.values()
     )
-    return has_value(left) or any(named)
+    return has_value(left) or any(named) or is_one_of_several(turn, tool)
 
 
 async def _ask_for_calls(
@@ -322,19 +329,26 @@ async def _ask_for_calls(
 
 def _leave_out_unsaid(turn: GuidedTurn, view: FoldedSchema, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values without optional ones that were not said, and without such items of lists."""
-    stems = frozenset(list_stems(turn.question))
     kept: dict[str, Any] = {}
     required = [values[name] for name in values if name not in view.asked]
     for name, value in values.items():
         node = view.properties.get(name, {})
         value = _drop_repeated_texts(turn.ground.without_ungrounded(value))  # noqa: PLW2901
         if name in view.asked:
-            if "enum" in node and not find_named_values([value], stems):
+            if "enum" in node and not _is_choice_said(turn, name, node["enum"], value):
                 continue
             if not is_choice(node) and (not turn.ground.holds(value) or value in required):
                 continue
         kept[name] = value
     return kept
+
+
+def _is_choice_said(turn: GuidedTurn, name: str, choices: Sequence[Any], value: Any) -> bool:
+    """Return whether an optional choice was named, or its parameter was, with no choice beside: "it is urgent"."""
+    stems = frozenset(list_request_stems(turn.question))
+    if find_named_values([value], stems) or (not isinstance(value, str) and turn.ground.holds(value)):
+        return True
+    return not find_named_values(choices, stems) and is_named(name, {}, stems)
 
 
 def _drop_repeated_texts(value: Any) -> Any:

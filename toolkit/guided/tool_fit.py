@@ -14,14 +14,9 @@ from typing import Any
 from toolkit.chat import ToolDefinition
 from toolkit.guided.folding import find_named_values, fold_schema
 from toolkit.guided.grounding import list_dates
-from toolkit.guided.said_values import (
-    find_kind_of_text,
-    has_name,
-    has_quotation,
-    hold_to_said_values,
-    list_codes,
-    remove_quotations,
-)
+from toolkit.guided.said_values import find_kind_of_text, hold_to_said_values, list_codes
+from toolkit.guided.short_forms import list_request_stems
+from toolkit.guided.spans import has_name, has_quotation, remove_quotations
 from toolkit.guided.spoken_times import list_times
 from toolkit.word_stems import list_stems
 
@@ -78,7 +73,7 @@ def _count_unsaid(tool: ToolDefinition, question: str) -> int:
 def _list_fitting(name: str, node: Mapping[str, Any], question: str) -> Iterator[tuple[str, str]]:
     if "enum" in node:
         yield from [
-            ("choice", str(value)) for value in find_named_values(node["enum"], frozenset(list_stems(question)))
+            ("choice", str(value)) for value in find_named_values(node["enum"], frozenset(list_request_stems(question)))
         ]
         return
     if hold_to_said_values(node, question, "", name=name) is None:
