@@ -1,6 +1,7 @@
 """Every async test runs on asyncio and on trio, and what is random is the same each time."""
 
 import gc
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,15 @@ _UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow
 settings.register_profile("fixed", _UNHURRIED, derandomize=True, database=None)
 settings.register_profile("new", _UNHURRIED)
 settings.load_profile("fixed")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return how many processes `-n auto` starts: half as many again as there are cores, since many tests wait.
+
+    Those of the mark `real` have processes of their own that work.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if config.option.markexpr == "real" else cores + cores // 2
 
 
 def pytest_collection_finish() -> None:

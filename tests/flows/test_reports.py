@@ -22,6 +22,7 @@ from toolkit import (
     tool_loop_stream,
     tool_with_ctx,
 )
+from toolkit.calls import reporting
 from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.testing import ScriptedProvider
 
@@ -221,6 +222,27 @@ async def test_a_report_from_another_event_loop_does_not_hold_that_up() -> None:
     with anyio.fail_after(60):
         await tool_loop(model, ToolRegistry([work]), "go", config=ToolLoopConfig(on_event=events.append))
     assert numbers(events) == [str(number) for number in range(10)]
+
+
+async def test_reports_that_did_not_wait_for_a_loop_that_was_held_up_are_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reporting, "_CHECK_SECONDS", 0.001)
+    events: list[LoopEvent] = []
+
+    @tool_with_ctx
+    async def work(context: ToolContext[object]) -> str:
+        thread = threading.Thread(target=report_all, args=(context, 30))
+        thread.start()
+        thread.join()
+        while len(numbers(events)) < 30:
+            await anyio.lowlevel.checkpoint()
+        return "done"
+
+    model = ScriptedProvider([ToolCall("1", "work", "{}"), "ok"])
+    with anyio.fail_after(60):
+        await tool_loop(model, ToolRegistry([work]), "go", config=ToolLoopConfig(on_event=events.append))
+    assert numbers(events) == [str(number) for number in range(30)]
 
 
 async def test_a_function_on_the_event_loop_may_wait_for_a_thread_that_reports() -> None:

@@ -163,6 +163,7 @@ ATTACKS: dict[str, tuple[dict[str, Any], str]] = {
         about({"anyOf": [{"const": f"{number}"} for number in range(5_000)]}),
         json.dumps({"v": "x" * 1_000_000}),
     ),
+    "a pattern of many choices": (about({"pattern": "(?=a)" + "|".join(["ab"] * 2_500)}), json.dumps({"v": "a" * 500})),
     "a long text with a long pattern": (about({"pattern": "a{1,500}b" * 5}), json.dumps({"v": "a" * 500_000})),
     "patterns for names": (
         {"patternProperties": {r"^(?=(a+)+b)": {}, r"^(a|aa)+\Z": {"type": "string"}}},
@@ -294,7 +295,8 @@ ILLEGAL: dict[str, tuple[Any, str]] = {
     "enum": ({"enum": "a"}, "$.properties.v.enum: 'a'"),
     "const of a reference": ({"$ref": "#/$defs/none"}, "'#/$defs/none', which is not in it"),
     "a repeat without end": ({"pattern": "(?=a{9999}){9999}"}, "$.properties.v.pattern"),
-    "a program without end": ({"pattern": "(?=" + "(a{40}){40}" * 5 + ")"}, "$.properties.v.pattern"),
+    "a program without end": ({"pattern": "(?=" + "(a{40}){40}" * 20 + ")"}, "$.properties.v.pattern"),
+    "choices without end": ({"pattern": "(?=a)" + "|".join(["ab"] * 8_000)}, "$.properties.v.pattern"),
     "groups without end": ({"pattern": "(?=" + "(" * 5_000 + ")" * 5_000 + ")"}, "$.properties.v.pattern"),
 }
 

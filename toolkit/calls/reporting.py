@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from functools import partial
 from threading import Event, get_ident
 
@@ -34,6 +35,7 @@ class Reporter:
         "_is_over",
         "_label",
         "_observer",
+        "_queue",
         "_start",
         "_tags",
         "_tool_name",
@@ -54,6 +56,7 @@ class Reporter:
         self._start = detached_starter()
         self._is_over = False
         self._waiting: set[anyio.CancelScope] = set()
+        self._queue: deque[tuple[ToolExecutionUpdate | ToolProgress, Event]] = deque()
 
     def another(self) -> Reporter:
         """Return one for another attempt at the call."""
@@ -134,24 +137,14 @@ class Reporter:
         """Have the event delivered at home, and wait for that; a loop that doesn't answer is not waited for."""
         begun, ended = Event(), Event()
 
-        async def deliver() -> None:
-            begun.set()
-            try:
-                await self._deliver_event(event)
-            except Exception:
-                _logger.exception("a report of %s could not be delivered", self._tool_name)
-            finally:
-                ended.set()
-
         def start() -> None:
-            try:
-                if not self._is_over:
-                    self._start(deliver)
-                    return
-            except RuntimeError:
-                _logger.debug("the event loop ends, and takes no report of %s anymore", self._tool_name)
             begun.set()
-            ended.set()
+            if self._is_over:
+                ended.set()
+                return
+            self._queue.append((event, ended))
+            if len(self._queue) == 1:
+                self._start_delivery()
 
         if not self._wake(start):
             return
@@ -160,6 +153,26 @@ class Reporter:
         while not ended.wait(_CHECK_SECONDS):
             if not self._wake(_answer_nothing):
                 return
+
+    def _start_delivery(self) -> None:
+        try:
+            self._start(self._deliver_queue)
+        except RuntimeError:
+            _logger.debug("the event loop ends, and takes no report of %s anymore", self._tool_name)
+            while self._queue:
+                self._queue.popleft()[1].set()
+
+    async def _deliver_queue(self) -> None:
+        """Deliver what threads report, one after the other: tasks of their own would run in any order on trio."""
+        while self._queue:
+            event, ended = self._queue[0]
+            try:
+                await self._deliver_event(event)
+            except Exception:
+                _logger.exception("a report of %s could not be delivered", self._tool_name)
+            finally:
+                self._queue.popleft()
+                ended.set()
 
 
 def _answer_nothing() -> None: ...

@@ -17,7 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 COUNTED_REPEAT = re.compile(r"\{(\d+)(,?)(\d*)\}")
-MAX_PROGRAM = 5_000
+MAX_PROGRAM = 12_000
 _MAX_GROUPS = 100
 
 
@@ -34,7 +34,7 @@ class CharStep:
 
 @dataclass(slots=True)
 class SplitStep:
-    """Two ways on, the first to be tried first."""
+    """Two ways on, the first to be tried first, each as a number of steps from this one."""
 
     first: int
     second: int
@@ -79,7 +79,7 @@ class PatternProgram:
     """A pattern as steps, run from the first to behind the last.
 
     Args:
-        steps: The steps; a `SplitStep` leads to others by their numbers.
+        steps: The steps; equal parts of a pattern, such as what a repeat repeats, share theirs.
         groups: How many groups have to be remembered: 0 where nothing refers back to one.
     """
 
@@ -127,26 +127,24 @@ class _PatternParser:
         return is_there
 
     def _read_choices(self) -> list[PatternStep]:
-        steps = self._read_sequence()
+        """Return the steps of ``a|bc|d``: each choice but the last has a split before it and a jump to the end behind."""
+        choices = [self._read_sequence()]
+        size = len(choices[0])
         while self._take_text("|"):
-            other = self._read_sequence()
-            # The first way, and a jump behind the other.
-            end = len(steps) + 2 + len(other)
-            steps = [
-                SplitStep(1, len(steps) + 2),
-                *_move_steps(steps, 1),
-                _make_jump(end),
-                *_move_steps(other, len(steps) + 2),
-            ]
-        return steps
+            choices.append(self._read_sequence())
+            size += len(choices[-1]) + 2
+            _check_size(size)
+        steps: list[PatternStep] = []
+        for choice in choices[:-1]:
+            steps += [SplitStep(1, len(choice) + 2), *choice]
+            steps.append(_make_jump(size - len(steps)))
+        return steps + choices[-1]
 
     def _read_sequence(self) -> list[PatternStep]:
         steps: list[PatternStep] = []
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
-            atom = self._read_repeats(self._read_atom())
-            steps += _move_steps(atom, len(steps))
-            if len(steps) > MAX_PROGRAM:
-                raise PatternError("it repeats too much")
+            steps += self._read_repeats(self._read_atom())
+            _check_size(len(steps))
         return steps
 
     def _read_repeats(self, atom: list[PatternStep]) -> list[PatternStep]:
@@ -218,8 +216,7 @@ class _PatternParser:
             raise PatternError(f"it has more than {_MAX_GROUPS} groups")
         if name is not None:
             self._names[name[1]] = group
-        inside = self._read_inside()
-        return [SaveStep(group, is_end=False), *_move_steps(inside, 1), SaveStep(group, is_end=True)]
+        return [SaveStep(group, is_end=False), *self._read_inside(), SaveStep(group, is_end=True)]
 
     def _read_inside(self) -> list[PatternStep]:
         steps = self._read_choices()
@@ -284,30 +281,27 @@ def _compile_class(characters: str, flags: str) -> Callable[[str], bool]:
     return lambda one: compiled.match(one) is not None
 
 
-def _make_jump(to: int) -> PatternStep:
-    return SplitStep(to, to)
+def _check_size(size: int) -> None:
+    if size > MAX_PROGRAM:
+        raise PatternError(f"it takes more than {MAX_PROGRAM:,} steps, with its repeats written out")
 
 
-def _move_steps(steps: list[PatternStep], by: int) -> list[PatternStep]:
-    """Return steps as they are behind others."""
-    return [SplitStep(step.first + by, step.second + by) if isinstance(step, SplitStep) else step for step in steps]
+def _make_jump(by: int) -> PatternStep:
+    return SplitStep(by, by)
 
 
 def _repeat_steps(atom: list[PatternStep], least: int, most: int | None, *, is_lazy: bool) -> list[PatternStep]:
+    """Return the steps of ``a{2,}`` or ``a{2,5}``: the atom twice, and then a loop of it, or three times as a choice."""
     copies = least if most is None else most
-    if (copies + 1) * (len(atom) + 1) > MAX_PROGRAM:
-        raise PatternError("it repeats too much")
-    steps: list[PatternStep] = []
-    for _ in range(least):
-        steps += _move_steps(atom, len(steps))
+    _check_size((copies + 1) * (len(atom) + 1))
+    steps = atom * least
     if most is None:
-        start, end = len(steps), len(steps) + len(atom) + 2
-        return [*steps, _make_split(start + 1, end, is_lazy), *_move_steps(atom, start + 1), _make_jump(start)]
-    end = len(steps) + (most - least) * (len(atom) + 1)
-    for _ in range(most - least):
-        steps += [_make_split(len(steps) + 1, end, is_lazy), *_move_steps(atom, len(steps) + 1)]
+        return [*steps, _make_split(len(atom) + 2, is_lazy), *atom, _make_jump(-len(atom) - 1)]
+    size = len(atom) + 1
+    for left in range(most - least, 0, -1):
+        steps += [_make_split(left * size, is_lazy), *atom]
     return steps
 
 
-def _make_split(inside: int, behind: int, is_lazy: bool) -> PatternStep:
-    return SplitStep(behind, inside) if is_lazy else SplitStep(inside, behind)
+def _make_split(behind: int, is_lazy: bool) -> PatternStep:
+    return SplitStep(behind, 1) if is_lazy else SplitStep(1, behind)

@@ -97,7 +97,6 @@ def find_fitting_text(pattern: str, *, least: int = 0) -> str | None:
         if at >= len(steps):
             return text
         step = steps[at]
-        at += 1
         match step:
             case CharStep():
                 found = next((one for one in _PROBES if step.fits(one)), None)
@@ -105,11 +104,12 @@ def find_fitting_text(pattern: str, *, least: int = 0) -> str | None:
                     return None
                 text += found
             case SplitStep():
-                at = (min if len(text) < least else max)(step.first, step.second)
+                at += (min if len(text) < least else max)(step.first, step.second) - 1
             case BackStep():
                 return None
             case _:
                 pass
+        at += 1
     return None
 
 
@@ -152,7 +152,7 @@ class _PatternRun:
                 continue
             step = steps[at]
             if isinstance(step, SplitStep):
-                stack += [(step.second, place, groups), (step.first, place, groups)]
+                stack += [(at + step.second, place, groups), (at + step.first, place, groups)]
                 continue
             after = self._follow_step(step, place, groups)
             if after is not None:
