@@ -12,6 +12,7 @@ from toolkit.durable.errors import (
     DecisionRefusedError,
     DurableError,
     DurableRunNotFoundError,
+    WorkersLostError,
 )
 from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace, StartRate, durable_loop
 from toolkit.durable.sqlite_journal import SqliteJournal
@@ -45,6 +46,7 @@ __all__ = [
     "RunPlace",
     "SqliteJournal",
     "StartRate",
+    "WorkersLostError",
     "durable_loop",
     "restate_service",
 ]

@@ -7,13 +7,20 @@
         DurableRunNotFoundError
         DecisionRefusedError        somebody decided already, or on something else
         DatabaseUnavailableError
+        WorkersLostError            the workers of a run ended one after the other: it may be what ends them
 
 What a developer does wrong is a `ConfigurationError`, as everywhere.
 """
 
 from toolkit.errors import ToolkitError
 
-__all__ = ["DatabaseUnavailableError", "DecisionRefusedError", "DurableError", "DurableRunNotFoundError"]
+__all__ = [
+    "DatabaseUnavailableError",
+    "DecisionRefusedError",
+    "DurableError",
+    "DurableRunNotFoundError",
+    "WorkersLostError",
+]
 
 
 class DurableError(ToolkitError):
@@ -60,3 +67,23 @@ class DatabaseUnavailableError(DurableError):
         self.url = url
         self.reason = reason
         super().__init__(f"the database of durable runs at {url} can't be used: {reason}")
+
+
+class WorkersLostError(DurableError):
+    """The workers that moved a durable run ended one after the other, without a word; see ``durable_loop(max_lost=)``.
+
+    Args:
+        run_id: The run.
+        count: How many did.
+        under_way: The turn and the calls that it was at, in words.
+    """
+
+    def __init__(self, run_id: str, count: int, under_way: str) -> None:
+        self.run_id = run_id
+        self.count = count
+        self.under_way = under_way
+        workers = "the worker" if count == 1 else f"each of the {count} workers"
+        super().__init__(
+            f"{workers} that moved run {run_id!r} ended without a word before a call of it came to its end; when the "
+            f"last one did, {under_way}. Does it crash the process, or use up its memory? `retry()` begins again"
+        )

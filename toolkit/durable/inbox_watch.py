@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from toolkit.durable.abandoned_runs import fail_abandoned_runs
+from toolkit.durable.inbox_rows import InboxRows
 from toolkit.durable.run_rows import RunRows
 from toolkit.durable.segments import SegmentRunner
 from toolkit.durable.storage import Storage
@@ -42,6 +43,7 @@ class InboxWatch:
         self._keep_seconds = keep_seconds
         self._storage = storage
         self._rows = RunRows(storage)
+        self._inbox = InboxRows(storage)
         self._runner = runner
         self._tried: dict[str, tuple[int, float]] = {}  # the newest item that a run was to go on with, and when
         self._searched = ""
@@ -72,7 +74,7 @@ class InboxWatch:
 
     def _tidy_up(self) -> None:
         for run_id in self._rows.find_due(_MOST):
-            self._try_run(run_id, partial(deny_expired, self._rows, run_id))
+            self._try_run(run_id, partial(deny_expired, self._rows, self._inbox, run_id))
         if time.monotonic() >= self._next_search:
             self._searched = fail_abandoned_runs(self._storage, self._searched)
             self._next_search = time.monotonic() + _SEARCH_SECONDS
@@ -83,10 +85,10 @@ class InboxWatch:
     def _deliver_items(self) -> None:
         active = self._runner.active
         if active:
-            for run_id, items in self._rows.find_said(active).items():
+            for run_id, items in self._inbox.find_said(active).items():
                 self._try_run(run_id, partial(self._runner.deliver, run_id, items))
         now = time.monotonic()
-        for run_id, newest in self._rows.find_called(_MOST).items():
+        for run_id, newest in self._inbox.find_called(_MOST).items():
             tried = self._tried.get(run_id)
             if tried is None or tried[0] != newest or now - tried[1] > _AGAIN_SECONDS:
                 self._tried[run_id] = (newest, now)
@@ -100,11 +102,11 @@ class InboxWatch:
             _logger.warning("run %s can't be taken on: %s", run_id, without_keys(str(error)))
 
 
-def deny_expired(rows: RunRows, run_id: str) -> None:
+def deny_expired(rows: RunRows, inbox: InboxRows, run_id: str) -> None:
     """Deny each call of a run that awaits a decision for too long."""
     rest = rows.read_rest(rows.read(run_id))
     for pending in [] if rest is None else rest.pending:
-        rows.put_item(
+        inbox.put_item(
             run_id,
             "decide",
             f"decide/{storable_id(pending.call_id)}/{pending.binding}",

@@ -17,6 +17,9 @@ from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["ContextMaker", "DurableLoop", "LoopQueue", "RunPlace", "StartRate", "durable_loop"]
 
+MAX_LOST = 5
+"""A machine that fails, a deployment that goes wrong and a neighbour that crashes its worker make fewer in a row."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -97,6 +100,7 @@ class DurableLoop(Generic[Ctx, Out]):
         system_prompt: Stands first in each run's transcript.
         queue: How its runs are shared out.
         approval_expiry: Seconds after which a call that awaits a decision is denied; None waits for ever.
+        max_lost: How many workers in a row may end without a word while they move a run; None sets no bound.
     """
 
     name: str
@@ -107,6 +111,7 @@ class DurableLoop(Generic[Ctx, Out]):
     system_prompt: str = ""
     queue: LoopQueue
     approval_expiry: Seconds | None = None
+    max_lost: PositiveInt | None = MAX_LOST
 
     def __post_init__(self) -> None:
         check_fields(self, "the {} of a durable loop")
@@ -140,6 +145,7 @@ def durable_loop(
     system_prompt: str = "",
     queue: LoopQueue | None = None,
     approval_expiry: float | None = None,
+    max_lost: int | None = MAX_LOST,
 ) -> DurableLoop[object, Out]: ...
 @overload
 def durable_loop(
@@ -152,6 +158,7 @@ def durable_loop(
     system_prompt: str = "",
     queue: LoopQueue | None = None,
     approval_expiry: float | None = None,
+    max_lost: int | None = MAX_LOST,
 ) -> DurableLoop[Ctx, Out]: ...
 def durable_loop(
     name: str,
@@ -163,6 +170,7 @@ def durable_loop(
     system_prompt: str = "",
     queue: LoopQueue | None = None,
     approval_expiry: float | None = None,
+    max_lost: int | None = MAX_LOST,
 ) -> DurableLoop[Any, Any]:
     """Return a loop whose runs are durable: kept in a database, and taken up by another worker when one ends.
 
@@ -186,6 +194,9 @@ def durable_loop(
         system_prompt: Stands first in the transcript of each run that begins without one, and stays as it was then.
         queue: Limits of how many runs move at once and begin in a time.
         approval_expiry: Seconds after which a call that awaits a decision is denied; None waits for ever.
+        max_lost: How many workers in a row may end without a word while they move a run, and before a call of it comes
+            to its end, until the run fails as one that ends them. A worker that is told to end does not count. With the
+            default a run outlives a machine that fails and a neighbour's crashes; None takes it up again for ever.
 
     Raises:
         ConfigurationError: A part of it can't work durably; the message says which, and what to do instead.
@@ -199,4 +210,5 @@ def durable_loop(
         system_prompt=system_prompt,
         queue=queue or LoopQueue(),
         approval_expiry=approval_expiry,
+        max_lost=max_lost,
     )

@@ -11,9 +11,11 @@ from dbos import EnqueueOptions, error as dbos_error
 from sqlalchemy.exc import IntegrityError
 
 from toolkit.dataclass import dataclass
-from toolkit.durable.content_rows import keep_contents, restore_value, split_value, write_value
+from toolkit.durable.content_rows import keep_contents, restore_value, split_value
 from toolkit.durable.entry_log import KeptEntries, read_kept_entries
 from toolkit.durable.errors import DurableError, DurableRunNotFoundError
+from toolkit.durable.inbox_rows import InboxRows
+from toolkit.durable.lost_attempts import count_attempt
 from toolkit.durable.rests import RESTING, TAKEN_AT_REST, VOID_AT_REST, InboxItem, Rest, read_rest
 from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, segment_id
 from toolkit.durable.tables import contents, database_now, entries, events, find_executor, inbox, runs
@@ -74,15 +76,17 @@ class AttemptFacts:
         told: The entries of its logs that were told of.
         kept: The entries that attempts before this one have kept.
         items: The messages to the run that are in no transcript yet, and those that a log which it goes on with has.
+        lost: How many attempts in a row have not told how they ended, with this one, which may do so yet.
     """
 
     row: RunRow
     told: frozenset[str]
     kept: KeptEntries
     items: Sequence[InboxItem]
+    lost: int
 
 
-_COLUMNS = [column for column in runs.c if column.name not in ("attempt", "due")]
+_COLUMNS = [column for column in runs.c if column.name not in ("attempt", "due", "lost", "ended")]
 
 
 class RunRows:
@@ -94,6 +98,7 @@ class RunRows:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._inbox = InboxRows(storage)
 
     def start(self, row: RunRow, begin: Mapping[str, Any]) -> RunRow:
         """Begin a run, or return the one that has its id.
@@ -109,6 +114,7 @@ class RunRows:
             raise DurableError(f"run '{row.run_id}' can't be stored, as it is no JSON: {error}") from error
         values = {name: getattr(row, name) for name in ("run_id", "loop", "tenant", "priority")}
         values |= {"metadata": metadata, "state": "queued", "segment": 1, "attempts": 0, "last_seq": 0}
+        values |= {"lost": 0, "ended": 0}
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(runs.insert().values(**values, created=now, updated=now))
@@ -220,45 +226,9 @@ class RunRows:
             known = frozenset[str]() if is_first else frozenset(connection.execute(told).scalars())
             earlier = logs[:-1] if row.attempts == 1 else logs
             kept = read_kept_entries(connection, self._storage, run_id, earlier) if earlier else {}
-            items = self._read_items(connection, run_id, logs[:-1])
-            return AttemptFacts(row=row, told=known, kept=kept, items=items)
-
-    def _read_items(self, connection: sa.Connection, run_id: str, logs: Sequence[int] = ()) -> list[InboxItem]:
-        """Return what was said to a run and not taken; and what segments took that have failed, and are read again."""
-        is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
-        if logs:
-            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(("say", "steer"))
-        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
-        rows = connection.execute(query.order_by(inbox.c.id)).all()
-        return [self._read_item(connection, run_id, *row) for row in rows]
-
-    def _read_item(self, connection: sa.Connection, run_id: str, id_: int, kind: str, body: str) -> InboxItem:
-        read = restore_value(connection, self._storage.text, run_id, self._storage.text.read(body))
-        return InboxItem(id=id_, kind=kind, body=read)
-
-    def put_item(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> bool:
-        """Keep what is said to a run; return False where something was said under the same key.
-
-        Raises:
-            DurableError: It is no JSON.
-        """
-        try:
-            text, beside = write_value(self._storage.text, run_id, dict(body))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise DurableError(f"this can't be said to run '{run_id}', as it is no JSON: {error}") from error
-        try:
-            with self._storage.engine.begin() as connection:
-                connection.execute(inbox.insert().values(run_id=run_id, key=key, kind=kind, body=text))
-                keep_contents(connection, beside)
-        except IntegrityError:
-            return False
-        return True
-
-    def has_item(self, run_id: str, key: str) -> bool:
-        """Return whether something was said to a run under a key."""
-        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.key == key)
-        with self._storage.engine.connect() as connection:
-            return connection.execute(query).first() is not None
+            items = self._inbox.read_items(connection, run_id, logs[:-1])
+            lost = count_attempt(connection, run_id, kept)
+            return AttemptFacts(row=row, told=known, kept=kept, items=items, lost=lost)
 
     def was_pending(self, row: RunRow, call_id: str, binding: str) -> bool:
         """Return whether a run that moves awaited a decision on a call when it was at rest last."""
@@ -278,7 +248,7 @@ class RunRows:
             moved = moved.where(runs.c.state.in_(RESTING))
             if connection.execute(moved.values(updated=database_now(self._storage.engine))).rowcount == 0:
                 return False
-            items = self._read_items(connection, run_id)
+            items = self._inbox.read_items(connection, run_id)
             kinds = TAKEN_AT_REST[rest.state] if rest.is_read else {"retry"}
             wanted = [item for item in items if item.kind in kinds]
             void = [item.id for item in items if item.kind in VOID_AT_REST[rest.state]]
@@ -288,6 +258,7 @@ class RunRows:
                 return False
             following = row.segment + 1
             values = {"segment": following, "state": "queued", "attempts": 0, "attempt": None, "due": None}
+            values |= {"lost": 0, "ended": 0}
             connection.execute(runs.update().where(runs.c.run_id == run_id).values(values))
             if rest.is_resumable and any(item.kind == "retry" for item in wanted):
                 wanted = [item for item in wanted if item.kind == "retry"]  # the others are read on the way
@@ -303,32 +274,6 @@ class RunRows:
         """Return items as a segment begins with them; their large contents are kept with the rows of the inbox."""
         bodies = [split_value(self._storage.text, run_id, dict(item.body))[0] for item in items]
         return [{"id": item.id, "kind": item.kind, "body": body} for item, body in zip(items, bodies, strict=True)]
-
-    def find_said(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
-        """Return what was said to runs and not taken yet, by run, oldest first."""
-        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(
-            inbox.c.segment.is_(None), inbox.c.run_id.in_(run_ids)
-        )
-        found: dict[str, list[InboxItem]] = {}
-        with self._storage.engine.connect() as connection:
-            for run_id, *row in connection.execute(query.order_by(inbox.c.id)).all():
-                found.setdefault(run_id, []).append(self._read_item(connection, run_id, *row))
-        return found
-
-    def find_called(self, limit: int) -> dict[str, int]:
-        """Return runs at rest to which something was said that has them go on, with the newest item of each."""
-        is_taken = sa.or_(
-            *((runs.c.state == state) & inbox.c.kind.in_(kinds) for state, kinds in TAKEN_AT_REST.items())
-        )
-        query = (
-            sa.select(inbox.c.run_id, sa.func.max(inbox.c.id))
-            .join(runs, runs.c.run_id == inbox.c.run_id)
-            .where(inbox.c.segment.is_(None), is_taken)
-            .group_by(inbox.c.run_id)
-            .order_by(sa.func.max(inbox.c.id).desc())
-        )
-        with self._storage.engine.connect() as connection:
-            return {found[0]: found[1] for found in connection.execute(query.limit(limit)).all()}
 
     def find_due(self, limit: int) -> list[str]:
         """Return the runs whose decisions have expired."""

@@ -19,6 +19,7 @@ from toolkit.dataclass import dataclass
 from toolkit.durable.content_rows import restore_lines
 from toolkit.durable.decisions import write_decision
 from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
+from toolkit.durable.inbox_rows import InboxRows
 from toolkit.durable.rests import RESTING, DurableState, Rest
 from toolkit.durable.run_rows import RunRow, RunRows
 from toolkit.durable.storage import Storage
@@ -125,6 +126,7 @@ class DurableRun:
         self.id: str = run_id
         self._storage = storage
         self._rows = RunRows(storage)
+        self._inbox = InboxRows(storage)
 
     async def status(self) -> DurableStatus:
         """Return how it stands, with the calls that await decisions."""
@@ -202,7 +204,7 @@ class DurableRun:
                 self.id, call_id, "the call, its arguments or its tool are not what was decided on: look at it again"
             )
         if call_id not in pending:
-            if self._rows.has_item(self.id, key):
+            if self._inbox.has_item(self.id, key):
                 raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
             if rest is not None:
                 raise DecisionRefusedError(
@@ -211,7 +213,7 @@ class DurableRun:
             if not self._rows.was_pending(row, call_id, binding):
                 raise DecisionRefusedError(self.id, call_id, f"the run is {row.state}: no decision on it is awaited")
         body = {"call_id": call_id, "binding": binding, "decision": plain}
-        if not self._rows.put_item(self.id, "decide", key, body):
+        if not self._inbox.put_item(self.id, "decide", key, body):
             raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
         self._rows.begin_next(self.id)
 
@@ -264,7 +266,7 @@ class DurableRun:
 
     def _put_item(self, kind: str, body: Mapping[str, Any]) -> None:
         self._rows.read(self.id)
-        self._rows.put_item(self.id, kind, f"{kind}/{uuid.uuid4().hex}", body)
+        self._inbox.put_item(self.id, kind, f"{kind}/{uuid.uuid4().hex}", body)
         self._rows.begin_next(self.id)
 
     async def export(self) -> dict[str, Any]:

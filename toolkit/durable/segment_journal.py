@@ -13,7 +13,7 @@ from toolkit.durable.messages_in import InboxSteering
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue
 from toolkit.schema.nodes import is_object
 
-__all__ = ["NestedJournal", "SegmentJournal", "TOOK", "count_taken"]
+__all__ = ["NestedJournal", "SegmentJournal", "TOOK", "count_taken", "unwrap_value"]
 
 TOOK = "$took"
 """Beside an entry's value: the items of the inbox that were taken before it was kept."""
@@ -130,10 +130,16 @@ class SegmentJournal(NestedJournal):
         return value
 
     def _read_value(self, name: str, stored: JournalValue) -> JournalValue:
-        value: JournalValue = stored[_VALUE] if TOOK in stored else stored
+        value = unwrap_value(stored)
         self.has_kept_failure |= "failed" in value
         self._on_read(name, value)
         return value
+
+
+def unwrap_value(stored: JournalValue) -> JournalValue:
+    """Return the value of an entry of a run's own log, without what stands beside it."""
+    value: JournalValue = stored[_VALUE] if TOOK in stored else stored
+    return value
 
 
 def count_taken(kept: KeptEntries) -> set[int]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import anyio
 import sqlalchemy as sa
+from anyio import to_thread
+from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
@@ -18,9 +20,10 @@ from toolkit.durable.attempt_events import AttemptEvents
 from toolkit.durable.content_rows import keep_contents, split_value
 from toolkit.durable.contents import has_contents
 from toolkit.durable.entry_log import EntryLog, LogPlace
-from toolkit.durable.errors import DurableError
+from toolkit.durable.errors import DurableError, WorkersLostError
 from toolkit.durable.event_writer import EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace
+from toolkit.durable.lost_attempts import describe_under_way, spare_attempt
 from toolkit.durable.messages_in import InboxSteering
 from toolkit.durable.rests import InboxItem, Rest, leave_error, leave_result, read_messages
 from toolkit.durable.run_handles import configure_run, make_handle, read_said, write_traceback
@@ -132,12 +135,20 @@ class SegmentRunner:
         self._writer.open(events)
         active = _ActiveRun(InboxSteering(), anyio.CancelScope())
         self._active[run_id] = active
+        is_untold = True
         try:
             with active.scope:
                 mover = _SegmentMover(self._storage, self._log, self._loops[loop_name], facts, events, active, begin)
                 left = await mover.move()
-                return await self._storage.insist(lambda: self._finish_attempt(mover, left))
+                output = await self._storage.insist(lambda: self._finish_attempt(mover, left))
+                is_untold = events.is_refused
+                return output
+        except (KeyboardInterrupt, SystemExit):
+            is_untold = False  # what the run does may have raised it
+            raise
         finally:
+            if is_untold:
+                await self._spare_attempt(run_id, segment)
             if self._active.get(run_id) is active:
                 del self._active[run_id]
             if not self._active:
@@ -145,9 +156,22 @@ class SegmentRunner:
             self._writer.drop(events)
         raise anyio.get_cancelled_exc_class()  # stopped: the engine must not think that it has ended
 
+    async def _spare_attempt(self, run_id: str, segment: int) -> None:
+        """Have an attempt not count as lost: it was stopped, or the run was taken over, and this worker lives."""
+
+        def spare() -> None:
+            with self._storage.engine.begin() as connection:
+                spare_attempt(connection, run_id, segment)
+
+        with anyio.CancelScope(shield=True):
+            try:
+                await to_thread.run_sync(spare)
+            except SQLAlchemyError as error:
+                _logger.info("that run %s was let go of could not be told, and counts as lost: %s", run_id, error)
+
     def _finish_attempt(self, mover: _SegmentMover, left: dict[str, Any]) -> dict[str, Any]:
         """Write the last events, what was taken of the inbox, and how the run stands; return what the engine keeps."""
-        values: dict[str, Any] = {"state": left["state"]}
+        values: dict[str, Any] = {"state": left["state"], "lost": 0}
         if left["state"] == "waiting" and mover.loop.approval_expiry is not None:
             values["due"] = database_now(self._storage.engine) + mover.loop.approval_expiry
 
@@ -239,6 +263,7 @@ class _SegmentMover:
             await self._restore_begin()
             rest = await self._read_last_rest()
             self._is_begun = True
+            self._check_lost()
             with enter_trace_context(self._begin.get("trace") or {}):
                 handle = await self._make_handle(rest)
                 self._active.handle = handle
@@ -270,6 +295,16 @@ class _SegmentMover:
             is_read=self._is_begun and journal.is_read,
             trace=journal.trace,
         )
+
+    def _check_lost(self) -> None:
+        """Refuse to move a run that may be what ends its workers.
+
+        Raises:
+            WorkersLostError: As many as may be ended.
+        """
+        most, before = self.loop.max_lost, self._facts.lost - 1
+        if most is not None and before >= most:
+            raise WorkersLostError(self.run_id, before, describe_under_way(self._facts.kept))
 
     def _read_inbox(self) -> None:
         said = self._find_said()

@@ -24,7 +24,7 @@ __all__ = [
     "workers",
 ]
 
-TABLES_VERSION = 3
+TABLES_VERSION = 4
 """The version of these tables, and of what the log of a segment holds."""
 
 schema = sa.MetaData()
@@ -44,6 +44,8 @@ runs = sa.Table(
     sa.Column("segment", sa.Integer, nullable=False),
     sa.Column("attempt", sa.Text),  # the token of the process that moves it: others' events are refused
     sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("lost", sa.Integer, nullable=False),  # attempts in a row that have not told how they ended
+    sa.Column("ended", sa.Integer, nullable=False),  # calls that had come to their end when the last of them began
     sa.Column("last_seq", sa.Integer, nullable=False),
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("updated", sa.Double, nullable=False),

@@ -11,6 +11,7 @@ from toolkit.loop.events import LoopDetected
 from toolkit.text_encodings import replace_surrogates
 
 __all__ = [
+    "LOST",
     "join_steps",
     "write_cut_off",
     "write_denied",
@@ -22,6 +23,9 @@ __all__ = [
     "write_repeated",
     "write_tried",
 ]
+
+LOST = "Interrupted: the process that ran it ended. The tool was running and may have taken effect."
+"""The text of the result of a call that was under way when its process ended."""
 
 
 def write_denied(call: ToolCall, reason: str, tool_name: str) -> ToolResult:
@@ -51,8 +55,7 @@ def write_interrupted(call: ToolCall, why: str, cut: CutCall | None) -> ToolResu
 
 def write_lost(call: ToolCall) -> ToolResult:
     """Return the result of a call that may have started in a process that ended before its result was kept."""
-    text = "Interrupted: the process that ran it ended. The tool was running and may have taken effect."
-    return ToolResult(call.id, text, tool_name=call.name, is_error=True)
+    return ToolResult(call.id, LOST, tool_name=call.name, is_error=True)
 
 
 def write_one_too_many(call: ToolCall, most: int) -> ToolResult:

@@ -1,0 +1,91 @@
+"""The rows of what is said to runs: kept by clients, taken by who moves a run or has it go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from toolkit.durable.content_rows import keep_contents, restore_value, write_value
+from toolkit.durable.errors import DurableError
+from toolkit.durable.rests import TAKEN_AT_REST, InboxItem
+from toolkit.durable.storage import Storage
+from toolkit.durable.tables import inbox, runs
+
+__all__ = ["InboxRows"]
+
+
+class InboxRows:
+    """Reads and writes the inbox; blocks.
+
+    Args:
+        storage: The database.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def read_items(self, connection: sa.Connection, run_id: str, logs: Sequence[int] = ()) -> list[InboxItem]:
+        """Return what was said to a run and not taken; and what segments took that have failed, and are read again."""
+        is_open: sa.ColumnElement[bool] = inbox.c.segment.is_(None)
+        if logs:
+            is_open |= inbox.c.segment.in_(logs) & inbox.c.kind.in_(("say", "steer"))
+        query = sa.select(inbox.c.id, inbox.c.kind, inbox.c.body).where(inbox.c.run_id == run_id, is_open)
+        rows = connection.execute(query.order_by(inbox.c.id)).all()
+        return [self._read_item(connection, run_id, *row) for row in rows]
+
+    def _read_item(self, connection: sa.Connection, run_id: str, id_: int, kind: str, body: str) -> InboxItem:
+        read = restore_value(connection, self._storage.text, run_id, self._storage.text.read(body))
+        return InboxItem(id=id_, kind=kind, body=read)
+
+    def put_item(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> bool:
+        """Keep what is said to a run; return False where something was said under the same key.
+
+        Raises:
+            DurableError: It is no JSON.
+        """
+        try:
+            text, beside = write_value(self._storage.text, run_id, dict(body))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DurableError(f"this can't be said to run '{run_id}', as it is no JSON: {error}") from error
+        try:
+            with self._storage.engine.begin() as connection:
+                connection.execute(inbox.insert().values(run_id=run_id, key=key, kind=kind, body=text))
+                keep_contents(connection, beside)
+        except IntegrityError:
+            return False
+        return True
+
+    def has_item(self, run_id: str, key: str) -> bool:
+        """Return whether something was said to a run under a key."""
+        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.key == key)
+        with self._storage.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
+    def find_said(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
+        """Return what was said to runs and not taken yet, by run, oldest first."""
+        query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(
+            inbox.c.segment.is_(None), inbox.c.run_id.in_(run_ids)
+        )
+        found: dict[str, list[InboxItem]] = {}
+        with self._storage.engine.connect() as connection:
+            for run_id, *row in connection.execute(query.order_by(inbox.c.id)).all():
+                found.setdefault(run_id, []).append(self._read_item(connection, run_id, *row))
+        return found
+
+    def find_called(self, limit: int) -> dict[str, int]:
+        """Return runs at rest to which something was said that has them go on, with the newest item of each."""
+        is_taken = sa.or_(
+            *((runs.c.state == state) & inbox.c.kind.in_(kinds) for state, kinds in TAKEN_AT_REST.items())
+        )
+        query = (
+            sa.select(inbox.c.run_id, sa.func.max(inbox.c.id))
+            .join(runs, runs.c.run_id == inbox.c.run_id)
+            .where(inbox.c.segment.is_(None), is_taken)
+            .group_by(inbox.c.run_id)
+            .order_by(sa.func.max(inbox.c.id).desc())
+        )
+        with self._storage.engine.connect() as connection:
+            return {found[0]: found[1] for found in connection.execute(query.limit(limit)).all()}
