@@ -15,9 +15,7 @@ LINES_OF_A_MODULE = 400
 LINES_OF_A_FUNCTION = 60
 COMPLEXITY = 10
 
-LONG_MODULES: dict[str, str] = {
-    "loop/state.py": "the machine is one class, and its docstring is the contract of all its feeds",
-}
+LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 TANGLED_FUNCTIONS: dict[str, str] = {
     "loop/driver.py:run_turns": "one case for each step of the machine",
