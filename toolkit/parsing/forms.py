@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from toolkit.calls.repair.idle_words import SPACES
@@ -24,7 +25,9 @@ __all__ = [
     "pass_broken",
     "pass_fence",
     "pass_spoken_of",
+    "read_behind_mark",
     "stands_alone",
+    "take_value",
 ]
 
 Passage: TypeAlias = Waiting[object]
@@ -98,6 +101,55 @@ def check_end(source: Source) -> Waiting[None]:
     source.back(there)
     if is_rest:
         raise UnclearCallError("The brackets of the call don't match: it ends before all that belongs to it.")
+
+
+def read_behind_mark(
+    source: Source,
+    tools: KnownTools,
+    before: Surroundings,
+    mark: str,
+    read: Callable[[Source, KnownTools], Waiting[list[ToolCall]]],
+    *,
+    closing: str = "",
+) -> Waiting[Outcome]:
+    """Read the calls behind a mark that announces them; what is broken takes the rest of the reply with it.
+
+    Args:
+        source: The text.
+        tools: The tools that may be called.
+        before: The text before the mark.
+        mark: The mark, which must begin here; None is the outcome otherwise.
+        read: Reads what stands behind it.
+        closing: A mark that may stand behind the calls, and is no text then.
+    """
+    if not (yield from source.accepts(mark)):
+        return None
+    if before.is_spoken_of:
+        return pass_spoken_of(source)
+    try:
+        calls = yield from read(source, tools)
+        yield from check_end(source)
+    except UnclearCallError:
+        yield from source.rest()
+        raise
+    if closing:
+        there = source.length
+        yield from source.spaces()
+        if not (yield from source.accepts(closing)):
+            source.back(there)
+    return calls
+
+
+def take_value(source: Source) -> Waiting[str]:
+    """Go past a JSON value, and return it.
+
+    Raises:
+        UnclearCallError: It has no end.
+    """
+    start = source.length
+    if not (yield from source.value()):
+        raise UnclearCallError("The call is cut off, or its brackets don't match.")
+    return source.piece(start)
 
 
 def is_over(source: Source, before: Surroundings) -> Waiting[bool]:

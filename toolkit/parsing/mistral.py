@@ -6,7 +6,7 @@ import re
 
 from toolkit.chat import ToolCall
 from toolkit.parsing.calls import KnownTools, UnclearCallError, check_count, explain_unreadable, read_calls, read_json
-from toolkit.parsing.forms import Outcome, Surroundings, beginnings_of, check_end, pass_spoken_of
+from toolkit.parsing.forms import Outcome, Surroundings, beginnings_of, read_behind_mark, take_value
 from toolkit.parsing.source import Source, Waiting
 
 __all__ = ["MistralForm"]
@@ -23,28 +23,14 @@ class MistralForm:
 
     def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
         """Read the calls behind one mark."""
-        if not (yield from source.accepts(_OPEN)):
-            return None
-        if before.is_spoken_of:
-            return pass_spoken_of(source)
-        try:
-            calls = yield from _read_marked_calls(source, tools)
-            yield from check_end(source)
-        except UnclearCallError:
-            yield from source.rest()
-            raise
-        there = source.length
-        yield from source.spaces()
-        if not (yield from source.accepts(_CLOSE)):
-            source.back(there)
-        return calls
+        return read_behind_mark(source, tools, before, _OPEN, _read_marked_calls, closing=_CLOSE)
 
 
 def _read_marked_calls(source: Source, tools: KnownTools) -> Waiting[list[ToolCall]]:
     calls: list[ToolCall] = []
     character = yield from source.spaces()
     while character and character in "[{" and (yield from source.peek(len(_OPEN))) != _OPEN:
-        calls += read_calls((yield from _take_value(source)), tools, is_marked=True)
+        calls += read_calls((yield from take_value(source)), tools, is_marked=True)
         check_count(calls)
         there = source.length
         character = yield from source.spaces(" \t\r\n,")
@@ -62,15 +48,8 @@ def _read_named_call(source: Source) -> Waiting[ToolCall]:
         yield from source.accepts(_ARGUMENTS)
     if not name or (yield from source.spaces()) != "{":
         raise UnclearCallError(f"After {_OPEN} there must be a list of calls, or NAME{_ARGUMENTS}{{...}}.")
-    text = yield from _take_value(source)
+    text = yield from take_value(source)
     arguments = read_json(text)
     if arguments is None:
         raise UnclearCallError(explain_unreadable(text))
     return ToolCall("", name, arguments)
-
-
-def _take_value(source: Source) -> Waiting[str]:
-    start = source.length
-    if not (yield from source.value()):
-        raise UnclearCallError("The call is cut off, or its brackets don't match.")
-    return source.piece(start)
