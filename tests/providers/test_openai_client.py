@@ -20,13 +20,13 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.busy_machine import with_time_enough
 from tests.providers.loopback import Answer, Hang, Server, chunk, closed_port, completion, events, serving
+from tests.providers.vendor_cases import generate, hear, response_of
 from toolkit import AssistantMessage, ChatRequest, ProviderError, TextDelta, ToolCall, Usage, UserMessage
 from toolkit.chat import (
     AudioBlock,
     ChatResponse,
     ImageBlock,
     ReasoningBlock,
-    ResponseDone,
     StreamEvent,
     TextBlock,
     ToolDefinition,
@@ -65,25 +65,13 @@ def server() -> Iterator[Server]:
 async def ask(server: Server, *answers: Answer | Hang, request: ChatRequest = REQUEST, **options: Any) -> ChatResponse:
     if answers:
         server.answers[:] = answers
-    with anyio.fail_after(30):
-        async with OpenAIProvider("test-1", base_url=server.url, api_key=SECRET, **options) as provider:
-            return await provider.generate(request)
+    return await generate(OpenAIProvider("test-1", base_url=server.url, api_key=SECRET, **options), request)
 
 
 async def listen(server: Server, *answers: Answer | Hang, request: ChatRequest = REQUEST) -> list[StreamEvent]:
     if answers:
         server.answers[:] = answers
-    with anyio.fail_after(30):
-        provider = OpenAIProvider("test-1", base_url=server.url, api_key=SECRET)
-        async with provider, aclosing(provider.stream(request)) as stream:
-            return [event async for event in stream]
-
-
-def response_of(heard: list[StreamEvent]) -> ChatResponse:
-    assert sum(isinstance(event, ResponseDone) for event in heard) == 1
-    last = heard[-1]
-    assert isinstance(last, ResponseDone)
-    return last.response
+    return await hear(OpenAIProvider("test-1", base_url=server.url, api_key=SECRET), request)
 
 
 async def test_an_answer_has_text_usage_stop_reason_and_names(server: Server) -> None:

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from openai.types.responses import Response, ResponseInputItemParam, ResponseStr
 from pydantic import TypeAdapter
 
 from tests.providers.loopback import Answer, Hang, Server, serving
+from tests.providers.vendor_cases import generate, hear
 from toolkit import AssistantMessage, ChatRequest, ProviderError, TextDelta, ToolCall, Usage, UserMessage
 from toolkit.chat import (
     ChatResponse,
@@ -116,18 +116,13 @@ def delta(kind: str, text: str, **fields: Any) -> dict[str, Any]:
 async def ask(server: Server, *answers: Answer | Hang, request: ChatRequest = REQUEST) -> ChatResponse:
     if answers:
         server.answers[:] = answers
-    with anyio.fail_after(30):
-        async with OpenAIResponsesProvider("test-1", base_url=server.url, api_key=SECRET) as provider:
-            return await provider.generate(request)
+    return await generate(OpenAIResponsesProvider("test-1", base_url=server.url, api_key=SECRET), request)
 
 
 async def listen(server: Server, *answers: Answer | Hang, request: ChatRequest = REQUEST) -> list[StreamEvent]:
     if answers:
         server.answers[:] = answers
-    with anyio.fail_after(30):
-        provider = OpenAIResponsesProvider("test-1", base_url=server.url, api_key=SECRET)
-        async with provider, aclosing(provider.stream(request)) as stream:
-            return [event async for event in stream]
+    return await hear(OpenAIResponsesProvider("test-1", base_url=server.url, api_key=SECRET), request)
 
 
 async def test_an_answer_has_text_usage_stop_reason_and_names(server: Server) -> None:

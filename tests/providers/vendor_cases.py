@@ -1,4 +1,4 @@
-"""What the tables of Anthropic's and Google's adapters are made of, and how their cases are asked."""
+"""How the tests of the vendors' adapters ask, and what the tables of Anthropic's and Google's are made of."""
 
 from dataclasses import dataclass, field
 from typing import Any

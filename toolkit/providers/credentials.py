@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -63,15 +63,24 @@ def is_home(url: str, hosts: Sequence[str]) -> bool:
     return urlsplit(url).scheme == "https" and is_of(url, *hosts)
 
 
-def headers_kept_home(url: str, variable: str, hosts: Sequence[str], *names: str) -> tuple[str, ...]:
+def headers_kept_home(
+    url: str, variable: str, hosts: Sequence[str], *names: str, given: Iterable[str]
+) -> tuple[str, ...]:
     """Return the names of the headers that an SDK takes from a variable and that must not go to a URL.
 
-    `names` are those of headers that it takes from variables of their own.
+    Args:
+        url: Where requests go.
+        variable: The variable.
+        hosts: The vendor's own.
+        *names: Headers that it takes from variables of their own.
+        given: The headers that the application has set itself: those may go there.
     """
     if is_loopback(url) or is_home(url, hosts):
         return ()
     lines = os.environ.get(variable, "").split("\n")
-    return (*names, *(line.partition(":")[0].strip() for line in lines if ":" in line))
+    found = (*names, *(line.partition(":")[0].strip() for line in lines if ":" in line))
+    own = {name.lower() for name in given}
+    return tuple(name for name in found if name.lower() not in own)
 
 
 def checked_url(url: str) -> str:

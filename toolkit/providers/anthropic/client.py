@@ -112,9 +112,9 @@ class AnthropicProvider(Adapter):
         self._api_key = checked_key(key, name)
         self._request_headers = dict[str, Any](_ANTHROPIC_HEADERS)
         if client is None:
-            kept_home = headers_kept_home(self._base_url, "ANTHROPIC_CUSTOM_HEADERS", _ANTHROPIC_HOSTS)
-            given = {header.lower() for header in self._headers}
-            self._request_headers |= {header: omit for header in kept_home if header.lower() not in given}
+            variable, given = "ANTHROPIC_CUSTOM_HEADERS", self._headers
+            kept_home = headers_kept_home(self._base_url, variable, _ANTHROPIC_HOSTS, given=given)
+            self._request_headers |= dict.fromkeys(kept_home, omit)
         self._exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=AnthropicError)
         self._encoder = MessagesEncoder(
             model=model,

@@ -84,9 +84,9 @@ class OpenAIClient(Adapter):
         self._given_client = client
         self._request_headers = dict[str, Any](_OPENAI_HEADERS)
         if client is None:
-            kept_home = headers_kept_home(self._base_url, "OPENAI_CUSTOM_HEADERS", _OPENAI_HOSTS, *_ACCOUNT)
-            given = {header.lower() for header in self._headers}
-            self._request_headers |= {header: omit for header in kept_home if header.lower() not in given}
+            variable, given = "OPENAI_CUSTOM_HEADERS", self._headers
+            kept_home = headers_kept_home(self._base_url, variable, _OPENAI_HOSTS, *_ACCOUNT, given=given)
+            self._request_headers |= dict.fromkeys(kept_home, omit)
         self._exchange = Exchange(send=self._post_body, failures=self._make_failures, raised=OpenAIError)
 
     def _make_client(self) -> AsyncOpenAI:

@@ -8,7 +8,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
@@ -312,13 +312,5 @@ def sse(
     name: str | None = None,
 ) -> HttpServer:
     """Say at which URL a server speaks the older transport, server-sent events; the settings are those of `http`."""
-    made = http(url, headers=headers, bearer=bearer, auth=auth, verify=verify, timeout=timeout, name=name)
-    return HttpServer(
-        url=made.url,
-        headers=made.headers,
-        auth=auth,
-        verify=verify,
-        timeout=timeout,
-        is_sse=True,
-        name=made.name,
-    )
+    server = http(url, headers=headers, bearer=bearer, auth=auth, verify=verify, timeout=timeout, name=name)
+    return replace(server, is_sse=True)

@@ -52,6 +52,7 @@ __all__ = [
     "end_of",
     "gist",
     "hear",
+    "hear_first_word",
     "request_of",
     "response_of",
     "run_loop",
@@ -157,6 +158,15 @@ async def hear_answer(provider: Provider, request: ChatRequest, *, streams: bool
         return end_of(await hear(provider, request))
     with anyio.fail_after(PATIENCE):
         return await provider.generate(request)
+
+
+async def hear_first_word(provider: Provider) -> None:
+    """Listen to an answer, and leave after its first word."""
+    with anyio.fail_after(PATIENCE):
+        async with closing(provider.stream(request_of())) as events:
+            async for event in events:
+                assert isinstance(event, TextDelta)
+                break
 
 
 @asynccontextmanager

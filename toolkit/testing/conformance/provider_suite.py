@@ -19,14 +19,12 @@ from toolkit.chat import (
     ReasoningBlock,
     ResponseFormat,
     TextBlock,
-    TextDelta,
     ToolResult,
     UnansweredItem,
     UserMessage,
     dump_messages,
     load_messages,
 )
-from toolkit.chat.provider import closing
 from toolkit.loop.outcome import UnansweredItems
 from toolkit.testing.conformance.exchange import (
     ADD,
@@ -44,6 +42,7 @@ from toolkit.testing.conformance.exchange import (
     gist,
     hear,
     hear_answer,
+    hear_first_word,
     request_of,
     response_of,
     run_loop,
@@ -246,11 +245,7 @@ class ProviderConformance:
         """Nothing is left open, and the next request is answered."""
         peer.say(TEXT, streams=True)
         async with closed(peer.provider) as provider:
-            with anyio.fail_after(PATIENCE):
-                async with closing(provider.stream(request_of())) as events:
-                    async for event in events:
-                        assert isinstance(event, TextDelta)
-                        break
+            await hear_first_word(provider)
             assert (await hear_answer(provider, request_of(), streams=True)).text == TEXT.text
 
     @both_ways

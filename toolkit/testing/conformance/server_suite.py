@@ -16,9 +16,7 @@ from toolkit.chat import (
     ChatResponse,
     Provider,
     TextBlock,
-    TextDelta,
 )
-from toolkit.chat.provider import closing
 from toolkit.errors import (
     BadResponseError,
     ContextTooLongError,
@@ -38,6 +36,7 @@ from toolkit.testing.conformance.exchange import (
     closed,
     gist,
     hear_answer,
+    hear_first_word,
     request_of,
     response_of,
     run_loop,
@@ -202,11 +201,7 @@ class ServerConformance(ProviderConformance):
         hang = Hang(wire.pieces(TEXT)[:-1])
         server.answers[:] = [hang]
         async with closed(peer.provider) as provider:
-            with anyio.fail_after(PATIENCE):
-                async with closing(provider.stream(request_of())) as events:
-                    async for event in events:
-                        assert isinstance(event, TextDelta)
-                        break
+            await hear_first_word(provider)
             assert await anyio.to_thread.run_sync(hang.has_left.wait, self.gone_within)
 
     @both_ways
