@@ -64,6 +64,13 @@ class InboxRows:
         with self._storage.engine.connect() as connection:
             return connection.execute(query).first() is not None
 
+    def is_cancelled(self, run_id: str, segment: int) -> bool:
+        """Return whether a cancel was said to a run that its segment takes, or the next one."""
+        query = sa.select(inbox.c.id).where(inbox.c.run_id == run_id, inbox.c.kind == "cancel")
+        query = query.where(inbox.c.segment.is_(None) | (inbox.c.segment == segment))
+        with self._storage.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
     def find_said(self, run_ids: Sequence[str]) -> dict[str, list[InboxItem]]:
         """Return what was said to runs and not taken yet, by run, oldest first."""
         query = sa.select(inbox.c.run_id, inbox.c.id, inbox.c.kind, inbox.c.body).where(

@@ -49,7 +49,7 @@ TAKEN_AT_REST: Mapping[str, Collection[str]] = {
 VOID_AT_REST: Mapping[str, Collection[str]] = {
     "waiting": {"retry"},
     "done": {"decide", "cancel", "retry"},
-    "failed": {"decide", "cancel"},
+    "failed": {"cancel"},
     "cancelled": {"decide", "cancel"},
 }
 """Those that such a run never takes."""
@@ -101,9 +101,12 @@ class Rest:
     @property
     def pending(self) -> list[PendingApproval]:
         """The calls that await a decision."""
-        if self.state != "waiting" or self.snapshot is None:
-            return []
-        return [PendingApproval(**each) for each in self.snapshot["pending_approvals"]]
+        return self.awaited if self.state == "waiting" else []
+
+    @property
+    def awaited(self) -> list[PendingApproval]:
+        """The calls that a run awaits a decision on which goes on from here."""
+        return [] if self.snapshot is None else [PendingApproval(**each) for each in self.snapshot["pending_approvals"]]
 
     def load_result(self) -> ToolLoopResult[Any]:
         """Return what the loop left.

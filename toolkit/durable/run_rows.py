@@ -19,6 +19,7 @@ from toolkit.durable.lost_attempts import count_attempt
 from toolkit.durable.rests import RESTING, TAKEN_AT_REST, VOID_AT_REST, InboxItem, Rest, read_rest
 from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, segment_id
 from toolkit.durable.tables import contents, database_now, entries, events, find_executor, inbox, runs
+from toolkit.loop.approvals import PendingApproval
 
 __all__ = ["ENDED_WORKFLOW", "SEGMENT_WORKFLOW", "AttemptFacts", "RunRow", "RunRows", "queue_name"]
 
@@ -230,10 +231,11 @@ class RunRows:
             lost = count_attempt(connection, run_id, kept)
             return AttemptFacts(row=row, told=known, kept=kept, items=items, lost=lost)
 
-    def was_pending(self, row: RunRow, call_id: str, binding: str) -> bool:
-        """Return whether a run that moves awaited a decision on a call when it was at rest last."""
-        rest = self.read_segment(row.run_id, row.segment - 1) if row.segment > 1 else None
-        return rest is not None and any((each.call_id, each.binding) == (call_id, binding) for each in rest.pending)
+    def read_awaited(self, row: RunRow) -> Sequence[PendingApproval]:
+        """Return the calls that a run awaited decisions on when its last segment began."""
+        origin = self._read_begin(row).get("from")
+        rest = None if origin is None else self.read_segment(row.run_id, origin)
+        return () if rest is None else rest.awaited
 
     def begin_next(self, run_id: str) -> bool:
         """Begin the next segment of a run at rest where something was said that it takes; return whether it began."""

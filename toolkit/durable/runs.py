@@ -184,6 +184,8 @@ class DurableRun:
     async def decide(self, call_id: str, decision: Approval | bool | str, *, binding: str) -> None:
         """Decide on a call that the run awaits a decision on; the run goes on at the next worker.
 
+        While a run goes on with the decision on one call, that on another one is kept, and taken at the next rest.
+
         Args:
             call_id: The call.
             decision: As an approval hook would answer.
@@ -196,26 +198,37 @@ class DurableRun:
         await self._storage.ask(lambda: self._put_decision(call_id, plain, binding))
 
     def _put_decision(self, call_id: str, plain: Mapping[str, Any], binding: str) -> None:
-        key = f"decide/{storable_id(call_id)}/{binding}"
         row, rest = self._read_run()
-        pending = {each.call_id: each for each in ([] if rest is None else rest.pending)}
-        if call_id in pending and pending[call_id].binding != binding:
+        awaited = self._rows.read_awaited(row) if rest is None else rest.pending
+        found = next((each for each in awaited if each.call_id == call_id), None)
+        key = f"decide/{storable_id(call_id)}/{binding}"
+        if self._inbox.has_item(self.id, key):
+            raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
+        if found is None:
+            raise DecisionRefusedError(self.id, call_id, self._say_why_not(row, rest, call_id))
+        if found.binding != binding:
             raise DecisionRefusedError(
                 self.id, call_id, "the call, its arguments or its tool are not what was decided on: look at it again"
             )
-        if call_id not in pending:
-            if self._inbox.has_item(self.id, key):
-                raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
-            if rest is not None:
-                raise DecisionRefusedError(
-                    self.id, call_id, f"the run is {rest.state}, and awaits no decision on this call"
-                )
-            if not self._rows.was_pending(row, call_id, binding):
-                raise DecisionRefusedError(self.id, call_id, f"the run is {row.state}: no decision on it is awaited")
+        if self._inbox.is_cancelled(self.id, row.segment):
+            raise DecisionRefusedError(self.id, call_id, "the run is being cancelled")
         body = {"call_id": call_id, "binding": binding, "decision": plain}
         if not self._inbox.put_item(self.id, "decide", key, body):
             raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
         self._rows.begin_next(self.id)
+
+    def _say_why_not(self, row: RunRow, rest: Rest | None, call_id: str) -> str:
+        """Return why a run awaits no decision on a call, and what to do."""
+        if rest is None:
+            state = "moves" if row.state not in RESTING else "is about to rest"
+            return (
+                f"the run {state}, and it is not known yet on what it awaits decisions: `status()` says it at its rest"
+            )
+        if rest.state == "failed":
+            before = [*rest.awaited, *self._rows.read_awaited(row)]
+            if any(each.call_id == call_id for each in before):
+                return "the run has failed: `retry()` it, and decide when it waits again"
+        return f"the run is {rest.state}, and awaits no decision on this call"
 
     async def steer(self, message: str | Message) -> None:
         """Interrupt: the model reads it before anything else is done; a run at rest goes on with it.
@@ -259,10 +272,12 @@ class DurableRun:
 
     def _put_retry(self) -> None:
         row, rest = self._read_run()
-        state = row.state if rest is None else rest.state
-        if rest is None or state not in ("failed", "cancelled"):
+        state = row.state if rest is None else rest.state  # of one whose worker ended as it told, the row's
+        if state not in ("failed", "cancelled"):
             raise DurableError(f"run '{self.id}' is {state}: only one that failed or was cancelled can be tried again")
-        self._put_item("retry", {})
+        if not self._inbox.put_item(self.id, "retry", f"retry/{row.segment}", {}):
+            raise DurableError(f"run '{self.id}' is being tried again already: somebody else has asked for it")
+        self._rows.begin_next(self.id)
 
     def _put_item(self, kind: str, body: Mapping[str, Any]) -> None:
         self._rows.read(self.id)

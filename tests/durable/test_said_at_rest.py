@@ -1,0 +1,216 @@
+"""What is said to a run while it comes to rest, and before a worker takes it up again: it is kept, or told why not."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from dbos import error as dbos_error
+
+from tests.durable.desk import Desk, make_desk, read_notes
+from tests.durable.serving import worker_beside
+from tests.durable.test_workers_limits import wait_for_state
+from toolkit import Approve, Deny, ToolResult
+from toolkit.chat import UserMessage, validate_transcript
+from toolkit.durable import (
+    DecisionRefusedError,
+    DurableError,
+    DurableLoop,
+    DurableRun,
+    DurableRuns,
+    runs as runs_module,
+    segments as segments_module,
+)
+from toolkit.loop.approvals import PendingApproval
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'runs.db'}"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_module, "_PATIENCE", 2)
+
+
+@contextmanager
+def worker_that_ends_at_the_rest(
+    url: str, desk: DurableLoop[Desk, None], monkeypatch: pytest.MonkeyPatch
+) -> Generator[None]:
+    """Run a worker that ends when a run has come to rest, and before the engine has kept how."""
+    runner = segments_module.SegmentRunner
+    finish: Any = runner._finish_attempt  # pyright: ignore[reportPrivateUsage]
+
+    def finish_and_end(self: Any, mover: Any, left: Any) -> Any:
+        finish(self, mover, left)
+        raise dbos_error.DBOSWorkflowConflictIDError("the worker has ended")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_finish_attempt", finish_and_end)
+        with worker_beside(url, desk, grace=0):
+            yield
+
+
+async def end_worker_at(url: str, desk: DurableLoop[Desk, None], patch: pytest.MonkeyPatch, run: DurableRun) -> None:
+    """Have a worker end as the run has come to rest."""
+    with worker_that_ends_at_the_rest(url, desk, patch), anyio.fail_after(60):
+        async with DurableRuns(url) as runs:
+            while (await runs.list())[0].state in ("queued", "running"):  # noqa: ASYNC110 - of another thread
+                await anyio.sleep(0.02)
+    assert (await run.status()).state == "running", "it is not known yet how it stands"
+
+
+async def rest_with_two_calls(url: str, desk: DurableLoop[Desk, None], runs: DurableRuns) -> list[PendingApproval]:
+    with worker_beside(url, desk):
+        run = await runs.start(desk, "both add", run_id="r")
+        await wait_for_state(run, "waiting")
+        return list((await run.status()).pending)
+
+
+async def test_a_decision_is_kept_until_it_is_known_how_the_run_has_come_to_rest(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        first, second = await rest_with_two_calls(url, desk, runs)
+        run = await runs.get("r")
+        await run.decide(first.call_id, Approve(), binding=first.binding)
+        await end_worker_at(url, desk, monkeypatch, run)
+        refused: list[DecisionRefusedError] = []
+
+        async def decide() -> None:
+            try:
+                await run.decide(second.call_id, Approve(), binding=second.binding)
+            except DecisionRefusedError as error:
+                refused.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(decide)
+        assert len(refused) == 2, "one decides, and the others are told"
+        assert all("somebody has decided on it already" in str(error) for error in refused)
+        with pytest.raises(DecisionRefusedError, match="look at it again"):
+            await run.decide(second.call_id, Approve(), binding="0" * 64)
+        with pytest.raises(DecisionRefusedError, match=r"is about to rest.*`status\(\)` says it at its rest"):
+            await run.decide("c9", Approve(), binding=second.binding)
+        with worker_beside(url, desk, lease=0.5):
+            await wait_for_state(run, "done")
+    assert sorted(read_notes(tmp_path, "r")) == ["add c1", "refund c0.0 0", "refund c0.1 1"]
+
+
+async def test_a_decision_is_kept_before_a_worker_takes_the_run_up(url: str, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        first, second = await rest_with_two_calls(url, desk, runs)
+        run = await runs.get("r")
+        await run.decide(first.call_id, Deny("no"), binding=first.binding)
+        await run.decide(second.call_id, Approve(), binding=second.binding)
+        with pytest.raises(DecisionRefusedError, match="somebody has decided on it already"):
+            await run.decide(second.call_id, Deny("no"), binding=second.binding)
+        with pytest.raises(DecisionRefusedError, match="the run moves, and it is not known yet"):
+            await run.decide("c9", Approve(), binding=second.binding)
+        with worker_beside(url, desk):
+            await wait_for_state(run, "done")
+    assert sorted(read_notes(tmp_path, "r")) == ["add c1", "refund c0.1 1"]
+
+
+async def test_a_decision_on_a_run_that_is_being_cancelled_is_refused(url: str, tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        first, _ = await rest_with_two_calls(url, desk, runs)
+        run = await runs.get("r")
+        await run.cancel()
+        with pytest.raises(DecisionRefusedError, match="the run is being cancelled"):
+            await run.decide(first.call_id, Approve(), binding=first.binding)
+        with worker_beside(url, desk):
+            await wait_for_state(run, "cancelled")
+    assert read_notes(tmp_path, "r") == []
+
+
+async def test_a_decision_outlives_a_failure_and_one_on_a_run_that_has_failed_is_told_what_to_do(
+    url: str, tmp_path: Path
+) -> None:
+    desk = make_desk(tmp_path)
+
+    def refuse(run: object) -> Desk:
+        raise RuntimeError("the customers' database is away")
+
+    async with DurableRuns(url) as runs:
+        first, second = await rest_with_two_calls(url, desk, runs)
+        run = await runs.get("r")
+        await run.decide(first.call_id, Approve(), binding=first.binding)
+        with worker_beside(url, replace(desk, make_context=refuse)):
+            await wait_for_state(run, "failed")
+        with pytest.raises(DecisionRefusedError, match=r"the run has failed: `retry\(\)` it, and decide when it waits"):
+            await run.decide(second.call_id, Approve(), binding=second.binding)
+        await run.retry()
+        with pytest.raises(DurableError, match="run 'r' is queued: only one that failed"):
+            await run.retry()
+        await run.decide(second.call_id, Approve(), binding=second.binding)  # as it goes on from where it waited
+        with worker_beside(url, replace(desk, make_context=refuse)):
+            await wait_for_state(run, "failed")
+        await run.retry()
+        with worker_beside(url, desk):
+            await wait_for_state(run, "done")
+            messages = (await run.result()).messages
+    assert sorted(read_notes(tmp_path, "r")) == ["add c1", "refund c0.0 0", "refund c0.1 1"]
+    validate_transcript(messages)
+
+
+async def test_what_is_said_as_a_run_comes_to_rest_reaches_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        run = await runs.start(desk, "add", run_id="r")
+        await end_worker_at(url, desk, monkeypatch, run)
+        await run.say("say")
+        await run.steer("steer")
+        with worker_beside(url, desk, lease=0.5):
+            said: list[str] = []
+            with anyio.fail_after(90):
+                while len(said) < 3:
+                    messages = (await run.result()).messages
+                    said = [message.text for message in messages if isinstance(message, UserMessage)]
+                    await anyio.sleep(0.02)
+    assert sorted(said) == ["add", "say", "steer"]
+    assert read_notes(tmp_path, "r") == ["add c0"]
+
+
+async def test_a_cancel_as_a_run_comes_to_rest_leaves_what_it_has_done(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        run = await runs.start(desk, "add", run_id="r")
+        await end_worker_at(url, desk, monkeypatch, run)
+        await run.cancel("enough")
+        with worker_beside(url, desk, lease=0.5):
+            result = await run.result(timeout=90)
+            assert (await run.status()).state == "done"
+            results = [message.text for message in result.messages if isinstance(message, ToolResult)]
+            assert results == ["added 0"]
+            validate_transcript(result.messages)
+
+
+async def test_a_retry_as_a_run_fails_is_kept_and_a_second_one_is_told(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        run = await runs.start(desk, "add fail", run_id="r")
+        await end_worker_at(url, desk, monkeypatch, run)
+        await run.retry()
+        with pytest.raises(DurableError, match="is being tried again already"):
+            await run.retry()
+        (tmp_path / "mended").touch()
+        with worker_beside(url, desk, lease=0.5):
+            await wait_for_state(run, "done")
+            assert (await run.result()).text == "Done after 2 turns: add fail."
+    assert read_notes(tmp_path, "r") == ["add c0", "add c1"]
