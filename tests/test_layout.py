@@ -26,8 +26,6 @@ NAMES_IN_SEVERAL_MODULES: dict[str, str] = {
 ONE_WORD_FUNCTIONS: dict[str, str] = {
     "interop/langchain.py:_arun": "a name of LangChain's protocol",
     "interop/langchain.py:_run": "a name of LangChain's protocol",
-    "loop/running.py:_state": "a property, and so a noun",
-    "tools/function_tool.py:_composed": "a property, and so a noun",
 }
 """What is over the budget, each with its reason."""
 

@@ -197,11 +197,11 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         always a copy.
         """
         if self._driver.journaled is not None:
-            return list(self._state.settled_messages())
-        if self._state.open_calls and not self._is_running:
-            return self._state.settled_messages()
+            return list(self._loop_state.settled_messages())
+        if self._loop_state.open_calls and not self._is_running:
+            return self._loop_state.settled_messages()
         self._may_be_edited = True
-        return self._state.messages
+        return self._loop_state.messages
 
     @property
     def loop_id(self) -> str:
@@ -211,12 +211,12 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
     @property
     def usage(self) -> Usage:
         """The sum over all requests so far."""
-        return self._state.usage
+        return self._loop_state.usage
 
     @property
     def iterations(self) -> int:
         """How many requests were made."""
-        return self._state.iterations
+        return self._loop_state.iterations
 
     @property
     def is_finished(self) -> bool:
@@ -322,15 +322,15 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         self._owes_outcome = False
         if self._outcome is not None:
             return self._outcome
-        rounds = self._state.tool_rounds
+        rounds = self._loop_state.tool_rounds
         await self._advance_loop(to_end=False)
         outcome = self._outcome_now()
-        self._owes_outcome = isinstance(outcome, Completed) and self._state.tool_rounds > rounds
+        self._owes_outcome = isinstance(outcome, Completed) and self._loop_state.tool_rounds > rounds
         if outcome is not None and not self._owes_outcome:
             return outcome
-        response = self._state.response
+        response = self._loop_state.response
         assert response is not None
-        return Yielded(self, response, tuple(self._state.last_results))
+        return Yielded(self, response, tuple(self._loop_state.last_results))
 
     def _outcome_now(self) -> Completed[Out] | Failed | None:
         return self._outcome  # asked anew, since a checker remembers what it was
@@ -346,7 +346,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         """
         if self._driver.journaled is not None:
             self._driver.journaled.refuse_steps()
-        self._state.commanded(command)
+        self._loop_state.commanded(command)
 
     @property
     def pending_approvals(self) -> list[PendingApproval]:
@@ -373,7 +373,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
 
     def _reset_outcome(self) -> None:
         """Have the loop go on after a decision, be it new or one that its log had."""
-        is_ended = self._state.reason is not None
+        is_ended = self._loop_state.reason is not None
         self._outcome = Completed(self._driver.result(self._clock.seconds_left)) if is_ended else None
 
 

@@ -53,7 +53,7 @@ class RunningLoop(Generic[Ctx, Out]):
         self.turn = 0
 
     @property
-    def _state(self) -> LoopState:
+    def _loop_state(self) -> LoopState:
         return self._driver.state
 
     def cancel(self, reason: str | None = None) -> None:
@@ -79,7 +79,7 @@ class RunningLoop(Generic[Ctx, Out]):
             self.cancel()
             self._idle = self._idle or anyio.Event()
             await self._idle.wait()
-        driver, is_waiting = self._driver, bool(self._state.open_calls)
+        driver, is_waiting = self._driver, bool(self._loop_state.open_calls)
         if self._outcome is not None and not is_waiting:
             return
         driver.state.close()
@@ -96,7 +96,7 @@ class RunningLoop(Generic[Ctx, Out]):
         if self._is_running:
             raise LoopUsageError("the loop is running already: a handle runs in one way, and one turn at a time")
         if self._may_be_edited:
-            self._state.edited()
+            self._loop_state.edited()
         self._is_running = True
         self.turn += 1
         work, frame = partial(self._drive_loop, to_end=to_end, feed=feed), current_frame.get()
@@ -126,7 +126,7 @@ class RunningLoop(Generic[Ctx, Out]):
 
     async def _settle_work(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do a part of the run; where it ends, close the transcript and tell the end, whatever happens."""
-        driver, state = self._driver, self._state
+        driver, state = self._driver, self._loop_state
         error: Exception | None = None
         is_through = False
         try:
@@ -144,7 +144,7 @@ class RunningLoop(Generic[Ctx, Out]):
 
     async def _run_around(self, chain: MiddlewareChain, work: Callable[[], Awaitable[None]]) -> None:
         """Let middleware stand around a part of the run; the run's end is its own, whatever the middleware does."""
-        state, scope = self._state, anyio.CancelScope()
+        state, scope = self._loop_state, anyio.CancelScope()
         is_reached = is_ended = False
 
         async def proceed() -> ToolLoopResult[Out] | None:
@@ -204,7 +204,7 @@ class RunningLoop(Generic[Ctx, Out]):
 
     async def _drive_loop(self, *, to_end: bool, feed: EventFeed | None) -> None:
         """Run within the loop's time, and within the reach of `cancel`."""
-        driver, state = self._driver, self._state
+        driver, state = self._driver, self._loop_state
         # The log is read whatever the time: it says how much of that is left.
         deadline = self._clock.start() if driver.journaled is None else math.inf
         is_late = False

@@ -198,7 +198,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     def definition(self) -> ToolDefinition:
         """The definition that the model sees; made at its first use, as a schema of the output can take a while."""
         if self._definition is None:
-            schema = self._composed.schema
+            schema = self._composed_function.schema
             self._definition = ToolDefinition(
                 name=schema.name,
                 description=schema.description,
@@ -211,21 +211,21 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     @property
     def schema(self) -> FunctionSchema:
         """The schema that was read from the function."""
-        return self._composed.schema
+        return self._composed_function.schema
 
     @property
     def arguments(self) -> ArgumentsParser:
         """Reads, checks and writes the arguments."""
-        return self._composed.schema.arguments
+        return self._composed_function.schema.arguments
 
     @property
     def runner(self) -> Execute:
         """The function that `execute` calls."""
-        return self._composed.execute
+        return self._composed_function.execute
 
     def execute(self, arguments: dict[str, Any], context: ToolContext[Ctx_contra]) -> Awaitable[ToolOutput]:
         """Run the function with validated arguments; whatever it returns becomes a `ToolOutput`."""
-        return self._composed.execute(arguments, context)
+        return self._composed_function.execute(arguments, context)
 
     def renew(self, other: FunctionTool[Ctx_contra, ..., Any]) -> None:
         """Show and check from now on what another tool of that name does, in every registry too.
@@ -233,7 +233,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         For a program behind a tool that may describe it anew. Calls that run are not touched.
         """
         self.function = cast("Any", other.function)
-        self._schema, self._finished, self._definition = other.schema, other._composed, other.definition
+        self._schema, self._finished, self._definition = other.schema, other._composed_function, other.definition
         Registration.renewals += 1
 
     @property
@@ -294,7 +294,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
             ToolTimeoutError: It took longer than its `timeout`.
             ToolUsageLimitExceededError: The tool has been used as often as it may be.
         """
-        kind = self._composed.schema.kind
+        kind = self._composed_function.schema.kind
         if kind == "coroutine" or (kind == "sync" and self._has_limits):
             if is_in_event_loop():
                 why = "is async" if kind == "coroutine" else "has limits that hold in an event loop"
@@ -323,7 +323,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     async def ainvoke(self, arguments: str | Mapping[str, Any], ctx: Ctx_contra | None = None) -> R_co: ...
     async def ainvoke(self, arguments: str | Mapping[str, Any], ctx: Any = None) -> Any:
         """Do what `invoke` does, in this event loop; a function that is not async runs in a worker thread."""
-        if self._composed.schema.kind in ("generator", "async_generator"):
+        if self._composed_function.schema.kind in ("generator", "async_generator"):
             return self._call_function(arguments, ctx)
         return await self._run_directly(arguments, ctx)
 
@@ -340,7 +340,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         if self._direct is None:
             # Known by the tool itself, as in a registry: both wait for each other.
             direct = self._direct = Registration[Any](self)
-            direct.execute = self._composed.execute_raw
+            direct.execute = self._composed_function.execute_raw
         direct, outputs = self._direct, list[ToolOutput]()
 
         async def run() -> None:
@@ -353,10 +353,10 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         parsed = self.parse_args(arguments)
         self.counter.require(self.definition.name)
         context = ToolContext(ctx, tool_name=self.definition.name)
-        return self._composed.call(parsed, context)
+        return self._composed_function.call(parsed, context)
 
     @property
-    def _composed(self) -> ComposedFunction:
+    def _composed_function(self) -> ComposedFunction:
         return self._finished or self._compose_now()
 
     def _compose_now(self) -> ComposedFunction:
