@@ -127,13 +127,13 @@ class _PatternParser:
         return is_there
 
     def _read_choices(self) -> list[PatternStep]:
-        """Return the steps of ``a|bc|d``: each choice but the last has a split before it and a jump to the end behind."""
+        """Return the steps of ``a|bc|d``: a split before each choice but the last, a jump to the end behind it."""
         choices = [self._read_sequence()]
         size = len(choices[0])
         while self._take_text("|"):
             choices.append(self._read_sequence())
             size += len(choices[-1]) + 2
-            _check_size(size)
+            _check_program_size(size)
         steps: list[PatternStep] = []
         for choice in choices[:-1]:
             steps += [SplitStep(1, len(choice) + 2), *choice]
@@ -144,7 +144,7 @@ class _PatternParser:
         steps: list[PatternStep] = []
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             steps += self._read_repeats(self._read_atom())
-            _check_size(len(steps))
+            _check_program_size(len(steps))
         return steps
 
     def _read_repeats(self, atom: list[PatternStep]) -> list[PatternStep]:
@@ -281,7 +281,7 @@ def _compile_class(characters: str, flags: str) -> Callable[[str], bool]:
     return lambda one: compiled.match(one) is not None
 
 
-def _check_size(size: int) -> None:
+def _check_program_size(size: int) -> None:
     if size > MAX_PROGRAM:
         raise PatternError(f"it takes more than {MAX_PROGRAM:,} steps, with its repeats written out")
 
@@ -291,9 +291,9 @@ def _make_jump(by: int) -> PatternStep:
 
 
 def _repeat_steps(atom: list[PatternStep], least: int, most: int | None, *, is_lazy: bool) -> list[PatternStep]:
-    """Return the steps of ``a{2,}`` or ``a{2,5}``: the atom twice, and then a loop of it, or three times as a choice."""
+    """Return the steps of ``a{2,}`` or ``a{2,5}``: the atom twice, then a loop of it, or three times as a choice."""
     copies = least if most is None else most
-    _check_size((copies + 1) * (len(atom) + 1))
+    _check_program_size((copies + 1) * (len(atom) + 1))
     steps = atom * least
     if most is None:
         return [*steps, _make_split(len(atom) + 2, is_lazy), *atom, _make_jump(-len(atom) - 1)]
