@@ -16,8 +16,17 @@ from tests.durable.test_damaged_logs import stop_in_mid_run
 from tests.durable.test_workers_limits import wait_for_notes, wait_for_state
 from toolkit import Approve, AssistantMessage, Message, ToolCall, ToolContext, ToolRegistry, ToolResult, tool_with_ctx
 from toolkit.chat import ChatRequest, ChatResponse, UserMessage, validate_transcript
-from toolkit.durable import DurableError, DurableLoop, DurableRuns, LoopQueue, StartRate
+from toolkit.durable import (
+    DecisionRefusedError,
+    DurableError,
+    DurableLoop,
+    DurableRun,
+    DurableRuns,
+    LoopQueue,
+    StartRate,
+)
 from toolkit.events import ResponseReceived
+from toolkit.loop.approvals import PendingApproval
 from toolkit.policies import Continue, StopContext
 from toolkit.testing import FunctionProvider
 
@@ -169,6 +178,47 @@ async def test_a_decision_is_kept_for_a_release_that_has_its_tool_again(url: str
             await wait_for_state(run, "failed")
         with worker_beside(url, replace(desk, registry=ToolRegistry[Desk]([refund]))):
             await run.retry()
+            await wait_for_state(run, "done")
+    assert done_by(tmp_path) == ["refund c0 0"]
+
+
+async def decide_and_wait(run: DurableRun) -> PendingApproval:
+    """Agree to what a run awaits, and wait until it awaits something else; return that."""
+    [pending] = (await run.status()).pending
+    await run.decide(pending.call_id, Approve(), binding=pending.binding)
+    with pytest.raises(DecisionRefusedError, match="already"):
+        await run.decide(pending.call_id, Approve(), binding=pending.binding)
+    with anyio.fail_after(90):
+        while True:
+            status = await run.status()
+            if status.pending and status.pending[0].binding != pending.binding:
+                return status.pending[0]
+            await anyio.sleep(0.02)
+
+
+async def test_a_decision_that_did_not_hold_is_made_again_where_the_call_is_what_it_was_again(
+    url: str, tmp_path: Path
+) -> None:
+    @tool_with_ctx(requires_approval=True)
+    async def refund(context: ToolContext[Desk], n: int, currency: str = "EUR") -> str:
+        """Give money back, in a currency."""
+        context.state.note(f"new refund {context.call_id} {n}")
+        return f"refunded {n} {currency}"
+
+    old = make_desk(tmp_path)
+    new: DurableLoop[Desk, None] = replace(old, registry=ToolRegistry[Desk]([refund]))
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, old):
+            run = await runs.start(old, "refund", run_id="r")
+            await wait_for_state(run, "waiting")
+        [first] = (await run.status()).pending
+        with worker_beside(url, new):
+            assert (await decide_and_wait(run)).binding != first.binding
+        with worker_beside(url, old):
+            assert (await decide_and_wait(run)).binding == first.binding
+            await run.decide(first.call_id, Approve(), binding=first.binding)
+            with pytest.raises(DecisionRefusedError, match="already"):
+                await run.decide(first.call_id, Approve(), binding=first.binding)
             await wait_for_state(run, "done")
     assert done_by(tmp_path) == ["refund c0 0"]
 

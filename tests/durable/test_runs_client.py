@@ -137,6 +137,11 @@ async def test_calls_that_wait_together_are_decided_one_by_one(
     await run.result(timeout=90)
     first, second = (await run.status()).pending
     await run.decide(second.call_id, Modify({"n": 7}), binding=second.binding)
+    with anyio.fail_after(90):
+        while [each.call_id for each in (await run.status()).pending] != [first.call_id]:  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+    with pytest.raises(DecisionRefusedError, match="already"):
+        await run.decide(second.call_id, Approve(), binding=second.binding)
     await run.decide(first.call_id, Deny("not this one"), binding=first.binding)
     with anyio.fail_after(90):
         while (await run.status()).state != "done":  # noqa: ASYNC110 - of another process

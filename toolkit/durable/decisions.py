@@ -1,4 +1,4 @@
-"""Decisions on calls, as JSON."""
+"""Decisions on calls: as JSON, and the key that each has in the inbox."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from typing import Any
 
 from toolkit.calls.approval import Abort, Approval, Approve, Defer, Deny, Modify, to_approval
 from toolkit.errors import ConfigurationError
+from toolkit.loop.journal import storable_id
 
-__all__ = ["read_decision", "write_decision"]
+__all__ = ["decision_key", "read_decision", "write_decision"]
+
+
+def decision_key(call_id: str, binding: str) -> str:
+    """Return the key under which the decision on a call is kept, where no second one can be."""
+    return f"decide/{storable_id(call_id)}/{binding}"
 
 
 def write_decision(answer: Approval | bool | str) -> dict[str, Any]:

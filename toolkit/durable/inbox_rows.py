@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from toolkit.durable.content_rows import keep_contents, restore_value, write_value
+from toolkit.durable.decisions import decision_key
 from toolkit.durable.errors import DurableError
 from toolkit.durable.rests import TAKEN_AT_REST, InboxItem
 from toolkit.durable.storage import Storage
@@ -57,6 +58,32 @@ class InboxRows:
         except IntegrityError:
             return False
         return True
+
+    def put_decision(self, run_id: str, segment: int, call_id: str, binding: str, decision: Mapping[str, Any]) -> bool:
+        """Keep a decision on a call that a run awaited one on at the rest of a segment.
+
+        Args:
+            run_id: The run.
+            segment: That segment.
+            call_id: The call.
+            binding: Names the arguments and the tool that were decided on.
+            decision: As from `write_decision`.
+
+        Returns:
+            Whether it is the one that counts; another one may have been made meanwhile.
+
+        Raises:
+            DurableError: It is no JSON.
+        """
+        key = decision_key(call_id, binding)
+        body = {"call_id": call_id, "binding": binding, "decision": decision}
+        if self.put_item(run_id, "decide", key, body):
+            return True
+        # One that a segment took and that left the call pending did not hold: with its code the call was another one.
+        spent = inbox.update().where(inbox.c.run_id == run_id, inbox.c.key == key, inbox.c.segment <= segment)
+        with self._storage.engine.begin() as connection:
+            found = connection.execute(spent.values(key=inbox.c.key + "/" + sa.cast(inbox.c.id, sa.Text)))
+        return found.rowcount > 0 and self.put_item(run_id, "decide", key, body)
 
     def has_item(self, run_id: str, key: str) -> bool:
         """Return whether something was said to a run under a key."""

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from toolkit.calls.approval import Deny
 from toolkit.durable.abandoned_runs import fail_abandoned_runs
+from toolkit.durable.decisions import write_decision
 from toolkit.durable.inbox_rows import InboxRows
 from toolkit.durable.run_rows import RunRows
 from toolkit.durable.segments import SegmentRunner
 from toolkit.durable.storage import Storage
 from toolkit.errors import ToolkitError
-from toolkit.loop.journal import storable_id
 from toolkit.secrets import without_keys
 
 __all__ = ["InboxWatch", "deny_expired"]
@@ -104,16 +105,9 @@ class InboxWatch:
 
 def deny_expired(rows: RunRows, inbox: InboxRows, run_id: str) -> None:
     """Deny each call of a run that awaits a decision for too long."""
-    rest = rows.read_rest(rows.read(run_id))
+    row = rows.read(run_id)
+    rest = rows.read_rest(row)
+    denied = write_decision(Deny("Tool call denied: nobody decided in time."))
     for pending in [] if rest is None else rest.pending:
-        inbox.put_item(
-            run_id,
-            "decide",
-            f"decide/{storable_id(pending.call_id)}/{pending.binding}",
-            {
-                "call_id": pending.call_id,
-                "binding": pending.binding,
-                "decision": {"kind": "deny", "reason": "Tool call denied: nobody decided in time."},
-            },
-        )
+        inbox.put_decision(run_id, row.segment, pending.call_id, pending.binding, denied)
     rows.begin_next(run_id)

@@ -233,9 +233,13 @@ class RunRows:
 
     def read_awaited(self, row: RunRow) -> Sequence[PendingApproval]:
         """Return the calls that a run awaited decisions on when its last segment began."""
-        origin = self._read_begin(row).get("from")
-        rest = None if origin is None else self.read_segment(row.run_id, origin)
+        origin = self.read_origin(row)
+        rest = self.read_segment(row.run_id, origin) if origin else None
         return () if rest is None else rest.awaited
+
+    def read_origin(self, row: RunRow) -> int:
+        """Return the segment from whose rest the last one of a run began; 0 where it is the first."""
+        return int(self._read_begin(row).get("from", 0))
 
     def begin_next(self, run_id: str) -> bool:
         """Begin the next segment of a run at rest where something was said that it takes; return whether it began."""

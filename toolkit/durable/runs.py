@@ -17,7 +17,7 @@ from toolkit.chat import Message, UserMessage, validate_transcript
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
 from toolkit.durable.content_rows import restore_lines
-from toolkit.durable.decisions import write_decision
+from toolkit.durable.decisions import decision_key, write_decision
 from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
 from toolkit.durable.inbox_rows import InboxRows
 from toolkit.durable.rests import RESTING, DurableState, Rest
@@ -27,7 +27,6 @@ from toolkit.durable.tables import events
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.event_json import load_event
 from toolkit.loop.events import LoopEvent
-from toolkit.loop.journal import storable_id
 from toolkit.loop.outcome import ToolLoopResult
 from toolkit.run_log.entries import RECORDS, read_line
 from toolkit.scrubbing import Scrubber
@@ -201,19 +200,18 @@ class DurableRun:
         row, rest = self._read_run()
         awaited = self._rows.read_awaited(row) if rest is None else rest.pending
         found = next((each for each in awaited if each.call_id == call_id), None)
-        key = f"decide/{storable_id(call_id)}/{binding}"
-        if self._inbox.has_item(self.id, key):
-            raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
         if found is None:
-            raise DecisionRefusedError(self.id, call_id, self._say_why_not(row, rest, call_id))
+            is_late = self._inbox.has_item(self.id, decision_key(call_id, binding))
+            why_not = "somebody has decided on it already" if is_late else self._say_why_not(row, rest, call_id)
+            raise DecisionRefusedError(self.id, call_id, why_not)
         if found.binding != binding:
             raise DecisionRefusedError(
                 self.id, call_id, "the call, its arguments or its tool are not what was decided on: look at it again"
             )
         if self._inbox.is_cancelled(self.id, row.segment):
             raise DecisionRefusedError(self.id, call_id, "the run is being cancelled")
-        body = {"call_id": call_id, "binding": binding, "decision": plain}
-        if not self._inbox.put_item(self.id, "decide", key, body):
+        segment = self._rows.read_origin(row) if rest is None else row.segment
+        if not self._inbox.put_decision(self.id, segment, call_id, binding, plain):
             raise DecisionRefusedError(self.id, call_id, "somebody has decided on it already")
         self._rows.begin_next(self.id)
 
