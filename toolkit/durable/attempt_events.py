@@ -180,18 +180,33 @@ class AttemptEvents:
     @property
     def is_waiting(self) -> bool:
         """True where there is something to write."""
-        return bool(self._waiting or self._rows or self._replies)
+        return bool(self._waiting or self._rows or self.has_text)
 
-    def take_rows(self) -> list[EventRow]:
-        """Return what is to be written now; what is not confirmed by `confirm` is returned again."""
+    @property
+    def has_text(self) -> bool:
+        """True where text of a reply has come that `cut_text` was not asked for."""
+        return any(reply.has_more for reply in list(self._replies.values()))
+
+    def cut_text(self) -> bool:
+        """Make an event of the text of each reply that has come since the last time; return whether there was any."""
         with self._lock:
-            while self._waiting and self._is_kept(self._waiting[0]):
-                self._read_taken(self._waiting.popleft())
+            self._read_waiting()
+            had_text = self.has_text
             for (loop_id, kind), reply in self._replies.items():
                 piece = reply.take(time.monotonic(), self._cleaner.longest_secret)
                 if piece:
                     self._add_delta(kind, piece, loop_id)
+            return had_text
+
+    def take_rows(self) -> list[EventRow]:
+        """Return what is to be written now; what is not confirmed by `confirm` is returned again."""
+        with self._lock:
+            self._read_waiting()
             return list(self._rows)
+
+    def _read_waiting(self) -> None:
+        while self._waiting and self._is_kept(self._waiting[0]):
+            self._read_taken(self._waiting.popleft())
 
     def confirm(self, count: int) -> None:
         """Forget the first rows: they are written."""

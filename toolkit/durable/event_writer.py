@@ -22,7 +22,10 @@ __all__ = ["EventWriter"]
 _logger = logging.getLogger("toolkit.durable")
 
 _PIECE_SECONDS = 0.04
-"""Between two transactions: texts of a reply come in pieces of so long."""
+"""Between two transactions with texts of replies: they come in pieces of so long."""
+
+_GAP_SECONDS = 0.01
+"""Between any two transactions, or as long as the last one took."""
 
 _RETRY_SECONDS = 0.5
 
@@ -84,18 +87,24 @@ class EventWriter:
             del self._attempts[attempt.run_id]
 
     def _write_on(self) -> None:
+        next_text = 0.0
         while not self._is_ending:
-            self._news.wait()
+            has_text = any(each.has_text for each in list(self._attempts.values()))
+            self._news.wait(max(0.0, next_text - time.monotonic()) if has_text else None)
             self._news.clear()
+            began = time.monotonic()
+            is_text_due = began >= next_text
             try:
                 with self._lock:
                     waiting = [each for each in list(self._attempts.values()) if each.is_waiting]
+                    if is_text_due and sum(each.cut_text() for each in waiting):
+                        next_text = began + _PIECE_SECONDS
                     self._write_waiting(waiting)
             except Exception as error:  # noqa: BLE001 - whatever a database does, runs go on, and it is tried again
                 _logger.warning("events of durable runs can't be written, and are kept until they can be: %s", error)
                 self._news.set()
                 time.sleep(_RETRY_SECONDS)
-            time.sleep(_PIECE_SECONDS)
+            time.sleep(max(_GAP_SECONDS, time.monotonic() - began))
 
     def _write_waiting(self, waiting: list[AttemptEvents]) -> None:
         """Write what waits; where the database does not take it together, that of each run by itself.
@@ -129,12 +138,13 @@ class EventWriter:
         written: list[tuple[AttemptEvents, int]] = []
         # Made before the transaction begins, which keeps others waiting; locked in one order by all workers.
         made = [(each, each.take_rows()) for each in sorted(attempts, key=lambda each: each.run_id)]
+        made = [(each, taken) for each, taken in made if taken or values]
+        if not made:
+            return
         with self._storage.engine.begin() as connection:
             rows: list[dict[str, Any]] = []
             contents: list[ContentRow] = []
             for attempt, taken in made:
-                if not taken and not values:
-                    continue
                 if self._claim_row(connection, attempt, {**values, "updated": now}, taken):
                     rows += taken
                     contents += attempt.contents

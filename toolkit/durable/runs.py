@@ -329,20 +329,19 @@ class _EventReader(AsyncIterator[DurableEvent]):
         self._after = after
         self._until = until
         self._found: deque[DurableEvent] = deque()
+        self._state = ""
 
     async def __anext__(self) -> DurableEvent:
-        pause = _FAST_SECONDS
         while not self._found:
             try:
                 is_at_end = await self._storage.ask(self._read_on)
             except DatabaseUnavailableError:
-                is_at_end = False
-            if self._found:
-                break
+                await anyio.sleep(_SLOW_SECONDS)
+                continue
             if is_at_end:
                 raise StopAsyncIteration
-            await anyio.sleep(pause)
-            pause = min(_SLOW_SECONDS, pause * _SLOWER)
+            if not self._found:
+                await self._storage.watch.wait_for_news(self._run_id, self._after, self._state)
         return self._found.popleft()
 
     def _read_on(self) -> bool:
@@ -351,6 +350,7 @@ class _EventReader(AsyncIterator[DurableEvent]):
         if self._found:
             return False
         row = self._rows.read(self._run_id)
+        self._state = row.state
         is_at_end = row.state in RESTING and (self._until == "rest" or row.state != "waiting")
         if is_at_end:
             self._read_new()  # what was written between the two

@@ -27,6 +27,7 @@ from sqlalchemy.exc import (
 
 from toolkit.durable.encryption import Encryption, StoredText
 from toolkit.durable.errors import DatabaseUnavailableError, DurableError
+from toolkit.durable.event_watch import EventWatch
 from toolkit.durable.tables import TABLES_VERSION, schema, versions
 from toolkit.errors import ConfigurationError
 from toolkit.private_files import make_private
@@ -91,6 +92,7 @@ class Storage:
         client: The client of the engine.
         serializer: How the engine stores values.
         text: How we store values.
+        watch: Looks for news of runs that are followed.
     """
 
     def __init__(self, url: str, encryption: Encryption | None = None) -> None:
@@ -101,6 +103,7 @@ class Storage:
         self.text: StoredText = StoredText(encryption)
         self.serializer: Serializer = _JsonSerializer(self.text)
         self.engine: sa.Engine = _make_engine(parsed)
+        self.watch: EventWatch = EventWatch(self.engine)
         self._lock = threading.Lock()
         try:
             with self.telling_failures():
@@ -162,6 +165,7 @@ class Storage:
 
     def close(self) -> None:
         """Close all connections."""
+        self.watch.stop()
         self.client.destroy()
         self.engine.dispose()
 

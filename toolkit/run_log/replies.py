@@ -31,6 +31,11 @@ class ReplyText:
         """Take some more text."""
         self._pieces.append(text)
 
+    @property
+    def has_more(self) -> bool:
+        """True where text was added since any was taken."""
+        return bool(self._pieces)
+
     def take(self, now: float, held_back: int) -> str:
         """Return what can be shown beyond what was given out.
 
