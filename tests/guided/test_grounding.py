@@ -1,5 +1,6 @@
 """What was said and what was made up."""
 
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from toolkit.guided.grounding import Ground
 from toolkit.guided.languages import is_english
 from toolkit.guided.result_text import flatten_json_text
 from toolkit.guided.said_values import hold_to_said_values
-from toolkit.guided.spans import has_value, list_spans
+from toolkit.guided.spans import has_name, has_value, list_spans
 from toolkit.guided.spoken_numbers import list_numbers, list_plain_numbers
 from toolkit.guided.spoken_times import list_times
 
@@ -280,3 +281,12 @@ def test_an_email_address_is_one() -> None:
     assert held is not None
     assert held["items"]["enum"] == ["ana@north.example"]
     assert hold_to_said_values(node, "Write to Ana.", "") is None
+
+
+def test_a_long_document_in_a_request_is_read_in_time_that_grows_with_it() -> None:
+    text = 'She said "Yes." Then Anna Smith paid 12.50 to the shop, and left for York. ' * 3_000
+    before = time.process_time()
+    assert "Anna Smith" in list_spans(text)
+    assert has_name(text)
+    assert not has_name('Then. And! "Yes."\n\'So' * 3_000)
+    assert time.process_time() - before < 20  # minutes, where each word is looked for from the beginning

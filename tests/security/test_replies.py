@@ -242,7 +242,7 @@ async def test_what_is_packed_as_was_asked_is_unpacked(encoding: str, packed: by
     for size in (1, 7, len(packed)):
         pieces = [packed[start : start + size] for start in range(0, len(packed), size)]
         with sending(once(head(content_encoding=encoding), *pieces)) as url:
-            async with OpenAIProvider("m", base_url=url) as provider:
+            async with OpenAIProvider("m", base_url=url, timeout=PATIENCE) as provider:
                 assert (await provider.generate(REQUEST)).text == "Hello."
 
 

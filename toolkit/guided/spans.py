@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 
 from toolkit.guided.spoken_numbers import list_plain_numbers
@@ -23,9 +23,11 @@ __all__ = [
 ]
 
 _WORD = re.compile(r"\S+")
-_QUOTED = re.compile(r"[\"\u201c]([^\"\u201c\u201d]+)[\"\u201d]|(?<!\w)['\u2018]([^\u2018\u2019]+?)['\u2019](?!\w)")
+_QUOTED = re.compile(
+    r"[\"\u201c]([^\"\u201c\u201d]+)[\"\u201d]|(?<!\w)['\u2018]([^\u2018\u2019]{1,2000}?)['\u2019](?!\w)"
+)
 EDGES = ",.;:!?\"'()[]{}\u201c\u201d\u2018\u2019"
-_SENTENCE_START = re.compile(r"(?:^|[.!?:\n])[\s\"'\u201c\u2018]*$")
+_BETWEEN_SENTENCES = re.compile(r"(?:^|[.!?:\n])[\s\"'\u201c\u2018]*")
 _OBJECT = re.compile(r"\s+(?:an?|the|my|me|our|us|your|this|that|it|some|all|each|another)\b", re.IGNORECASE)
 # The point of a title or of an initial ends no sentence: Dr. Novak, St. Gallen, J. Smith.
 _NO_ABBREVIATION = "".join(
@@ -64,9 +66,10 @@ def list_names(text: str) -> Iterator[str]:
                 yield value
 
 
-def list_quotations(text: str) -> list[str]:
+@lru_cache(maxsize=32)
+def list_quotations(text: str) -> Sequence[str]:
     """Return what stands in quotes in a text."""
-    return [found[1] or found[2] for found in _QUOTED.finditer(text)]
+    return tuple(found[1] or found[2] for found in _QUOTED.finditer(text))
 
 
 def has_name(text: str) -> bool:
@@ -95,7 +98,7 @@ def _find_spans(text: str) -> Iterator[str]:
     yield from list_quotations(text)
     yield from [found[1].strip(EDGES + " ") for tail in (*_TAILS, _LONG_TAIL) for found in tail.finditer(text)]
     words = [(found.start(), found.end()) for found in _WORD.finditer(text)]
-    starts = {start for start, _ in words if _SENTENCE_START.search(text[:start]) is not None}
+    starts = _find_sentence_starts(text)
     longest = _MOST_WORDS if len(words) <= 40 else 3
     for length in range(1, longest + 1):
         for first in range(len(words) - length + 1):
@@ -103,27 +106,37 @@ def _find_spans(text: str) -> Iterator[str]:
             span = text[start:end].strip(EDGES + " ")
             if not span.strip() or _SENTENCE_END.search(span) is not None or _has_silent_edge(span):
                 continue
-            if start in starts and _begins_order(span, text[start + len(span) :]):
+            if start in starts and _begins_order(span, text, start + len(span)):
                 continue
-            yield from _list_endings(span, text[start:end], text[end:])
+            yield from _list_endings(span, text, start, end)
 
 
-def _list_endings(span: str, raw: str, after: str) -> Iterator[str]:
+@lru_cache(maxsize=32)
+def _find_sentence_starts(text: str) -> Set[int]:
+    """Return the places in a text where a sentence may begin, in front of quotes too."""
+    return {
+        place
+        for found in _BETWEEN_SENTENCES.finditer(text)
+        for place in range(found.start() + (found[0][:1] in {*".!?:\n"}), found.end() + 1)
+    }
+
+
+def _list_endings(span: str, text: str, start: int, end: int) -> Iterator[str]:
     """Yield a run of words without a genitive, and with what belongs to it: "Luigi's" as a place, a whole bracket."""
     if ")" in span and span.count("(") < span.count(")"):
-        span = raw.strip(EDGES.replace("(", "") + " ")
+        span = text[start:end].strip(EDGES.replace("(", "") + " ")
     plain = span.removesuffix("'s").removesuffix("\u2019s")
     yield plain
-    if plain != span and _GENITIVE_AT_END.match(after) is not None:
+    if plain != span and _GENITIVE_AT_END.match(text, end) is not None:
         yield span
 
 
-def _begins_order(span: str, after: str) -> bool:
+def _begins_order(span: str, text: str, end: int) -> bool:
     """Return whether a run of words at the beginning of a sentence is no name: "A parcel", "Tell", "Drop" a line."""
     words = span.split()
     if len(words) > 1:
         return words[1].islower()
-    return words[0].casefold() in STOP_WORDS or _OBJECT.match(after) is not None
+    return words[0].casefold() in STOP_WORDS or _OBJECT.match(text, end) is not None
 
 
 def _has_silent_edge(span: str) -> bool:
@@ -153,5 +166,5 @@ def is_value_like(question: str, span: str) -> bool:
     if not span[:1].isupper() or span in ("I", "I'm"):
         return False
     # The first word of a sentence has a capital letter, name or not.
-    starts = [found.start() for found in re.finditer(rf"(?<!\w){re.escape(span)}(?!\w)", question)]
-    return any(_SENTENCE_START.search(question[:start]) is None for start in starts)
+    starts = {found.start() for found in re.finditer(rf"(?<!\w){re.escape(span)}(?!\w)", question)}
+    return not starts <= _find_sentence_starts(question)
