@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
 
+from toolkit import tool
 from toolkit.schema.docstring import read_docstring
 
 
@@ -348,3 +350,24 @@ def test_a_type_in_a_docstring_is_read_and_never_run() -> None:
     assert found["a"].type_in({}) is NotImplemented
     assert found["b"].type_in({}) is NotImplemented
     assert found["b"].type_in({"Unknown": int}) is int
+
+
+@pytest.mark.parametrize(
+    "text", ["text \t" * 2_000, "[" * 2_000, "list of " * 2_000 + "int", "{" * 2_000 + "}" * 2_000]
+)
+def test_a_type_that_is_nested_too_deeply_for_python_is_text(text: str) -> None:
+    def look(x: int) -> str:
+        return str(x)
+
+    look.__doc__ = f"Look.\n\n:param x: a number\n:type x: {text}"
+    assert tool(look).definition.parameters["properties"]["x"]["type"] == "integer"
+
+
+def test_a_long_docstring_is_read_in_time_that_grows_with_it() -> None:
+    def look() -> str:
+        return ""
+
+    look.__doc__ = "* \n" * 30_000
+    before = time.process_time()
+    assert tool(look).definition.description
+    assert time.process_time() - before < 20  # minutes, where each line is looked through to the end

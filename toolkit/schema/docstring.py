@@ -43,7 +43,7 @@ _UNDERLINE = re.compile(r"(-{3,}|={3,})")
 _CODE_FENCES = ("```", "~~~")
 _PEP257 = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s+--\s+\S")
 _MARKERS = re.compile(
-    rf"[:@](?:param|arg|key|kwarg|type|return|raise)|^\W*(?:{_ENTRY_HEADERS}|{_DROPPED_HEADERS})\b|\s--\s",
+    rf"[:@](?:param|arg|key|kwarg|type|return|raise)|^[^\w\n]*(?:{_ENTRY_HEADERS}|{_DROPPED_HEADERS})\b|\s--\s",
     re.IGNORECASE | re.MULTILINE,
 )
 

@@ -28,6 +28,10 @@ _TYPES_BY_NAME: dict[str, Any] = {
 }  # fmt: skip
 
 
+# Python's parser raises a `MemoryError` for what is nested too deeply.
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+
 def read_type(text: str, namespace: Mapping[str, Any]) -> Any:
     """Return the type that a text means; `NotImplemented` where it means none that is known.
 
@@ -35,7 +39,7 @@ def read_type(text: str, namespace: Mapping[str, Any]) -> Any:
     """
     try:
         return _read_type_text(_strip_type_qualifiers(text), namespace)
-    except (SyntaxError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except (*_UNREADABLE, TypeError, LookupError, AttributeError):
         return NotImplemented
 
 
@@ -56,7 +60,7 @@ def _is_hint(text: str) -> bool:
     """Return whether a text is written as hints are, whatever its names mean."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError):
+    except _UNREADABLE:
         return False
     return all(isinstance(node, _NODES_OF_HINTS) or _is_literal_part(node) for node in ast.walk(tree))
 
