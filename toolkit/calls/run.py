@@ -319,7 +319,7 @@ async def _run_in_gates(
         if options.concurrency is not None:
             places = options.concurrency
             waiting = partial(context.waiting_for, f"one of its {places} places")
-            held.append(await enter_gate(("places", *registration.owner, places), places, waiting=waiting))
+            held.append(await enter_gate(("places", *registration.identity, places), places, waiting=waiting))
         with work.watched():
             return await run_with_retry(registration, arguments, context, timeout)
     finally:

@@ -86,7 +86,7 @@ _signature_of = attrgetter("signature")
 
 
 @dataclass(slots=True)
-class Run:
+class Streak:
     """How often one thing was repeated, without a window.
 
     Args:
@@ -127,13 +127,13 @@ class LoopDetector:
         compares_results: True where `saw_results` has to be told of each turn.
     """
 
-    __slots__ = ("_config", "_has_others", "_items", "_recent", "_runs", "_turn", "compares_results")
+    __slots__ = ("_config", "_has_others", "_items", "_recent", "_streaks", "_turn", "compares_results")
 
     def __init__(self, config: LoopDetectionConfig) -> None:
         self._config = config
         self.compares_results: bool = config.include_results
         self._turn = 0
-        self._runs: dict[str, Run] = {}
+        self._streaks: dict[str, Streak] = {}
         self._recent: deque[Seen] = deque(maxlen=config.window)
         self._items: list[_Item] = []
         self._has_others = False  # since the last turn that was counted
@@ -148,19 +148,21 @@ class LoopDetector:
         if not counted:
             return None
         if config.window is not None:
-            runs = [self._count_in_window(item) for item in self._items]
+            streaks = [self._count_in_window(item) for item in self._items]
         else:
-            runs = self._count_in_turns()
+            streaks = self._count_in_turns()
         self._has_others = len(counted) < len(calls)
-        repeated: list[tuple[_Item, Run]] = []
-        for item, run in zip(self._items, runs, strict=True):
-            if run.count >= config.threshold and self._is_loop(run):
-                repeated.append((item, run))
+        repeated: list[tuple[_Item, Streak]] = []
+        for item, streak in zip(self._items, streaks, strict=True):
+            if streak.count >= config.threshold and self._is_loop(streak):
+                repeated.append((item, streak))
         return self._write_repetition(repeated) if repeated else None
 
-    def _is_loop(self, run: Run) -> bool:
+    def _is_loop(self, streak: Streak) -> bool:
         """Return whether what lies between is repeated, too: else it may be progress."""
-        return not run.between or any(self._runs[other].count >= self._fewest_of_other for other in run.between)
+        return not streak.between or any(
+            self._streaks[other].count >= self._fewest_of_other for other in streak.between
+        )
 
     @property
     def _fewest_of_other(self) -> int:
@@ -179,12 +181,12 @@ class LoopDetector:
                 if -back <= len(self._recent):
                     self._recent[back].result = result
             else:
-                run = self._runs[item.signature]
-                if run.result is not None and run.result != result:
-                    run.count, run.is_in_row, run.between = 1, True, ()
-                run.result = result
+                streak = self._streaks[item.signature]
+                if streak.result is not None and streak.result != result:
+                    streak.count, streak.is_in_row, streak.between = 1, True, ()
+                streak.result = result
 
-    def _count_in_window(self, item: _Item) -> Run:
+    def _count_in_window(self, item: _Item) -> Streak:
         """Count an item among the last ones, those with another result than its last one left out."""
         self._recent.append(Seen(item.signature, item.names, self._has_others))
         results = [seen.result for seen in self._recent if seen.signature == item.signature]
@@ -192,50 +194,50 @@ class LoopDetector:
         count = len([result for result in results if result is None or result == told[-1]])
         stretch = list(self._recent)[-count:]
         is_in_row = not any(seen.has_others or seen.signature != item.signature for seen in stretch)
-        return Run(count, self._turn, item.names, is_in_row)
+        return Streak(count, self._turn, item.names, is_in_row)
 
-    def _count_in_turns(self) -> list[Run]:
+    def _count_in_turns(self) -> list[Streak]:
         """Count the items of a turn after those of the turns before."""
         self._turn = turn = self._turn + 1
         oldest = turn - (_ALTERNATING if self._config.mode == "call" else 1)
-        earlier, self._runs = self._runs, {}
-        for signature, run in earlier.items():
-            if run.turn >= oldest:
-                self._runs[signature] = run
-        runs = self._runs
-        found: list[Run] = []
+        earlier, self._streaks = self._streaks, {}
+        for signature, streak in earlier.items():
+            if streak.turn >= oldest:
+                self._streaks[signature] = streak
+        streaks = self._streaks
+        found: list[Streak] = []
         for item in self._items:
-            known = runs.get(item.signature)
+            known = streaks.get(item.signature)
             if known is None:
-                run = Run(1, turn, item.names)
+                streak = Streak(1, turn, item.names)
             elif known.turn == turn:
-                run = known
-                run.count += 1
+                streak = known
+                streak.count += 1
             else:
-                last = [signature for signature, run in earlier.items() if run.turn == turn - 1]
+                last = [signature for signature, streak in earlier.items() if streak.turn == turn - 1]
                 is_same = not self._has_others and set(last) == set(map(_signature_of, self._items))
-                run = self._go_on(known, last, is_in_row=is_same)
-            runs[item.signature] = run
-            found.append(run)
+                streak = self._go_on(known, last, is_in_row=is_same)
+            streaks[item.signature] = streak
+            found.append(streak)
         return found
 
-    def _go_on(self, known: Run, last: Sequence[str], *, is_in_row: bool) -> Run:
-        """Count one more turn of a run: the next one, or the one after where it alternates with something."""
+    def _go_on(self, known: Streak, last: Sequence[str], *, is_in_row: bool) -> Streak:
+        """Count one more turn of a streak: the next one, or the one after where it alternates with something."""
         turn, names, result = self._turn, known.names, known.result
         if known.turn == turn - 1:
             if known.between:  # it alternated until now
-                return Run(2, turn, names, is_in_row, result=result)
-            return Run(known.count + 1, turn, names, known.is_in_row and is_in_row, result=result)
-        # For example a, b, a, b, a: the third a is the third of a run only if b stood in both gaps.
+                return Streak(2, turn, names, is_in_row, result=result)
+            return Streak(known.count + 1, turn, names, known.is_in_row and is_in_row, result=result)
+        # For example a, b, a, b, a: the third a is the third of a streak only if b stood in both gaps.
         both = [signature for signature in last if signature in known.between]
         if both:
-            return Run(known.count + 1, turn, names, False, both, result)
-        return Run(2, turn, names, False, list(last), result)
+            return Streak(known.count + 1, turn, names, False, both, result)
+        return Streak(2, turn, names, False, list(last), result)
 
-    def _write_repetition(self, found: Sequence[tuple[_Item, Run]]) -> Repetition:
+    def _write_repetition(self, found: Sequence[tuple[_Item, Streak]]) -> Repetition:
         """Return what is to be told of the items that were repeated too often: one fact that names them all."""
         config = self._config
-        counts = [run.count for _, run in found]
+        counts = [streak.count for _, streak in found]
         names = [name for item, _ in found for name in item.names]
         names += [name for other in self._find_tools_beside(found) for name in other]
         is_all = len(found) == len(self._items) and len(set(counts)) == 1
@@ -243,38 +245,38 @@ class LoopDetector:
             tool_name="+".join(dict.fromkeys(names)),
             count=max(counts),
             action=config.action,
-            is_in_row=is_all and all(run.is_in_row for _, run in found),
+            is_in_row=is_all and all(streak.is_in_row for _, streak in found),
         )
         is_due = config.action != "inject_warning" or any(count % config.threshold == 0 for count in counts)
         return Repetition(fact, frozenset(call.id for item, _ in found for call in item.calls), is_due)
 
-    def _find_tools_beside(self, found: Sequence[tuple[_Item, Run]]) -> list[list[str]]:
+    def _find_tools_beside(self, found: Sequence[tuple[_Item, Streak]]) -> list[list[str]]:
         """Return the tools of what is repeated as often, or will be with its next call, but not in this turn."""
         if self._config.mode == "batch":
             return []
         if self._config.window is not None:
             counts = Counter([seen.signature for seen in self._recent])
             return [seen.names for seen in self._recent if counts[seen.signature] >= self._fewest_of_other]
-        between = {signature for _, run in found for signature in run.between}
+        between = {signature for _, streak in found for signature in streak.between}
         return [
-            run.names
-            for signature, run in self._runs.items()
-            if signature in between and run.count >= self._fewest_of_other
+            streak.names
+            for signature, streak in self._streaks.items()
+            if signature in between and streak.count >= self._fewest_of_other
         ]
 
     def state(self) -> dict[str, Any]:
         """Return what was counted, as plain JSON."""
-        runs = {
-            signature: [run.count, run.turn, run.names, run.is_in_row, list(run.between), run.result]
-            for signature, run in self._runs.items()
+        streaks = {
+            signature: [streak.count, streak.turn, streak.names, streak.is_in_row, list(streak.between), streak.result]
+            for signature, streak in self._streaks.items()
         }
         recent = [[seen.signature, seen.names, seen.has_others, seen.result] for seen in self._recent]
-        return {"turn": self._turn, "runs": runs, "recent": recent, "has_others": self._has_others}
+        return {"turn": self._turn, "runs": streaks, "recent": recent, "has_others": self._has_others}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up what `state` gave."""
         self._turn, self._has_others = state["turn"], state["has_others"]
-        self._runs = {signature: Run(*fields) for signature, fields in state["runs"].items()}
+        self._streaks = {signature: Streak(*fields) for signature, fields in state["runs"].items()}
         self._recent.extend([Seen(*fields) for fields in state["recent"]])
 
 

@@ -278,12 +278,12 @@ class _ThreadJob(Generic[T]):
         return request.value
 
 
-class _Turn:
+class _PlaceWaiter:
     """Somebody who waits for a place."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.has_come = False
+        self.has_place = False
         self.changed = anyio.Event()
 
 
@@ -296,7 +296,7 @@ class _ThreadPool:
         self.abandoned = 0
         self.end: AsyncGenerator[None] | None = None
         self._taken = 0
-        self._turns: deque[_Turn] = deque()
+        self._waiters: deque[_PlaceWaiter] = deque()
         self._jobs: SimpleQueue[_ThreadJob[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()  # over _idle and _is_closed
         self._idle = 0  # threads that wait for a job, less the jobs that are on their way to them
@@ -306,40 +306,40 @@ class _ThreadPool:
         if self._taken < workers:
             self._taken += 1
             return
-        turn = _Turn(workers)
-        self._turns.append(turn)
+        waiter = _PlaceWaiter(workers)
+        self._waiters.append(waiter)
         is_taken = False
         try:
             if self.abandoned < workers:
                 with waiting():
-                    await turn.changed.wait()
-            if not turn.has_come:
+                    await waiter.changed.wait()
+            if not waiter.has_place:
                 raise ToolFailedError(
                     f"Not started: all {workers} worker threads are held by earlier calls that were cancelled or "
                     "timed out but still run. Try again later."
                 )
             is_taken = True
         finally:
-            if not turn.has_come:
-                self._turns.remove(turn)
+            if not waiter.has_place:
+                self._waiters.remove(waiter)
             elif not is_taken:  # cancelled in the moment that it came
                 self.free_place(was_abandoned=False)
 
     def free_place(self, *, was_abandoned: bool) -> None:
         self._taken -= 1
         self.abandoned -= was_abandoned
-        for turn in tuple(self._turns):
-            if self._taken < turn.workers:
+        for waiter in tuple(self._waiters):
+            if self._taken < waiter.workers:
                 self._taken += 1
-                self._turns.remove(turn)
-                turn.has_come = True
-                turn.changed.set()
+                self._waiters.remove(waiter)
+                waiter.has_place = True
+                waiter.changed.set()
 
     def count_abandoned(self) -> None:
         self.abandoned += 1
-        for turn in self._turns:
-            if self.abandoned >= turn.workers:
-                turn.changed.set()
+        for waiter in self._waiters:
+            if self.abandoned >= waiter.workers:
+                waiter.changed.set()
 
     def start(self, job: _ThreadJob[Any]) -> None:
         with self._lock:

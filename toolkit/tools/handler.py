@@ -109,8 +109,8 @@ class Registration(Generic[Ctx_contra]):
         return self._takes_secrets
 
     @property
-    def owner(self) -> tuple[int, int]:
-        """The identity of the tool while it lives; equal for what was bound twice from one method."""
+    def identity(self) -> tuple[int, int]:
+        """Numbers that tell the tool from others while it lives; equal for what was bound twice from one method."""
         counter = getattr(self.tool, "counter", None)  # which tools bound from one method share
         shared = counter if isinstance(counter, UsageCounter) else self.tool
         return id(shared), id(getattr(self.tool, "receiver", None))

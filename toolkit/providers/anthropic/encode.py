@@ -3,7 +3,7 @@
 Of what differs between formats (`toolkit.providers.dialect`) this one has:
 
 - The system messages at the beginning are a field of their own; a later one is marked text of the user.
-- Roles take turns and the user begins. Blank texts are refused there, so they are left out.
+- Roles alternate and the user begins. Blank texts are refused there, so they are left out.
 - Results hold text, images and PDFs, and have a field for a failed call.
 - There is no sound, and of files PDFs and text: a user's others are refused, a word in brackets stands for a tool's.
 - Reasoning goes back as it came, with its signature; that of other providers, which would be refused, does not.
@@ -36,6 +36,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.errors import ConfigurationError
+from toolkit.providers.alternating_roles import BEGINNING_LEFT_OUT, USER, join_by_role
 from toolkit.providers.dialect import (
     Dialect,
     arguments_object,
@@ -50,7 +51,6 @@ from toolkit.providers.dialect import (
 )
 from toolkit.providers.encoding import EncodedOnce, assemble_body, encode_tools_once, join_list, to_bytes
 from toolkit.providers.json_values import JsonObject, as_mapping, as_text
-from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
 from toolkit.schema import project_anthropic, project_anthropic_strict
 
 __all__ = [
@@ -119,7 +119,7 @@ class MessagesEncoder:
         encoded = self._messages.all_of(messages)
         if container := _find_container(encoded):
             _keep_container(container, body)
-        members = {"messages": self._join_turns([(role, blocks) for role, blocks, _ in encoded])}
+        members = {"messages": self._join_messages([(role, blocks) for role, blocks, _ in encoded])}
         tools = self._encode_tools(request, body.pop("tools", None) or ())
         if tools:
             if "system" not in settings:
@@ -148,17 +148,17 @@ class MessagesEncoder:
         """Return the tools of the options, which the server has itself, and those of the request."""
         return [to_bytes(tool, "a tool") for tool in own_tools] + self._tools.all_of(request.tools or ())
 
-    def _join_turns(self, spoken: list[tuple[bytes, bytes]]) -> bytes:
+    def _join_messages(self, spoken: list[tuple[bytes, bytes]]) -> bytes:
         """Join the messages; the mark stands after all that the next request has too."""
         if self._mark:
             by_user = (place for place in reversed(range(len(spoken))) if spoken[place][0] == USER and spoken[place][1])
             last = next(by_user, None)
             if last is not None:
                 spoken[last] = (USER, self._add_mark(spoken[last][1]))
-        joined_turns = turns(spoken, field=b"content", opening=_ANTHROPIC_OPENING)
-        if joined_turns == b"[]":
+        joined = join_by_role(spoken, field=b"content", opening=_ANTHROPIC_OPENING)
+        if joined == b"[]":
             raise ConfigurationError("there is nothing to answer: Anthropic wants a message of the user with text")
-        return joined_turns
+        return joined
 
     def _add_mark(self, blocks: bytes) -> bytes:
         """Put the mark into the last of the blocks."""

@@ -3,7 +3,7 @@
 Of what differs between formats (`toolkit.providers.dialect`) this one has:
 
 - The system messages at the beginning are a setting; a later one is marked text of the user.
-- Roles take turns and the user begins.
+- Roles alternate and the user begins.
 - A result is text, under ``output`` or, of a failed call, ``error``. Its images, sounds and files stand after the last
   result of the turn.
 - What the model wants back (thought signatures, code that it ran) goes back where it was. A call of another provider's
@@ -36,6 +36,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.errors import ConfigurationError
+from toolkit.providers.alternating_roles import BEGINNING_LEFT_OUT, USER, join_by_role
 from toolkit.providers.dialect import (
     Dialect,
     arguments_object,
@@ -51,7 +52,6 @@ from toolkit.providers.dialect import (
 )
 from toolkit.providers.encoding import EncodedOnce, assemble_body, encode_tools_once, join_list, to_bytes
 from toolkit.providers.json_values import JsonObject, as_mapping, as_text
-from toolkit.providers.turns import BEGINNING_LEFT_OUT, USER, turns
 from toolkit.schema import project_gemini
 
 __all__ = [
@@ -145,7 +145,7 @@ class GenerateEncoder:
             settings: Its settings as the wire has them: `settings`, as the SDK says them.
         """
         _, messages = split_system(request.messages)
-        members = {"contents": self._join_turns(_name_results(messages))}
+        members = {"contents": self._join_messages(_name_results(messages))}
         tools = [to_bytes(tool, "a tool") for tool in settings.get("tools", ())]
         if request.tools:
             tools.append(b'{"functionDeclarations":' + join_list(self._tools.all_of(request.tools)) + b"}")
@@ -162,13 +162,13 @@ class GenerateEncoder:
             return {"thinking_level": "MINIMAL" if effort == "none" else effort.upper()}
         return {"thinking_budget": _BUDGETS[effort]}
 
-    def _join_turns(self, messages: Sequence[Message]) -> bytes:
-        joined_turns = turns(
+    def _join_messages(self, messages: Sequence[Message]) -> bytes:
+        joined = join_by_role(
             _order_parts(messages, self._messages.all_of(messages)), field=b"parts", opening=_GEMINI_OPENING
         )
-        if joined_turns == b"[]":
+        if joined == b"[]":
             raise ConfigurationError("there is nothing to answer: Gemini wants a message of the user")
-        return joined_turns
+        return joined
 
     def _encode_kept(self, message: Message) -> _GeminiBytes:
         encoded = encode_gemini_message(checked_message(message), wants_signatures=self._wants_signatures)

@@ -1,10 +1,10 @@
-"""Conversations for formats whose roles take turns: neighbours of one role are one turn, and the user begins."""
+"""Messages for formats whose roles alternate: neighbours of one role become one message, and the user begins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["BEGINNING_LEFT_OUT", "USER", "turns"]
+__all__ = ["BEGINNING_LEFT_OUT", "USER", "join_by_role"]
 
 USER = b"user"
 
@@ -12,12 +12,12 @@ BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
 """The user's message where a transcript begins with the model."""
 
 
-def turns(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes) -> bytes:
-    """Return the turns as a JSON list; an empty one where nothing is said.
+def join_by_role(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes) -> bytes:
+    """Return the messages as a JSON list; an empty one where nothing is said.
 
     Args:
         spoken: The role of each message, and its blocks: JSON already, with commas between. No blocks are no message.
-        field: Where a turn has its blocks.
+        field: Where a message of the list has its blocks.
         opening: The block that the user says where the model would begin.
     """
     pieces: list[bytes] = []
@@ -29,12 +29,12 @@ def turns(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes
             pieces.append(b",")
         else:
             if not pieces and role != USER:
-                pieces += [_begin_turn(USER, field), opening]
-            pieces += [b"]}," if pieces else b"", _begin_turn(role, field)]
+                pieces += [_begin_message(USER, field), opening]
+            pieces += [b"]}," if pieces else b"", _begin_message(role, field)]
             speaker = role
         pieces.append(blocks)
     return b"[" + b"".join(pieces) + (b"]}]" if pieces else b"]")
 
 
-def _begin_turn(role: bytes, field: bytes) -> bytes:
+def _begin_message(role: bytes, field: bytes) -> bytes:
     return b'{"role":"%s","%s":[' % (role, field)

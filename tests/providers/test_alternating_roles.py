@@ -1,11 +1,11 @@
-"""Roles take turns: bytes in, bytes out."""
+"""Roles alternate: bytes in, bytes out."""
 
 import json
 from dataclasses import dataclass
 
 import pytest
 
-from toolkit.providers.turns import turns
+from toolkit.providers.alternating_roles import join_by_role
 
 USER, MODEL = b"user", b"model"
 
@@ -22,7 +22,7 @@ CASES = [
     Case("only empty messages", [(USER, b""), (MODEL, b"")], []),
     Case("one", [(USER, b"1")], [("user", [1])]),
     Case(
-        "neighbours are one turn",
+        "neighbours are one message",
         [(USER, b"1"), (USER, b"2,3"), (MODEL, b"4"), (MODEL, b"5"), (USER, b"6")],
         [("user", [1, 2, 3]), ("model", [4, 5]), ("user", [6])],
     ),
@@ -32,6 +32,6 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_neighbours_are_one_turn_and_the_user_begins(case: Case) -> None:
-    said = json.loads(turns(case.spoken, field=b"blocks", opening=b"0"))
-    assert [(turn["role"], turn["blocks"]) for turn in said] == case.said
+def test_neighbours_are_one_message_and_the_user_begins(case: Case) -> None:
+    said = json.loads(join_by_role(case.spoken, field=b"blocks", opening=b"0"))
+    assert [(message["role"], message["blocks"]) for message in said] == case.said
