@@ -4,20 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["TASKS", "Expected", "Task"]
+from toolkit.evaluation.tasks import EvaluationTask, TaskCall
 
-
-@dataclass(frozen=True)
-class Expected:
-    """One call that the task takes.
-
-    Args:
-        tool: Its tool.
-        arguments: As JSON would say them; others keep their defaults.
-    """
-
-    tool: str
-    arguments: dict[str, Any]
+__all__ = ["TASKS", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +22,26 @@ class Task:
 
     kind: str
     prompt: str
-    turns: tuple[tuple[Expected, ...], ...]
+    turns: tuple[tuple[TaskCall, ...], ...]
     facts: tuple[str, ...]
 
     @property
-    def calls(self) -> tuple[Expected, ...]:
+    def calls(self) -> tuple[TaskCall, ...]:
         """All calls, in their order."""
         return tuple(call for turn in self.turns for call in turn)
 
+    def as_judged(self) -> EvaluationTask:
+        """Return the task as the judge of `toolkit.evaluation` takes it."""
+        says = tuple((fact,) for fact in self.facts)
+        return EvaluationTask(id=self.prompt, kind=self.kind, prompt=self.prompt, calls=self.calls, says=says)
+
+
+def _call(tool: str, **arguments: Any) -> TaskCall:
+    return TaskCall(tool=tool, arguments=arguments)
+
 
 def _one(kind: str, prompt: str, tool: str, fact: str, **arguments: Any) -> Task:
-    return Task(kind=kind, prompt=prompt, turns=((Expected(tool, arguments),),), facts=(fact,))
+    return Task(kind=kind, prompt=prompt, turns=((_call(tool, **arguments),),), facts=(fact,))
 
 
 def _plain() -> Iterator[Task]:
@@ -150,7 +148,7 @@ def _parallel() -> Iterator[Task]:
         yield Task(
             kind="parallel",
             prompt=f"What is the weather in {one} and in {other}?",
-            turns=((Expected("get_weather", {"city": one}), Expected("get_weather", {"city": other})),),
+            turns=((_call("get_weather", city=one), _call("get_weather", city=other)),),
             facts=(first, second),
         )
     yield Task(
@@ -158,8 +156,8 @@ def _parallel() -> Iterator[Task]:
         prompt="Set the kitchen light to 50 percent and the garden light to 20 percent. How many watts do they take?",
         turns=(
             (
-                Expected("set_light", {"room": "kitchen", "brightness": 50}),
-                Expected("set_light", {"room": "garden", "brightness": 20}),
+                _call("set_light", room="kitchen", brightness=50),
+                _call("set_light", room="garden", brightness=20),
             ),
         ),
         facts=("15", "14"),
@@ -177,8 +175,8 @@ def _two_steps() -> Iterator[Task]:
             kind="two steps",
             prompt=f"First find the customer number of {name}, then get the balance of that customer.",
             turns=(
-                (Expected("find_customer", {"name": name}),),
-                (Expected("get_balance", {"customer": customer}),),
+                (_call("find_customer", name=name),),
+                (_call("get_balance", customer=customer),),
             ),
             facts=(balance,),
         )
@@ -186,8 +184,8 @@ def _two_steps() -> Iterator[Task]:
         kind="two steps",
         prompt="Count the days between 2026-02-01 and 2026-02-15, then add 100 to that number.",
         turns=(
-            (Expected("days_between", {"first": "2026-02-01", "last": "2026-02-15"}),),
-            (Expected("add_numbers", {"numbers": [14, 100]}),),
+            (_call("days_between", first="2026-02-01", last="2026-02-15"),),
+            (_call("add_numbers", numbers=[14, 100]),),
         ),
         facts=("114",),
     )

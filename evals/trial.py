@@ -1,16 +1,15 @@
 """One task with one model: run as an application would, then judged by what was called and what was answered."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
 from evals.household import registry
-from evals.tasks import Expected, Task
-from toolkit import ChatRequest, FunctionTool, Message, Provider, ProviderError, ToolLoopConfig, UserMessage, tool_loop
+from evals.tasks import Task
+from toolkit import ChatRequest, Message, Provider, ProviderError, ToolLoopConfig, UserMessage, tool_loop
+from toolkit.evaluation.judging import judge_answer
 from toolkit.events import LoopEvent, ToolCallRefused, ToolCallRepaired, ToolExecutionStart
-from toolkit.schema.nodes import is_array, is_object
 
 __all__ = ["Trial", "run_trial"]
 
@@ -54,8 +53,8 @@ async def run_trial(task: Task, provider: Provider, *, helps: bool, before: Sequ
 
     def note(event: LoopEvent) -> None:
         match event:
-            case ToolExecutionStart(tool_name=name, arguments=arguments):
-                trial.ran.append((name, _plain(arguments)))
+            case ToolExecutionStart():
+                trial.ran.append((event.tool_name, json.loads(event.arguments_json)))
             case ToolCallRefused(result=result):
                 trial.refused.append(result.text)
             case ToolCallRepaired():
@@ -73,50 +72,5 @@ async def run_trial(task: Task, provider: Provider, *, helps: bool, before: Sequ
         trial.reason = f"the request failed: {type(error).__name__}"
         return trial
     trial.answer = "" if result.response is None or result.response.tool_calls else result.text
-    trial.reason = _reason(trial)
+    trial.reason = judge_answer(task.as_judged(), trial.ran, trial.refused, trial.answer, TOOLS)
     return trial
-
-
-def _reason(trial: Trial) -> str:
-    wanted = [(call.tool, _plain(_arguments(call))) for call in trial.task.calls]
-    missing = [call for call in wanted if call not in trial.ran]
-    wrong = [call for call in trial.ran if call not in wanted]
-    if missing:
-        if not trial.ran:
-            return _why_nothing_ran(trial)
-        if len(missing) < len(wanted) and not wrong:
-            return "a call is missing"
-        same = {name for name, _ in missing} & {name for name, _ in wrong}
-        return "wrong arguments" if same else "wrong tool"
-    if wrong:
-        return "a call too many"
-    if not trial.answer.strip():
-        return "no answer"
-    return "" if all(_says(trial.answer, fact) for fact in trial.task.facts) else "the answer does not use the result"
-
-
-def _why_nothing_ran(trial: Trial) -> str:
-    if not trial.refused:
-        return "no call"
-    return "unknown tool" if trial.refused[0].startswith("Unknown tool") else "arguments refused"
-
-
-def _arguments(call: Expected) -> Mapping[str, Any]:
-    tool = TOOLS.get(call.tool)
-    assert isinstance(tool, FunctionTool)
-    return tool.parse_args(call.arguments)
-
-
-def _plain(value: object) -> Any:
-    """Return arguments as JSON, without what makes no difference: case, and spaces and full stops at the ends."""
-    plain = to_jsonable_python(value)
-    if is_object(plain):
-        return {key: _plain(member) for key, member in plain.items()}
-    if is_array(plain):
-        return [_plain(item) for item in plain]
-    return plain.strip(" .").casefold() if isinstance(plain, str) else plain
-
-
-def _says(answer: str, fact: str) -> bool:
-    words = answer.replace(",", "").split()
-    return any(word.strip(".!?:;()*\"'`$%°CF") == fact for word in words)

@@ -83,7 +83,7 @@ CASES = [
     Case("another tool", (called("find_customer", '{"name": "Paris"}'), "18"), "wrong tool"),
     Case("two cities", (called(), ROME, "18"), "a call too many"),
     Case("the same twice", (called(), called(), "It is 18 degrees, in Paris."), ""),
-    Case("another answer", (called(), "It is 118 degrees."), "the answer does not use the result"),
+    Case("another answer", (called(), "It is 118 degrees."), "the answer lacks a fact"),
     Case("silence", (called(), ""), "no answer"),
     Case("calls without end", (called(), called(), called()), "no answer"),
 ]
