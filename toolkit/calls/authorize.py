@@ -156,7 +156,7 @@ async def _ask_in_thread(approve: ApprovalHook, request: ApprovalRequest) -> obj
 
 
 def apply_answer(ready: Ready[Any], answer: object, policy: ExecutionPolicy) -> Verdict:
-    """Return what the answer of an approver comes to; new arguments are taken into the call."""
+    """Return the verdict that the answer of an approver means; new arguments are taken into the call."""
     match to_approval(answer):
         case Deny(reason):
             return Deny(ToolDeniedError(reason).message)
@@ -177,7 +177,7 @@ def write_refusal(ready: Ready[Any], verdict: Deny | Abort | Defer) -> ToolResul
 
 
 def _copy_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments that the approver, who may keep its own, can change no more."""
+    """Return a copy of the arguments that an approver gave: it may keep its own, and change them later."""
     try:
         return copy.deepcopy(dict(arguments))
     except Exception:  # noqa: BLE001 - whatever a value of the application's own does when it is copied

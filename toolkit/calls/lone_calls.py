@@ -43,7 +43,7 @@ async def execute_together(
     approve: ApprovalHook | None = None,
     name_repair: NameRepair = True,
 ) -> list[ToolResult]:
-    """Do so with several calls, at most `limit` at once, and return their results in call order."""
+    """Prepare, authorize and run calls, at most `limit` at once, and return their results in call order."""
     policy = ExecutionPolicy(config=CallConfig(on_tool_call=approve, name_repair=name_repair))
     scope = scope_of(registry)
     results: dict[int, ToolResult] = {}

@@ -304,7 +304,7 @@ def _mend_arguments(
     call: ToolCall, registration: Registration[Any], error: InvalidArgumentsError
 ) -> tuple[dict[str, Any], tuple[ToolCallRepaired, ...]]:
     """Read arguments that were refused once, or raise what the model should be told."""
-    from toolkit.calls.repair.mending import explain_nulls, mend_arguments  # noqa: PLC0415 - a tenth of the import, rarely needed
+    from toolkit.calls.repair.mending import explain_nulls, mend_arguments  # noqa: PLC0415 - few arguments are broken
 
     try:
         arguments, steps = mend_arguments(call.arguments, registration.arguments, error)

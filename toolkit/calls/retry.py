@@ -92,7 +92,7 @@ _FINAL_ERRORS = (
 async def run_with_retry(
     registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
 ) -> ToolOutput:
-    """Run once; what fails and may be retried is."""
+    """Run once, and again where the run failed and may be repeated; return the last output, or raise the last error."""
     retry = registration.options.retry
     if retry is None:
         return await run_in_time(registration, arguments, context, timeout)

@@ -1,4 +1,4 @@
-"""The memory of one run: how often its tools were used, and the whole of the texts that were cut."""
+"""The memory of one run: the whole of the texts that were cut, and the run's own place in what counts by run."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ READER = "read_result"
 
 
 class RunMemory:
-    """Made once per run.
+    """Keeps what is cut of one run's results, and stands for that run where tools count their uses.
 
     Args:
-        owner: The id of the run: in a store that several share, nobody else is given what it keeps.
+        owner: The id of the loop: in a store that several share, nobody else is given what it keeps.
         store: Where texts are kept; None makes a store for this run with the first of them, False keeps none.
         find_reader: Gives the name under which a model can call the tool that reads them.
 
     Attributes:
+        count: How many texts were kept so far.
         run_scope: The cancel scope that ends the run; None before it runs.
-        loop_id: The id of the run; empty before it runs.
+        loop_id: The id of the loop; empty before it runs.
     """
 
     __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "count", "loop_id", "run_scope")
@@ -45,7 +46,7 @@ class RunMemory:
 
     @property
     def reader(self) -> str:
-        """The name of the tool that reads them."""
+        """The name of the tool that reads the texts that were cut."""
         return self._find_reader()
 
     @property

@@ -1,4 +1,4 @@
-"""Secrets struck out of what a tool gives, all through."""
+"""Strikes secrets out of all that an output says."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolResult
 
 @cache
 def _make_message_adapter() -> TypeAdapter[list[Message]]:
-    # Built at the first use: it costs milliseconds that an import should not.
+    # Made at the first use: few programs that import this say messages as JSON.
     from pydantic import Field, TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(list[Annotated[Message, Field(discriminator="role")]])

@@ -1,4 +1,4 @@
-"""The protocol that whatever talks to a model fulfils."""
+"""The protocol of what talks to a model, and the base of providers that ask another one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Provider(Protocol):
 
 
 class ProviderWrapper:
-    """The ground of a provider that asks another one. Closing that one stays with who made it."""
+    """The base of a provider that asks another one; who made that one closes it, and not this."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider

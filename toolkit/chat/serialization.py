@@ -118,7 +118,7 @@ def _dump_plain(adapter: TypeAdapter[Any], value: object, what: str, **options: 
     return plain
 
 
-# Built at the first use: they cost milliseconds that an import should not.
+# Made at the first use: few programs that import this keep requests or answers.
 @cache
 def _make_request_adapter() -> TypeAdapter[ChatRequest]:
     from pydantic import TypeAdapter  # noqa: PLC0415

@@ -167,7 +167,7 @@ def _is_tag(hint: object) -> bool:
 @cache
 def _adapter_of(kind: type) -> TypeAdapter[dict[str, Any]]:
     """Return what writes and reads the fields of a class by Pydantic's rules."""
-    from pydantic import TypeAdapter  # noqa: PLC0415 - it costs milliseconds that an import should not
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few events are kept
 
     hints = {name: _saved_type(name, hint) for name, hint in _hints_of(kind).items()}
     make: Any = TypedDict  # a checker wants the fields to be written here

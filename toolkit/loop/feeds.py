@@ -103,7 +103,7 @@ def _leave_out_details(argument: object) -> object:
 
 @cache
 def _make_feed_adapter(name: str) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - it costs milliseconds that an import should not
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few runs are durable
 
     kind: Any = tuple  # a checker wants the types to be written here
     return TypeAdapter(kind[FEED_TYPES[name]])

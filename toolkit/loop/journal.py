@@ -67,7 +67,7 @@ class Journal(Protocol):
         ...
 
     async def all(self, entries: Sequence[JournalEntry]) -> list[JournalValue]:
-        """Do so with several entries at once, and return their values in their order.
+        """Return the values of several entries, in their order: each as `once` gives it, their work done at once.
 
         Their positions are drawn in their order, before the work of any begins. The work limits by itself how much of
         it goes on at once.

@@ -209,7 +209,7 @@ class Listener:
         # Tools of one turn run at once, and an async hook would overtake itself.
         self._turn: anyio.Lock | None = None  # made when there is something to wait for
         self._tellers = 0  # that have the turn or wait for it
-        # Plain functions are called where a report is made. A task beside the tools would cost more than a turn.
+        # Plain functions are called where a report is made; others need a task beside the tools.
         self.needs_pump: bool = any(map(_may_wait, (*hooks, *update_guards)))
 
     async def emit(self, event: LoopEvent, *, waits: bool = True) -> None:

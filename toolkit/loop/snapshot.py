@@ -92,7 +92,7 @@ class SavedLoop:
 
 @cache
 def _make_loop_adapter() -> TypeAdapter[SavedLoop]:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - costs milliseconds that an import should not
+    from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few loops are saved
 
     return TypeAdapter(SavedLoop)
 

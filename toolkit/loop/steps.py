@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-# Steps and decisions are not frozen: to make one costs half as much in a turn, and so do their classes in the import.
+# Steps and commands are not frozen: each turn makes some, and only the machine and its driver hold them.
 
 
 @dataclass(slots=True)

@@ -158,7 +158,7 @@ class Timers(Protocol):
         ...
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> Alarm:
-        """AsyncCall a function at a time."""
+        """Have a function called at that time."""
         ...
 
 

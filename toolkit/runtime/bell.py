@@ -1,4 +1,4 @@
-"""A bell that can be rung again and again: what an event does that is made anew for each wait, in less time."""
+"""A bell that can be rung again and again, where an event would have to be made anew for each wait."""
 
 from __future__ import annotations
 

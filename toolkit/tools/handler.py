@@ -88,7 +88,7 @@ class Registration(Generic[Ctx_contra]):
         )
         # The type of the context that the tool can't do without.
         self.needs_context: str | None = getattr(self.execute, "needs_context", None)
-        # Whether a run may make reports: what delivers them beside it costs more than most runs.
+        # Whether a run may make reports, which somebody beside it must deliver then.
         self.may_report: bool = getattr(self.execute, "may_report", True)
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count, self.options.usage_scope)
