@@ -290,3 +290,40 @@ def test_a_long_document_in_a_request_is_read_in_time_that_grows_with_it() -> No
     assert has_name(text)
     assert has_quotation("York '" * 20_000 + "it'")
     assert time.process_time() - before < 20  # minutes, where each word is looked for from the beginning
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("Get the delay of train RJ162 at 11:30 on 2026-03-14, 5 kg", ["RJ162"]),
+        ("the trains RJ162 and IC 510", ["RJ162", "IC 510", "510"]),
+        ("Who painted the Mona Lisa?", None),
+        ("from Vienna to Porto on 2026-03-14 at 9 in the morning", None),
+    ],
+)
+def test_the_number_of_a_thing_has_figures_and_is_no_day_time_or_amount(text: str, numbers: list[str] | None) -> None:
+    held = hold_to_said_values({"type": "string", "description": "The number of the train."}, text, "")
+    assert (None if held is None else sorted(held["enum"])) == (numbers and sorted(numbers))
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("Book doctor 47 at 11, for 20 minutes", [47]),
+        ("Book a doctor on 2026-04-10 at 11", None),
+        ("Ship 3 kg in 15 min for 20 USD", None),
+        ("What is two plus two?", None),
+        ("the doctor number seven", [7]),
+    ],
+)
+def test_the_number_of_somebody_is_no_amount_and_no_hour(text: str, numbers: list[int] | None) -> None:
+    node = {"type": "integer", "description": "The number of the doctor."}
+    held = hold_to_said_values(node, text, "", name="doctor")
+    assert (None if held is None else held["enum"]) == numbers
+
+
+def test_a_day_is_no_text_where_other_words_are() -> None:
+    held = hold_to_said_values({"type": "string"}, "The weather in Oslo on 2026-03-14", "")
+    assert held is not None
+    assert "Oslo" in held["enum"]
+    assert "2026-03-14" not in held["enum"]

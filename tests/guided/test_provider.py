@@ -38,8 +38,12 @@ from toolkit.guided import (
     FillArguments,
     GuidedProvider,
     GuidedTurn,
+    RequireNews,
     StepVerdict,
+    fold_schema,
 )
+from toolkit.guided.held_views import hold_view
+from toolkit.guided.holding import SchemaHolder
 from toolkit.testing import FunctionProvider, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -463,6 +467,12 @@ async def test_steps_can_be_added_replaced_and_left_out() -> None:
     assert model.provider.requests[1].messages[0] == UserMessage("Get the")
 
 
+@pytest.mark.parametrize("steps", [(FillArguments(),), (RequireNews(), *DEFAULT_STEPS)])
+async def test_a_step_before_the_choice_of_a_tool_is_refused(steps: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"comes before a tool is chosen: put ChooseTool"):
+        await GuidedProvider(HeldModel().provider, steps=steps).generate(asked("the weather in Oslo"))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -620,4 +630,58 @@ async def test_a_request_in_another_script_is_left_to_the_model() -> None:
     assert [message.text for message in result.messages if isinstance(message, ToolResult)] == [
         "18 degrees celsius in 北京",
         "18 degrees celsius in 上海",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "parameter", "right", "wrong"),
+    [
+        ("Play Miles Davis in the garden", "query", "Miles Davis", "Miles Davis in the garden"),
+        ("Invite Ben and Mia to Lunch, room garden", "guests", "Ben", "Ben and Mia"),
+        ("Remind Ben in 20 minutes to call Mia in the garden", "query", "call Mia", "20 minutes to call Mia"),
+        (
+            "Write ana@x.example the subject Offsite in the garden",
+            "query",
+            "Offsite",
+            "ana@x.example the subject Offsite",
+        ),
+    ],
+)
+async def test_a_text_does_not_go_on_into_another_parameter(
+    prompt: str, parameter: str, right: str, wrong: str
+) -> None:
+    @tool
+    def act(
+        query: str,
+        room: Literal["garden", "office"],
+        guests: list[str] | None = None,
+        minutes: int = 5,
+        email: str = "",
+    ) -> str:
+        """Do it."""
+        return f"{query} {room} {guests} {minutes} {email}"
+
+    view = fold_schema(act.definition.parameters)
+    request = ChatRequest(messages=[UserMessage(prompt)], tools=[act.definition])
+    turn = GuidedTurn.of(request, SchemaHolder(HeldModel().provider, "response_format"))
+    held = hold_view(turn, act.definition, view)
+    assert held is not None
+    node = held["properties"][parameter]
+    texts = node.get("items", node)["enum"]
+    assert right in texts
+    assert wrong not in texts
+
+
+async def test_requests_that_a_description_quotes_stand_as_examples() -> None:
+    model = HeldModel()
+    told = replace(get_weather.definition, description='Get the weather. For example: "Is it warm in Oslo?" or "Rain?"')
+    tools = [told, find_customer.definition]
+    await GuidedProvider(model.provider).generate(ChatRequest(messages=[UserMessage("Hi there")], tools=tools))
+    said = [message.text for message in model.provider.requests[0].messages]
+    assert said[-5:] == [
+        "Is it warm in Oslo?",
+        '{"tool": "get_weather"}',
+        "Rain?",
+        '{"tool": "get_weather"}',
+        "Hi there",
     ]

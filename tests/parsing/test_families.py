@@ -35,6 +35,7 @@ CASES = [
     Case("mixtral-8x7b", "Mixtral and Codestral", "text", "mistral"),
     Case("Ministral-8B-Instruct-2410", "Mistral", "native", "mistral"),
     Case("gemma3:27b", "Gemma 3", "text", "pythonic"),
+    Case("gemma-3-270m-q4_k_m", "Gemma 3", "guided", "pythonic"),
     Case("gemma-2-9b-it", "Gemma", "text", "pythonic"),
     Case("gemma4:26b", None, "native"),
     Case("Phi-4-mini-instruct", "Phi-4-mini", "native", "phi"),

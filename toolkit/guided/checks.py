@@ -91,13 +91,13 @@ class RequireNews:
 
     async def take(self, turn: GuidedTurn) -> StepVerdict:
         """Compare each call with those before it."""
-        assert turn.tool is not None
+        tool = turn.require_tool(self)
         if turn.must_call:
             return "next"
-        before = [call.arguments for call in turn.past_calls if call.name == turn.tool.name]
+        before = [call.arguments for call in turn.past_calls if call.name == tool.name]
         used = {value for arguments in before for value in list_folded(arguments)}
         # Of results there may be values for as many calls as gave them; else a value of the question has to be left.
-        said = turn.ground if is_one_of_several(turn, turn.tool) else Ground(turn.question)
+        said = turn.ground if is_one_of_several(turn, tool) else Ground(turn.question)
         kept: list[Mapping[str, Any]] = []
         for call in turn.calls:
             values = dict(zip(list_folded(call), list_leaves(call), strict=True))

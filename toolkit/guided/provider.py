@@ -113,8 +113,7 @@ class GuidedProvider(ProviderWrapper):
             verdict = await self._take_round(turn)
             if verdict != "again":
                 return turn
-            assert turn.tool is not None
-            turn.refused.append(turn.tool.name)
+            turn.refused.append(turn.require_tool(self).name)
             if turn.must_call:
                 break  # nothing but this call is allowed
         turn.tool = turn.tool if turn.must_call else None

@@ -9,9 +9,15 @@ from typing import Any, Literal, TypeAlias
 from toolkit.guided.folding import find_named_values
 from toolkit.guided.grounding import SMALL_NUMBERS, list_dates, may_have_code, names_a_day
 from toolkit.guided.languages import is_copyable, is_english
-from toolkit.guided.short_forms import list_request_stems
+from toolkit.guided.short_forms import MONTHS, list_request_stems
 from toolkit.guided.spans import EDGES, has_name, is_value_like, list_named_things, list_quotations, list_spans
-from toolkit.guided.spoken_numbers import list_converted_numbers, list_free_numbers, list_plain_numbers
+from toolkit.guided.spoken_numbers import (
+    list_converted_numbers,
+    list_figures,
+    list_free_numbers,
+    list_plain_numbers,
+    remove_amounts,
+)
 from toolkit.guided.spoken_times import list_times
 from toolkit.schema.nodes import is_object
 from toolkit.word_stems import list_stems, split_words
@@ -22,11 +28,12 @@ __all__ = [
     "fits_example",
     "holds_moment",
     "hold_to_said_values",
+    "is_number_of_thing",
     "list_codes",
 ]
 
-TextKind: TypeAlias = Literal["day", "time", "address", "formula", "code", "text"]
-"""How a text is found in what was said; a formula is composed of it."""
+TextKind: TypeAlias = Literal["day", "time", "address", "formula", "code", "number", "text"]
+"""How a text is found in what was said; a formula is composed of it, a number is that of a thing, such as RJ162."""
 
 _QUERY = re.compile(r"query|question|search|prompt", re.IGNORECASE)
 _QUESTION = re.compile(r"[^.!?\n]+(?=\?)")
@@ -36,8 +43,13 @@ _ADDRESS = re.compile(r"e-?mail address", re.IGNORECASE)
 _MAIL = re.compile(r"e-?mail", re.IGNORECASE)
 _DAY = re.compile(r"\b\d{4}-\d\d-\d\d\b|YYYY-MM-DD", re.IGNORECASE)
 _TIME = re.compile(r"\b\d\d?:\d\d\b|\bHH:MM", re.IGNORECASE)
+_MONTH_AT_END = re.compile(rf"\b(?:on|in|by) (?:the )?(?:{'|'.join(month.capitalize() for month in MONTHS)})$")
 _CLOCK_TIME = re.compile(r"\d:\d\d")
 _OTHER_CODE = re.compile(r"(?!\d{4}-\d\d-\d\d)[A-Za-z_/#-]*\d[\w#/-]*")
+# A parameter for the number of one thing, and not for how many there are.
+_NUMBER_OF = re.compile(r"\b(?:number|id) of (?:the|an?|its)\b", re.IGNORECASE)
+_DAY_FIRST = re.compile(r"\d{4}-\d\d-\d\d(?!\w)")
+_CAPITALS = re.compile(r"[A-Z]{1,4}")
 _DENIAL = r"(?:\b(?:not|no|never|but|except|without)|n['\u2019]t)"
 _DIGIT = re.compile(r"\d")
 _SEPARATOR = re.compile(r",|;|&|\b(?:and|or|plus|to|with)\b", re.IGNORECASE)
@@ -135,7 +147,9 @@ def find_kind_of_text(node: Mapping[str, Any], name: str) -> TextKind:
         return "address"
     if _FORMULA.search(f"{name} {description}") is not None:
         return "formula"
-    return "text" if _find_shape(description) is None else "code"
+    if _find_shape(description) is not None:
+        return "code"
+    return "number" if _NUMBER_OF.search(description) is not None else "text"
 
 
 def _hold_text(
@@ -155,10 +169,33 @@ def _hold_text(
         return dict(node)
     if kind == "code":
         return _hold_code(node, name, spans, question)
+    if kind == "number":
+        return _hold_number_of_thing(node, question, known)
     if _QUERY.search(name) is not None:
         spans += [sentence.strip(EDGES + " ") for sentence in _QUESTION.findall(question)]
+    whole = list_quotations(question)
+    spans = [span for span in spans if span in whole or _DAY_FIRST.match(span) is None] or spans
     is_free = frees_texts or not is_copyable(question) or not any(is_value_like(question, span) for span in spans)
     return _offer_values(node, [] if is_free else spans)
+
+
+def is_number_of_thing(node: Mapping[str, Any]) -> bool:
+    """Return whether a parameter takes the number of one thing, and not how many there are."""
+    return node.get("type") in ("integer", "string") and _NUMBER_OF.search(str(node.get("description", ""))) is not None
+
+
+def _hold_number_of_thing(node: Mapping[str, Any], question: str, known: str) -> dict[str, Any] | None:
+    """Return a schema for the number of a train or of a flight: of words that all have figures, or "RJ 162"."""
+    text = remove_amounts(question)
+    numbers = [
+        span
+        for span in [*list_spans(text), *list_named_things(remove_amounts(known))]
+        if _DIGIT.search(span) is not None
+        and all(_DIGIT.search(word) is not None or _CAPITALS.fullmatch(word) for word in span.split())
+    ]
+    if not numbers:
+        return None if is_english(question) else dict(node)
+    return _offer_values(node, numbers)
 
 
 def list_codes(node: Mapping[str, Any], text: str) -> list[str]:
@@ -244,9 +281,15 @@ def _describe_shape(text: str) -> str:
 
 def _hold_number(node: Mapping[str, Any], name: str, text: str, *, is_whole: bool) -> dict[str, Any] | None:
     least, most = node.get("minimum"), node.get("maximum")
+    about = str(node.get("description", ""))
+    if is_whole and _NUMBER_OF.search(about) is not None and is_english(text):
+        text = remove_amounts(text)
+        is_named = bool(set(list_stems(name)) & set(list_stems(text)))
+        figures = list_figures(text) or (list_free_numbers(text) if is_named else [])
+        return _offer_values(node, [int(each) for each in figures if each > 0]) if figures else None
     said = [
         *(list_free_numbers(text) or list_plain_numbers(text)),
-        *list_converted_numbers(text, f"{name} {node.get('description', '')}"),
+        *list_converted_numbers(text, f"{name} {about}"),
     ]
     if most is not None and most <= 1:
         said += [number / 100 for number in said]
@@ -293,4 +336,8 @@ def _is_no_name(span: str) -> bool:
 
 def holds_moment(text: str) -> bool:
     """Return whether a text has a day in figures or by its month, or a time of the day in it."""
-    return any(True for _ in list_dates(text)) or _CLOCK_TIME.search(text) is not None
+    return (
+        any(True for _ in list_dates(text))
+        or _CLOCK_TIME.search(text) is not None
+        or _MONTH_AT_END.search(text) is not None
+    )

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 from toolkit.word_stems import split_words
 
-__all__ = ["list_converted_numbers", "list_free_numbers", "list_numbers", "list_plain_numbers", "write_ordinals"]
+__all__ = [
+    "has_amount",
+    "list_figures",
+    "remove_amounts",
+    "list_converted_numbers",
+    "list_free_numbers",
+    "list_numbers",
+    "list_plain_numbers",
+    "write_ordinals",
+]
 
 # Not within ids such as A17 and TR-2041, nor within days and times.
 # A zero before other digits makes it a code: 02108.
@@ -100,6 +109,16 @@ _UNITS = {
     "dollar": ("money", 100.0), "euro": ("money", 100.0), "dozen": ("count", 12.0), "pair": ("count", 2.0),
     "item": ("count", 1.0),
 }  # fmt: skip
+_AMOUNT = re.compile(
+    rf"[-\u2212]?\b\d+(?:[.,]\d+)*\s?(?:(?:{'|'.join(_UNITS)}|degree|percent|celsius|time|people|person|usd|eur|gbp|euro)s?\b|[%°€$])"
+    r"|[€$£]\s?\d+(?:[.,]\d+)*",
+    re.IGNORECASE,
+)
+_MOMENT = re.compile(
+    r"\b\d{4}-\d\d-\d\d\b|\b(?:at|by|until|till|before|after|around)\s+\d{1,2}(?::\d\d)?(?![\w:-])|\b\d{1,2}(?::\d\d)?\s*[ap]\.?m\b"
+    r"|\b\d{1,2}:\d\d\b|\b\d{1,2} (?:o'clock|uhr)\b",
+    re.IGNORECASE,
+)
 
 
 def list_numbers(text: str) -> Iterator[float]:
@@ -124,6 +143,21 @@ def list_numbers(text: str) -> Iterator[float]:
 def list_free_numbers(text: str) -> list[float]:
     """Return the numbers that a text says as they are, without those of a day such as "May 3, 2026"."""
     return list(list_plain_numbers(_DAY_OF_MONTH.sub(" ", write_ordinals(text))))
+
+
+def has_amount(text: str) -> bool:
+    """Return whether a text has a number with its unit: "20 minutes", "3 kg"."""
+    return _AMOUNT.search(text) is not None
+
+
+def remove_amounts(text: str) -> str:
+    """Return a text without what no number of a thing can be: amounts with their units, days and times."""
+    return _MOMENT.sub(" ; ", _AMOUNT.sub(" ; ", text))
+
+
+def list_figures(text: str) -> list[float]:
+    """Return the numbers that a text says in figures."""
+    return [float(found.replace(",", "").replace("\u2212", "-")) for found in _NUMBER.findall(text)]
 
 
 def write_ordinals(text: str) -> str:

@@ -23,6 +23,7 @@ from toolkit.word_stems import list_stems
 __all__ = ["rank_tools"]
 
 _WORTH_OF_WORD, _WORTH_OF_VALUE, _COST_OF_UNSAID = 1.0, 0.6, 0.3
+_TOLD_BY_LOOK = ("day", "time", "code", "number")
 _LONGEST_LOOK = 1000
 _CALCULATION = re.compile(r"\d\s*[-+*/^]\s*\(?\d")
 _FIRST_SENTENCE = re.compile(r"(?<=[.!?])\s|\n")
@@ -66,7 +67,9 @@ def _count_unsaid(tool: ToolDefinition, question: str) -> int:
     return sum(
         not any(True for _ in _list_fitting(name, node, question))
         for name, node in required
-        if "enum" in node or node.get("type") != "string" or find_kind_of_text(node, name) in ("day", "time", "code")
+        if "enum" in node
+        or node.get("type") != "string"
+        or find_kind_of_text(node, name) in ("day", "time", "code", "number")
     )
 
 
@@ -94,7 +97,7 @@ def _list_fitting_texts(name: str, node: Mapping[str, Any], question: str) -> It
             found = "said" if any(True for _ in list_times(question)) else ""
         case "code":
             found = ", ".join(list_codes(node, question))
-        case "address":
+        case "address" | "number":
             found = "said"
         case "formula":
             found = "said" if _CALCULATION.search(question) is not None else ""

@@ -18,10 +18,13 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.chat.request import callable_tools
-from toolkit.guided.folding import FoldedSchema
+from toolkit.errors import ConfigurationError
+from toolkit.guided.folding import FoldedSchema, fold_schema
 from toolkit.guided.grounding import Ground
 from toolkit.guided.holding import SchemaHolder, read_reply_object
 from toolkit.guided.result_text import flatten_json_text
+from toolkit.guided.said_values import is_number_of_thing
+from toolkit.word_stems import list_stems
 
 __all__ = ["GuidedStep", "GuidedTurn", "PastCall", "StepVerdict"]
 
@@ -124,6 +127,34 @@ class GuidedTurn:
     def ground(self) -> Ground:
         """The words that were said, as values are looked up in them."""
         return Ground(self.said)
+
+    def require_tool(self, asker: object) -> ToolDefinition:
+        """Return the tool that was chosen.
+
+        Raises:
+            ConfigurationError: No step before has chosen one.
+        """
+        if self.tool is None:
+            raise ConfigurationError(
+                f"{type(asker).__name__} comes before a tool is chosen: put ChooseTool, or a step that sets the turn's "
+                "tool, before it in 'steps'"
+            )
+        return self.tool
+
+    @cached_property
+    def numbered_things(self) -> Mapping[str, frozenset[str]]:
+        """For each tool, the stems of the parameters that take the number of a thing, such as a customer."""
+        return {
+            tool.name: frozenset(
+                [
+                    stem
+                    for name, node in fold_schema(tool.parameters).properties.items()
+                    if is_number_of_thing(node)
+                    for stem in list_stems(name.rpartition(".")[2])
+                ]
+            )
+            for tool in self.tools
+        }
 
     async def ask(
         self, messages: Sequence[Message], schema: Mapping[str, Any], *, max_tokens: int | None = None

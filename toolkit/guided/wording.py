@@ -8,13 +8,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolkit.chat import AssistantMessage, Message, SystemMessage, ToolDefinition, ToolResult, UserMessage
+from toolkit.guided.spans import list_quotations
 from toolkit.guided.turn import GuidedTurn, PastCall
 from toolkit.schema.nodes import is_array, is_object
 
-__all__ = ["flatten_message", "shorten_description", "strike_out", "write_choice", "write_filling", "write_known"]
+__all__ = [
+    "flatten_message",
+    "list_example_requests",
+    "shorten_description",
+    "strike_out",
+    "write_choice",
+    "write_filling",
+    "write_known",
+]
 
 _MOST_LISTED_VALUES = 12
 _LONGEST_HISTORY = 2000
+_MOST_EXAMPLES = 2
+_EXAMPLES = re.compile(r"\bfor example:? (?=[\"\u201c'])(.*)", re.IGNORECASE | re.DOTALL)
 _STRUCK = "..."
 
 
@@ -23,6 +34,12 @@ def shorten_description(tool: ToolDefinition, words: int) -> str:
     sentence = re.split(r"(?<=[.!?])\s|\n", tool.description.strip(), maxsplit=1)[0]
     short = " ".join(sentence.split()[:words])
     return short or tool.name.replace("_", " ")
+
+
+def list_example_requests(tool: ToolDefinition) -> list[str]:
+    """Return the requests that a tool's description gives as examples: `For example: "Is it warm in Oslo?"`."""
+    found = _EXAMPLES.search(tool.description)
+    return [] if found is None else list_quotations(found[1])[:_MOST_EXAMPLES]
 
 
 def write_choice(examples: Iterable[tuple[str, str]], question: str) -> list[Message]:
