@@ -39,7 +39,7 @@ def shorten_description(tool: ToolDefinition, words: int) -> str:
 def list_example_requests(tool: ToolDefinition) -> list[str]:
     """Return the requests that a tool's description gives as examples: `For example: "Is it warm in Oslo?"`."""
     found = _EXAMPLES.search(tool.description)
-    return [] if found is None else list_quotations(found[1])[:_MOST_EXAMPLES]
+    return [] if found is None else [*list_quotations(found[1])[:_MOST_EXAMPLES]]
 
 
 def write_choice(examples: Iterable[tuple[str, str]], question: str) -> list[Message]:
