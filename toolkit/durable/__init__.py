@@ -12,6 +12,7 @@ from toolkit.durable.errors import (
     DecisionRefusedError,
     DurableError,
     DurableRunNotFoundError,
+    UnstorableValueError,
     WorkersLostError,
 )
 from toolkit.durable.loops import DurableLoop, LoopQueue, RunPlace, StartRate, durable_loop
@@ -46,6 +47,7 @@ __all__ = [
     "RunPlace",
     "SqliteJournal",
     "StartRate",
+    "UnstorableValueError",
     "WorkersLostError",
     "durable_loop",
     "restate_service",

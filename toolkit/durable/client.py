@@ -19,6 +19,7 @@ from toolkit.durable.loops import DurableLoop
 from toolkit.durable.rests import DurableState, write_prompt
 from toolkit.durable.run_rows import RunRow, RunRows
 from toolkit.durable.runs import DurableRun, DurableStatus
+from toolkit.durable.storable import check_number, check_storable_text
 from toolkit.durable.storage import Storage
 from toolkit.errors import ConfigurationError, LoopUsageError
 from toolkit.settings import check_setting
@@ -93,13 +94,15 @@ class DurableRuns:
             metadata: JSON, from which the worker makes the context.
 
         Raises:
-            DurableError: The id is that of a run of another loop, or the prompt or the metadata can't be stored.
+            DurableError: The id is that of a run of another loop, or the prompt is no transcript.
+            UnstorableValueError: The tenant or the metadata can't be stored; it says which part, and what is right.
             ConfigurationError: The prompt is empty, or the id can't be one.
         """
         check_setting("the loop of a durable run", loop, DurableLoop)
         check_setting("tenant", tenant, str)
         check_setting("priority", priority, int, least=0, most=_MOST_PRIORITY)
         check_setting("metadata", metadata, Mapping, None)
+        check_storable_text("the tenant", tenant)
         known = _check_run_id(uuid.uuid4().hex if run_id is None else run_id)
         trace: dict[str, str] = {}
         inject_trace_context(trace)
@@ -150,7 +153,11 @@ class DurableRuns:
             before: The id of the last run of the page before: only older ones.
         """
         check_setting("limit", limit, int, least=1)
+        check_number("the limit of a list", limit)
         name = loop.name if isinstance(loop, DurableLoop) else loop
+        for place, text in (("the loop of a list", name), ("the tenant of a list", tenant)):
+            if text is not None:
+                check_storable_text(place, text)
         found = await self._ask_database(
             lambda: self._rows.list_rows(loop=name, tenant=tenant, state=state, before=before, limit=limit)
         )

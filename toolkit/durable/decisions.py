@@ -14,7 +14,7 @@ __all__ = ["decision_key", "read_decision", "write_decision"]
 
 def decision_key(call_id: str, binding: str) -> str:
     """Return the key under which the decision on a call is kept, where no second one can be."""
-    return f"decide/{storable_id(call_id)}/{binding}"
+    return f"decide/{storable_id(call_id)}/{storable_id(binding)}"
 
 
 def write_decision(answer: Approval | bool | str) -> dict[str, Any]:

@@ -15,11 +15,12 @@ import anyio
 import sqlalchemy as sa
 from dbos import error as dbos_error
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DBAPIError
 
 from toolkit.dataclass import dataclass
 from toolkit.durable.content_rows import ContentRow, keep_contents, restore_values, write_value
 from toolkit.durable.errors import DurableError
+from toolkit.durable.storable import is_away
 from toolkit.durable.storage import Storage
 from toolkit.durable.tables import entries, runs
 from toolkit.errors import JournalError
@@ -150,27 +151,32 @@ class EntryLog:
         while True:
             try:
                 refused = self._write_together(waiting)
-            except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - what a database says of one entry is not for the others
+                if not is_away(error):
+                    self._write_one_by_one(waiting, error)
+                    return
                 self._close_connection()
                 _logger.warning("the log of durable runs can't be written, and they wait until it can be: %s", error)
                 if self._end.wait(pause):
                     _refuse_entries(waiting)
                     return
                 pause = min(_LONGEST_PAUSE, pause * 2)
-            except Exception as error:  # noqa: BLE001 - what a database says of one entry is not for the others
-                self._close_connection()
-                if len(waiting) == 1:
-                    waiting[0].end(JournalError(f"{waiting[0]} can't be stored: {error}"))
-                    return
-                for entry in waiting:
-                    self._write_patiently([entry])
-                return
             else:
                 _refuse_entries(refused)
                 for entry in waiting:
                     if entry not in refused:
                         entry.end(None)
                 return
+
+    def _write_one_by_one(self, waiting: Sequence[_WaitingEntry], error: Exception) -> None:
+        """Write each entry by itself where the database does not take them together; end one that it does not take."""
+        self._close_connection()
+        if len(waiting) == 1:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            waiting[0].end(JournalError(f"{waiting[0]} can't be stored: {cause}"))
+            return
+        for entry in waiting:
+            self._write_patiently([entry])
 
     def _write_together(self, waiting: Sequence[_WaitingEntry]) -> list[_WaitingEntry]:
         """Write entries in one transaction; return those that were refused."""

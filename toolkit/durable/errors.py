@@ -6,7 +6,8 @@
       DurableError                  a durable run can't be begun, found or changed as it was asked
         DurableRunNotFoundError
         DecisionRefusedError        somebody decided already, or on something else
-        DatabaseUnavailableError
+        DatabaseUnavailableError    the database is away: the same may be asked again
+        UnstorableValueError        the database can't keep a value: another one is to be given
         WorkersLostError            the workers of a run ended one after the other: it may be what ends them
 
 What a developer does wrong is a `ConfigurationError`, as everywhere.
@@ -19,6 +20,7 @@ __all__ = [
     "DecisionRefusedError",
     "DurableError",
     "DurableRunNotFoundError",
+    "UnstorableValueError",
     "WorkersLostError",
 ]
 
@@ -67,6 +69,20 @@ class DatabaseUnavailableError(DurableError):
         self.url = url
         self.reason = reason
         super().__init__(f"the database of durable runs at {url} can't be used: {reason}")
+
+
+class UnstorableValueError(DurableError):
+    """A value can't be kept in a database of durable runs, which is there: it is too large, no JSON, or no Unicode.
+
+    Args:
+        place: The place of the value, such as ``metadata['since']``.
+        reason: The problem, in words, and what would be right.
+    """
+
+    def __init__(self, place: str, reason: str) -> None:
+        self.place = place
+        self.reason = reason
+        super().__init__(f"{place} can't be stored: {reason}")
 
 
 class WorkersLostError(DurableError):

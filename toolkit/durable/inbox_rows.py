@@ -10,8 +10,9 @@ from sqlalchemy.exc import IntegrityError
 
 from toolkit.durable.content_rows import keep_contents, restore_value, write_value
 from toolkit.durable.decisions import decision_key
-from toolkit.durable.errors import DurableError
+from toolkit.durable.errors import UnstorableValueError
 from toolkit.durable.rests import TAKEN_AT_REST, InboxItem
+from toolkit.durable.storable import check_json
 from toolkit.durable.storage import Storage
 from toolkit.durable.tables import inbox, runs
 
@@ -45,12 +46,14 @@ class InboxRows:
         """Keep what is said to a run; return False where something was said under the same key.
 
         Raises:
-            DurableError: It is no JSON.
+            UnstorableValueError: It is no JSON.
         """
+        for name, part in body.items():
+            check_json(f"the {name}", part)
         try:
             text, beside = write_value(self._storage.text, run_id, dict(body))
         except (TypeError, ValueError, RecursionError) as error:
-            raise DurableError(f"this can't be said to run '{run_id}', as it is no JSON: {error}") from error
+            raise UnstorableValueError(f"what is said to run '{run_id}'", f"it is no JSON: {error}") from error
         try:
             with self._storage.engine.begin() as connection:
                 connection.execute(inbox.insert().values(run_id=run_id, key=key, kind=kind, body=text))
@@ -73,7 +76,7 @@ class InboxRows:
             Whether it is the one that counts; another one may have been made meanwhile.
 
         Raises:
-            DurableError: It is no JSON.
+            UnstorableValueError: It is no JSON.
         """
         key = decision_key(call_id, binding)
         body = {"call_id": call_id, "binding": binding, "decision": decision}

@@ -13,10 +13,11 @@ from sqlalchemy.exc import IntegrityError
 from toolkit.dataclass import dataclass
 from toolkit.durable.content_rows import keep_contents, restore_value, split_value
 from toolkit.durable.entry_log import KeptEntries, read_kept_entries
-from toolkit.durable.errors import DurableError, DurableRunNotFoundError
+from toolkit.durable.errors import DurableError, DurableRunNotFoundError, UnstorableValueError
 from toolkit.durable.inbox_rows import InboxRows
 from toolkit.durable.lost_attempts import count_attempt
 from toolkit.durable.rests import RESTING, TAKEN_AT_REST, VOID_AT_REST, InboxItem, Rest, read_rest
+from toolkit.durable.storable import check_json, check_storable_text
 from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, segment_id
 from toolkit.durable.tables import contents, database_now, entries, events, find_executor, inbox, runs
 from toolkit.loop.approvals import PendingApproval
@@ -105,14 +106,15 @@ class RunRows:
         """Begin a run, or return the one that has its id.
 
         Raises:
-            DurableError: The prompt or the metadata can't be stored.
+            UnstorableValueError: The prompt or the metadata can't be stored.
         """
         now = time.time()
+        check_json("metadata", row.metadata)
         try:
             metadata = self._storage.text.write(dict(row.metadata))
             prompt, beside = split_value(self._storage.text, row.run_id, begin["prompt"])
         except (TypeError, ValueError, RecursionError) as error:
-            raise DurableError(f"run '{row.run_id}' can't be stored, as it is no JSON: {error}") from error
+            raise UnstorableValueError(f"what run '{row.run_id}' begins with", f"it is no JSON: {error}") from error
         values = {name: getattr(row, name) for name in ("run_id", "loop", "tenant", "priority")}
         values |= {"metadata": metadata, "state": "queued", "segment": 1, "attempts": 0, "last_seq": 0}
         values |= {"lost": 0, "ended": 0}
@@ -130,7 +132,9 @@ class RunRows:
 
         Raises:
             DurableRunNotFoundError: There is none of this id.
+            UnstorableValueError: It can be none.
         """
+        check_storable_text("the id of a run", run_id)
         with self._storage.engine.connect() as connection:
             found = connection.execute(sa.select(*_COLUMNS).where(runs.c.run_id == run_id)).one_or_none()
         if found is None:

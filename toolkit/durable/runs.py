@@ -22,6 +22,7 @@ from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedErro
 from toolkit.durable.inbox_rows import InboxRows
 from toolkit.durable.rests import RESTING, DurableState, Rest
 from toolkit.durable.run_rows import RunRow, RunRows
+from toolkit.durable.storable import check_number
 from toolkit.durable.storage import Storage
 from toolkit.durable.tables import events
 from toolkit.loop.approvals import PendingApproval
@@ -177,6 +178,7 @@ class DurableRun:
             until: ``rest`` ends when all was told of a run at rest; ``end`` goes on where it awaits decisions.
         """
         check_setting("after", after, int, least=0)
+        check_number("the number to read events after", after)
         check_setting("until", until, "rest", "end")
         return _EventReader(self._storage, self.id, after, until)
 

@@ -18,16 +18,15 @@ from sqlalchemy import event
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
-    InterfaceError,
     NoSuchModuleError,
-    OperationalError,
     SQLAlchemyError,
     TimeoutError as PoolTimeoutError,
 )
 
 from toolkit.durable.encryption import Encryption, StoredText
-from toolkit.durable.errors import DatabaseUnavailableError, DurableError
+from toolkit.durable.errors import DatabaseUnavailableError, DurableError, UnstorableValueError
 from toolkit.durable.event_watch import EventWatch
+from toolkit.durable.storable import is_away, is_refusal
 from toolkit.durable.tables import TABLES_VERSION, schema, versions
 from toolkit.errors import ConfigurationError
 from toolkit.private_files import make_private
@@ -130,12 +129,20 @@ class Storage:
 
         Raises:
             DatabaseUnavailableError: The database is away, full, or no database of ours.
+            UnstorableValueError: It is there, and does not take a value.
         """
         try:
             yield
-        except (DBAPIError, PoolTimeoutError) as error:
+        except (DBAPIError, OverflowError, UnicodeEncodeError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            raise DatabaseUnavailableError(self.url, " ".join(str(cause).split())) from error
+            said = " ".join(str(cause).split())
+            if is_refusal(error):
+                raise UnstorableValueError(
+                    "a value", f"the database does not take it ({said}): give another"
+                ) from error
+            raise DatabaseUnavailableError(self.url, said) from error
+        except PoolTimeoutError as error:
+            raise DatabaseUnavailableError(self.url, str(error)) from error
         except (sqlite3.Error, OSError) as error:
             raise DatabaseUnavailableError(self.url, str(error)) from error
 
@@ -144,6 +151,7 @@ class Storage:
 
         Raises:
             DatabaseUnavailableError: The database is away.
+            UnstorableValueError: It does not take a value.
         """
         with self.telling_failures():
             return await to_thread.run_sync(work)
@@ -157,7 +165,9 @@ class Storage:
         while True:
             try:
                 return await to_thread.run_sync(work)
-            except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+            except (SQLAlchemyError, OverflowError, UnicodeEncodeError) as error:
+                if not is_away(error):
+                    raise
                 cause = error.orig if isinstance(error, DBAPIError) else error
                 _logger.warning("the database of durable runs at %s is waited for: %s", self.url, cause)
             await anyio.sleep(pause)

@@ -7,6 +7,7 @@ again, and goes on behind the last one. See `toolkit.durable` for logs that can 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -16,6 +17,8 @@ from toolkit.errors import JournalError
 from toolkit.text_encodings import replace_surrogates
 
 __all__ = ["EntryWork", "Journal", "JournalEntry", "JournalValue", "check_entry_name", "storable_id"]
+
+_LONGEST_ID = 128
 
 JournalValue: TypeAlias = dict[str, Any]
 """An object of plain JSON: what ``json.loads`` gives, and ``json.dumps`` takes without a default."""
@@ -102,9 +105,13 @@ class Journal(Protocol):
 def storable_id(call_id: str) -> str:
     """Return a call's id as it stands in the names of entries and logs: any database takes it.
 
-    A model may give one with half a surrogate pair, which is no UTF-8, or with a NUL, which Postgres refuses.
+    A model may give one with half a surrogate pair, which is no UTF-8, with a NUL, which Postgres refuses, or one that
+    is longer than what an index takes.
     """
-    return replace_surrogates(call_id).replace("\x00", "\ufffd")
+    clean = replace_surrogates(call_id).replace("\x00", "\ufffd")
+    if len(clean) <= _LONGEST_ID:
+        return clean
+    return f"{clean[: _LONGEST_ID // 2]}~{hashlib.sha256(clean.encode()).hexdigest()[:32]}"
 
 
 def check_entry_name(kept: str, asked: str) -> None:
