@@ -1,4 +1,4 @@
-"""The other forms of currencies, weekdays and months: tools want codes, and people say words."""
+"""The other forms of currencies, weekdays, months and irregular plurals: tools want one, and people say the other."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ MONTHS = (
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 # Not the article at the beginning of a sentence, nor "I".
 _LETTER = re.compile(r"(?<![\w'\u2019])(?:[B-HJ-Z]|A(?! [a-z]))(?![\w'\u2019])")
+_IRREGULAR = {
+    "tooth": "teeth", "foot": "feet", "man": "men", "woman": "women", "child": "children", "mouse": "mice",
+    "goose": "geese", "knife": "knives", "leaf": "leaves", "person": "people",
+}  # fmt: skip
 _SIGNS = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen"}
 
 
@@ -31,6 +35,10 @@ def _list_long_forms() -> Mapping[str, frozenset[str]]:
         [long] = list_stems(name) or [name]
         forms[name[:3]].add(long)
         forms[long].add(name[:3])
+    for name, plural in _IRREGULAR.items():
+        [one], [other] = list_stems(name), list_stems(plural)
+        forms[one].add(other)
+        forms[other].add(one)
     for stem, code in CURRENCY_CODES.items():
         forms[code.casefold()].add(stem)
     return {short: frozenset(stems) for short, stems in forms.items()}
@@ -40,7 +48,7 @@ _OTHER_FORMS = _list_long_forms()
 
 
 def has_short_form(stem: str, stems: frozenset[str]) -> bool:
-    """Return whether one of the stems is another form of a stem: Saturday for "sat", dollars for "usd"."""
+    """Return whether one of the stems is another form of a stem: Saturday for "sat", dollars for "usd", a tooth."""
     return not stems.isdisjoint(_OTHER_FORMS.get(stem, ()))
 
 
