@@ -16,9 +16,9 @@ from toolkit.events import ToolCallRefused, ToolExecutionEnd
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
-_WORDS = "slow refund slow pair add refund helper slow"
+_WORDS = "wait slow refund pair add refund helper slow"
 _RUNS = 16
-_KILLS = 6
+_KILLS = 4
 
 _NEW = """
 from dataclasses import replace
@@ -115,7 +115,7 @@ async def check_run(run: DurableRun, folder: Path) -> Counter[str]:
 
 
 async def kill_workers(fleets: Fleets, folder: Path, seen: Counter[str]) -> None:
-    """Kill workers of both fleets by turns, each while calls are under way."""
+    """Kill workers of both fleets by turns, while something is done."""
     chance, notes = random.Random(3), folder / "notes"
     while seen["kills"] < _KILLS:
         size = notes.stat().st_size if notes.exists() else 0
@@ -148,6 +148,13 @@ async def test_two_fleets_with_different_tools_share_runs_and_no_call_runs_twice
     try:
         moving = [await runs.start(desk, _WORDS, run_id=f"r{each}y") for each in range(_RUNS)]
         with anyio.fail_after(300):
+            for run in moving:
+                while not read_notes(tmp_path, run.id):  # noqa: ASYNC110 - of other processes
+                    await anyio.sleep(0.02)
+            for fleet in (0, 1):
+                await anyio.to_thread.run_sync(fleets.replace_worker, fleet)
+            for run in moving:
+                (tmp_path / f"go-{run.id}").touch()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(kill_workers, fleets, tmp_path, seen)
                 tasks.start_soon(decide_and_check, moving, tmp_path, seen)
