@@ -81,7 +81,7 @@ class InboxWatch:
             self._next_search = time.monotonic() + _SEARCH_SECONDS
         if self._keep_seconds is not None:
             for run_id in self._rows.find_ended(self._keep_seconds, _MOST):
-                self._try_run(run_id, partial(self._rows.delete, run_id))
+                self._try_run(run_id, partial(self._rows.delete_ended, run_id, self._keep_seconds))
 
     def _deliver_items(self) -> None:
         active = self._runner.active

@@ -19,6 +19,7 @@ from toolkit.secrets import without_keys
 from toolkit.text_encodings import replace_surrogates
 
 __all__ = [
+    "ENDED",
     "RESTING",
     "TAKEN_AT_REST",
     "VOID_AT_REST",
@@ -35,7 +36,10 @@ __all__ = [
 DurableState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 """How a durable run stands. ``queued`` waits for a worker, ``waiting`` for a decision."""
 
-RESTING: frozenset[str] = frozenset({"waiting", "done", "failed", "cancelled"})
+ENDED: frozenset[str] = frozenset({"done", "failed", "cancelled"})
+"""The states of a run that has come to an end."""
+
+RESTING: frozenset[str] = ENDED | {"waiting"}
 """The states in which a run is a row, and nothing else."""
 
 TAKEN_AT_REST: Mapping[str, Collection[str]] = {

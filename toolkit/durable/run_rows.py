@@ -16,10 +16,10 @@ from toolkit.durable.entry_log import KeptEntries, read_kept_entries
 from toolkit.durable.errors import DurableError, DurableRunNotFoundError, UnstorableValueError
 from toolkit.durable.inbox_rows import InboxRows
 from toolkit.durable.lost_attempts import count_attempt
-from toolkit.durable.rests import RESTING, TAKEN_AT_REST, VOID_AT_REST, InboxItem, Rest, read_rest
+from toolkit.durable.rests import ENDED, RESTING, TAKEN_AT_REST, VOID_AT_REST, InboxItem, Rest, read_rest
 from toolkit.durable.storable import check_json, check_storable_text
 from toolkit.durable.storage import ENGINE_NAME, ENGINE_VERSION, Storage, segment_id
-from toolkit.durable.tables import contents, database_now, entries, events, find_executor, inbox, runs
+from toolkit.durable.tables import contents, database_now, delete_workflows, entries, events, find_executor, inbox, runs
 from toolkit.loop.approvals import PendingApproval
 
 __all__ = ["ENDED_WORKFLOW", "SEGMENT_WORKFLOW", "AttemptFacts", "RunRow", "RunRows", "queue_name"]
@@ -293,10 +293,7 @@ class RunRows:
 
     def find_ended(self, seconds: float, limit: int) -> list[str]:
         """Return runs that have ended so many seconds ago."""
-        query = sa.select(runs.c.run_id).where(
-            runs.c.state.in_(("done", "failed", "cancelled")),
-            runs.c.updated < database_now(self._storage.engine) - seconds,
-        )
+        query = sa.select(runs.c.run_id).where(self._ended_before(seconds))
         with self._storage.engine.connect() as connection:
             return list(connection.execute(query.limit(limit)).scalars())
 
@@ -307,13 +304,26 @@ class RunRows:
             DurableError: It moves, or waits for a worker.
         """
         row = self.read(run_id)
+        if not self._delete_where(run_id, runs.c.state.in_(RESTING)):
+            raise DurableError(f"run '{run_id}' is {row.state}: cancel it, and delete it when it is at rest")
+
+    def delete_ended(self, run_id: str, seconds: float) -> None:
+        """Delete a run that has ended so many seconds ago; one that has gone on since then is kept."""
+        self._delete_where(run_id, self._ended_before(seconds))
+
+    def _ended_before(self, seconds: float) -> sa.ColumnElement[bool]:
+        return runs.c.state.in_(ENDED) & (runs.c.updated < database_now(self._storage.engine) - seconds)
+
+    def _delete_where(self, run_id: str, condition: sa.ColumnElement[bool]) -> bool:
+        gone = runs.delete().where(runs.c.run_id == run_id, condition).returning(runs.c.segment)
         with self._storage.engine.begin() as connection:
-            gone = runs.delete().where(runs.c.run_id == run_id, runs.c.state.in_(RESTING))
-            if connection.execute(gone).rowcount == 0:
-                raise DurableError(f"run '{run_id}' is {row.state}: cancel it, and delete it when it is at rest")
+            last = connection.scalar(gone)
+            if last is None:
+                return False
             for table in (events, inbox, entries, contents):
                 connection.execute(table.delete().where(table.c.run_id == run_id))
-        self._storage.client.delete_workflows([segment_id(run_id, each) for each in range(1, row.segment + 1)])
+            delete_workflows(connection, [segment_id(run_id, each) for each in range(1, last + 1)])
+        return True
 
     def delete_segments(self, run_id: str, before: int) -> None:
         """Delete the segments before one: nothing is taken up from them anymore."""
@@ -322,7 +332,7 @@ class RunRows:
         if ids:
             with self._storage.engine.begin() as connection:
                 connection.execute(entries.delete().where(entries.c.run_id == run_id, entries.c.segment < before))
-            self._storage.client.delete_workflows(ids)
+                delete_workflows(connection, ids)
 
     def _read_begin(self, row: RunRow) -> dict[str, Any]:
         found = self._storage.client.list_workflows(

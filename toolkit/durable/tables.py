@@ -6,6 +6,7 @@ segment that moves, which is here, or the output of the last one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +15,7 @@ __all__ = [
     "TABLES_VERSION",
     "contents",
     "database_now",
+    "delete_workflows",
     "entries",
     "events",
     "find_executor",
@@ -26,6 +28,8 @@ __all__ = [
 
 TABLES_VERSION = 4
 """The version of these tables, and of what the log of a segment holds."""
+
+_MOST_AT_ONCE = 1_000
 
 schema = sa.MetaData()
 """All of them."""
@@ -123,7 +127,20 @@ def database_now(engine: sa.Engine) -> sa.ColumnElement[Any]:
 
 def find_executor(connection: sa.Connection, workflow_id: str) -> str | None:
     """Return the worker to which the engine has given a workflow."""
-    schema_name = "dbos" if connection.dialect.name == "postgresql" else None
-    workflow, executor = sa.column("workflow_uuid", sa.Text), sa.column("executor_id", sa.Text)
-    table = sa.table("workflow_status", workflow, executor, schema=schema_name)
-    return connection.scalar(sa.select(executor).select_from(table).where(workflow == workflow_id))
+    table = _engine_table(connection, "workflow_status")
+    query = sa.select(table.c.executor_id).where(table.c.workflow_uuid == workflow_id)
+    return connection.scalar(query)
+
+
+def delete_workflows(connection: sa.Connection, workflow_ids: Sequence[str]) -> None:
+    """Delete workflows of the engine in a transaction of ours; it would do so in one of its own."""
+    for first in range(0, len(workflow_ids), _MOST_AT_ONCE):
+        ids = workflow_ids[first : first + _MOST_AT_ONCE]
+        for name in ("workflow_input", "workflow_output", "operation_outputs", "workflow_status"):
+            table = _engine_table(connection, name)
+            connection.execute(table.delete().where(table.c.workflow_uuid.in_(ids)))
+
+
+def _engine_table(connection: sa.Connection, name: str) -> sa.TableClause:
+    columns = [sa.column("workflow_uuid", sa.Text), sa.column("executor_id", sa.Text)]
+    return sa.table(name, *columns, schema="dbos" if connection.dialect.name == "postgresql" else None)
