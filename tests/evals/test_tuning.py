@@ -44,13 +44,18 @@ def test_words_are_tried_with_the_real_model(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kitchen.py").write_text(TOOLS)
     (tmp_path / "tasks.yaml").write_text(TASKS)
-    arguments = ["--model", "local:", "--way", "guided", "--tries", "3", "--max-tokens", "24", "--run-tools"]
+    arguments = ["--model", "local:", "--way", "guided", "--tries", "3", "--max-tokens", "40", "--run-tools"]
     arguments += ["--results", "kept.jsonl", "-o", "json"]
     assert run_command_line("toolkit", ["tune", "kitchen.py", "--tasks", "tasks.yaml", *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
     assert not found["problem"]
     assert found["training"]["tasks"] == 2
-    assert len((tmp_path / "kept.jsonl").read_text().splitlines()) >= 2
+    kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert len(kept) >= 2
+    # The local provider's own guidance ends an answer with what the calls gave.
+    results = {"get_weather": "18", "find_recipe": "Recipe 7"}
+    assert all(results[name] in trial["answer"] for trial in kept for name, _ in trial["calls"])
+    assert any(trial["calls"] for trial in kept)
     if found["is_kept"]:  # two tasks can't show a difference that is clear
         assert load_tool_words(tmp_path / "words.yaml").descriptions
     else:

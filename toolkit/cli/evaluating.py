@@ -131,9 +131,18 @@ def make_candidates(
     return [
         Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, way, steps))
         for model in dict.fromkeys(models)
-        for provider in [read_model(model, url, timeout, calls_natively=True)]
-        for way in dict.fromkeys(ways)
+        for way, provider in _read_ways(model, ways, url, timeout).items()
     ]
+
+
+def _read_ways(model: str, ways: Sequence[str], url: str, timeout: float) -> dict[str, Provider]:
+    """Return the provider for each way: the same one, but for a local model, which has guided steps of its own."""
+    provider = read_model(model, url, timeout, local_calling="native")
+    is_local = model.partition(":")[0].strip().lower() == "local"
+    return {
+        way: read_model(model, url, timeout, local_calling="guided") if is_local and way == "guided" else provider
+        for way in ways
+    }
 
 
 def make_progress(steps: Steps) -> Callable[[Candidate, int, int], None]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from toolkit.chat import Provider
 from toolkit.cli.endings import CommandError, ExitCode
@@ -21,14 +21,16 @@ _MODEL_IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
 _PRICED = ("openai", "openai-responses", "anthropic", "google")
 
 
-def read_model(name: str, url: str, timeout: float, *, calls_natively: bool = False) -> Provider:
+def read_model(
+    name: str, url: str, timeout: float, *, local_calling: Literal["native", "guided"] | None = None
+) -> Provider:
     """Return the provider of a name such as ``openai:gpt-5-mini``, or what ``file.py:NAME`` holds or returns.
 
     Args:
         name: The model.
         url: Where a compatible server is; empty for the vendor's own.
         timeout: Seconds that the import of a file may take.
-        calls_natively: True where a local model is to call tools in its own way, and what helps it comes from outside.
+        local_calling: How a local model makes calls; None leaves it to the provider.
 
     Raises:
         ToolkitError: There is no such model, or no key for it.
@@ -40,8 +42,8 @@ def read_model(name: str, url: str, timeout: float, *, calls_natively: bool = Fa
 
     settings: dict[str, Any] = {"base_url": url} if url else {}
     kind = name.partition(":")[0].strip().lower()
-    if calls_natively and kind == "local":
-        settings["calling"] = "native"
+    if local_calling is not None and kind == "local":
+        settings["calling"] = local_calling
     provider = provider_for(name, **settings)
     if kind in _PRICED and find_spec("genai_prices") is not None:
         from toolkit.providers import PricedProvider  # noqa: PLC0415 - as above

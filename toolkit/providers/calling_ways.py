@@ -34,7 +34,7 @@ def ask_in_way(provider: Provider, way: str | None, model: str) -> Provider:
     if way == "guided":
         from toolkit.guided import GuidedProvider  # noqa: PLC0415 - few programs ask for it
 
-        return GuidedProvider(provider)
+        return provider if isinstance(provider, GuidedProvider) else GuidedProvider(provider)
     return provider
 
 
