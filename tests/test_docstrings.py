@@ -65,6 +65,45 @@ def test_questions_are_found_where_a_sentence_begins(code: str, is_question: boo
     assert bool(find_questions(code)) == is_question
 
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def find_stray_texts(text: str) -> list[int]:
+    """Return the lines of texts that stand as statements where nothing reads them: neither first, nor below a name."""
+    found: list[int] = []
+    for node in ast.walk(ast.parse(text)):
+        body: list[ast.stmt] = node.body if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTIONS)) else []
+        for before, statement in pairwise(body):
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str())) if not isinstance(before, (ast.Assign, ast.AnnAssign)):
+                    found.append(statement.lineno)
+                case _:
+                    pass
+    return found
+
+
+def test_a_docstring_stands_at_what_it_tells_of() -> None:
+    found = {
+        path.relative_to(PACKAGE).as_posix(): lines
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if (lines := find_stray_texts(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}, "a docstring is the first statement, or stands directly below a name"
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ('def f():\n    """Return it."""\n    return 1', []),
+        ('"""Of the module."""\na = 1\n"""Of a name."""', []),
+        ('def f():\n    """Return it."""\n    """Return something else."""', [3]),
+        ('def f():\n    g()\n    """Return it."""', [3]),
+    ],
+)
+def test_texts_that_nothing_reads_are_found(code: str, lines: list[int]) -> None:
+    assert find_stray_texts(code) == lines
+
+
 PUBLIC = {
     f"{module}.{name}": getattr(importlib.import_module(module), name)
     for module in PUBLIC_MODULES
