@@ -177,8 +177,8 @@ class Listener:
         "_offered",
         "_run_id",
         "_tellers",
+        "_telling",
         "_timeout",
-        "_turn",
         "_update_guards",
         "_waiting",
         "needs_pump",
@@ -207,8 +207,8 @@ class Listener:
         self._waiting = _EventQueue()
         self._offered: anyio.Event | None = None
         # Tools of one turn run at once, and an async hook would overtake itself.
-        self._turn: anyio.Lock | None = None  # made when there is something to wait for
-        self._tellers = 0  # that have the turn or wait for it
+        self._telling: anyio.Lock | None = None  # made when there is something to wait for
+        self._tellers = 0  # that hold the lock or wait for it
         # Plain functions are called where a report is made; others need a task beside the tools.
         self.needs_pump: bool = any(map(_may_wait, (*hooks, *update_guards)))
 
@@ -224,7 +224,7 @@ class Listener:
         _set_time(event, time.time())
         hook, feed = self._hook, self._feed
         if self._waiting.events or self._tellers or isinstance(event, ToolExecutionUpdate):
-            await self._tell_in_turn(event)
+            await self._tell_in_order(event)
         else:
             # Nobody is before this event. Most hooks are done when they return, and a lock takes longer than they do.
             try:
@@ -261,7 +261,7 @@ class Listener:
         """Deliver what was offered, as it comes, until cancelled."""
         while True:
             self._offered = anyio.Event()
-            await self._deliver_in_turn()
+            await self._deliver_in_order()
             await self._offered.wait()
 
     def _mark_event(self, event: LoopEvent) -> None:
@@ -270,28 +270,28 @@ class Listener:
         _set_loop_id(event, self._loop_id)
         _set_time(event, time.time())
 
-    async def _tell_in_turn(self, event: LoopEvent) -> None:
+    async def _tell_in_order(self, event: LoopEvent) -> None:
         """Tell an event after those that wait, or by more hooks than one."""
         self._waiting.put(event)
-        await self._deliver_in_turn()
+        await self._deliver_in_order()
 
-    def _find_turn(self) -> anyio.Lock:
-        if self._turn is None:
-            self._turn = anyio.Lock(fast_acquire=True)
-        return self._turn
+    def _find_telling(self) -> anyio.Lock:
+        if self._telling is None:
+            self._telling = anyio.Lock(fast_acquire=True)
+        return self._telling
 
-    async def _deliver_in_turn(self) -> None:
+    async def _deliver_in_order(self) -> None:
         self._tellers += 1
         try:
-            async with self._find_turn():
+            async with self._find_telling():
                 await self._deliver_waiting()
         finally:
             self._tellers -= 1
 
     async def _await_hook(self, event: LoopEvent, value: Awaitable[Any]) -> None:
         """Wait for what the hook gave, with nobody before this event."""
-        turn = self._find_turn()
-        turn.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
+        telling = self._find_telling()
+        telling.acquire_nowait()  # with no round of the event loop, in which a cancellation would lose the event
         self._tellers += 1
         try:
             try:
@@ -302,7 +302,7 @@ class Listener:
             await self._deliver_waiting()
         finally:
             self._tellers -= 1
-            turn.release()
+            telling.release()
 
     async def _deliver_waiting(self) -> None:
         while self._waiting:
