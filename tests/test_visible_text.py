@@ -7,7 +7,7 @@ from hypothesis import given, strategies
 
 from toolkit import ApprovalRequest, ToolCall, ToolRegistry, tool
 from toolkit.policies import PendingApproval
-from toolkit.visible_text import escape_in_json, escape_in_name
+from toolkit.visible_text import escape_in_json, escape_in_name, shorten_to_line
 
 HIDDEN = [
     "\n",
@@ -62,3 +62,16 @@ async def test_an_approver_is_shown_what_would_run() -> None:
     assert seen == [r'{"to":"ada\u202e\nbob"}']
     pending = PendingApproval(call_id="1", tool_name="pay", arguments={"to": "ada\u202e"}, reason="", binding="")
     assert pending.preview == r'{"to": "ada\u202e"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("  two\n words\t", "two words"),
+        ("exactly it", "exactly it"),
+        ("one too many", "one too ma..."),
+        ("", ""),
+    ],
+)
+def test_a_text_is_shortened_to_one_line(text: str, line: str) -> None:
+    assert shorten_to_line(text, 10) == line

@@ -10,7 +10,7 @@ import json
 import re
 import unicodedata
 
-__all__ = ["escape_in_json", "escape_in_name", "escape_in_text", "is_hidden", "strip_hidden"]
+__all__ = ["escape_in_json", "escape_in_name", "escape_in_text", "is_hidden", "shorten_to_line", "strip_hidden"]
 
 _HIDDEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Lines, columns, and the joiners that Persian, Hindi and emoji are written with.
@@ -60,6 +60,12 @@ def strip_hidden(text: str) -> str:
         return text
     plain = _TERMINAL_CODES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "".join(character for character in plain if character in _OF_PROSE or not is_hidden(character))
+
+
+def shorten_to_line(text: str, longest: int) -> str:
+    """Return a text as one line, with ``...`` in the place of what it has beyond so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[:longest]}..."
 
 
 def _escape_character(character: str) -> str:

@@ -24,6 +24,7 @@ from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.middleware import Middleware
 from toolkit.loop.outcome import Aborted, Cancelled, Complete, MaxIterations, TerminationReason, UsageLimit
 from toolkit.tools.registry import ToolRegistry
+from toolkit.visible_text import shorten_to_line
 
 __all__ = ["ModelConversation", "write_usage"]
 
@@ -173,5 +174,4 @@ def write_usage(usage: Usage | None, requests: int) -> str:
 
 
 def _shorten_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_LINE_SHOWN else f"{line[:_LONGEST_LINE_SHOWN]}..."
+    return shorten_to_line(text, _LONGEST_LINE_SHOWN)

@@ -12,6 +12,7 @@ from toolkit.parsing.families import CallingWay
 from toolkit.parsing.formats import TextFormat
 from toolkit.parsing.provider import TextToolProvider
 from toolkit.secrets import without_keys
+from toolkit.visible_text import shorten_to_line
 
 __all__ = ["CallingProbe", "probe_calling"]
 
@@ -122,5 +123,4 @@ def _names_oslo(text: str) -> bool:
 
 
 def _quote_reply(text: str) -> str:
-    line = " ".join(text.split())
-    return repr(line if len(line) <= 80 else f"{line[:80]}...")
+    return repr(shorten_to_line(text, 80))

@@ -24,6 +24,7 @@ from toolkit.http_replies import ReplyTooLargeError
 from toolkit.providers.json_values import as_items
 from toolkit.providers.retry_after import find_retry_after
 from toolkit.secrets import cut_causes, without_secrets
+from toolkit.visible_text import shorten_to_line
 
 __all__ = ["NO_KEY", "Failures", "request_id_of"]
 
@@ -97,7 +98,7 @@ class Failures:
             return self.unreachable(error.__cause__ if isinstance(error.__cause__, Exception) else error)
         if isinstance(error, ValueError | ArithmeticError | RecursionError):
             return self.not_an_answer(str(error) or type(error).__name__)
-        return ProviderError(self.provider, _shorten_words(self.without_secrets(str(error))) or type(error).__name__)
+        return ProviderError(self.provider, self._quote_server(str(error)) or type(error).__name__)
 
     def cause_of(self, error: Exception) -> Exception | None:
         """Return what to raise ``from``: the error, unless it repeats a secret, which a traceback would show."""
@@ -183,8 +184,7 @@ class Failures:
         """Return the error of an answer that is nothing of the protocol: HTML, or no JSON."""
         return BadResponseError(
             self.provider,
-            f"{self.url} did not answer with {self.protocol} ({_shorten_words(self.without_secrets(found))}): "
-            f"{self.url_advice}",
+            f"{self.url} did not answer with {self.protocol} ({self._quote_server(found)}): {self.url_advice}",
             request_id=self._strike_id(request_id),
         )
 
@@ -231,7 +231,11 @@ class Failures:
             text = body
         else:
             text = ""
-        return _shorten_words(self.without_secrets(text))
+        return self._quote_server(text)
+
+    def _quote_server(self, text: str) -> str:
+        """Return what the server said for a message: on one line, bounded, and without what it must not show."""
+        return shorten_to_line(self.without_secrets(text), _LONGEST_MESSAGE)
 
     def _strike_id(self, request_id: str | None) -> str | None:
         return request_id and self.without_secrets(request_id)
@@ -276,8 +280,3 @@ def _read_first_words(error: BaseException) -> str:
 
 def _is_about_context(status: int, said: str) -> bool:
     return status in (400, 413, 422) and any(phrase in said.lower() for phrase in _CONTEXT_PHRASES)
-
-
-def _shorten_words(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
