@@ -1,8 +1,10 @@
 """What is said to a run while it comes to rest, and before a worker takes it up again: it is kept, or told why not."""
 
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from toolkit.durable import (
     runs as runs_module,
     segments as segments_module,
 )
+from toolkit.durable.inbox_rows import InboxRows
+from toolkit.durable.run_rows import RunRows
 from toolkit.loop.approvals import PendingApproval
 
 pytestmark = pytest.mark.anyio
@@ -214,3 +218,44 @@ async def test_a_retry_as_a_run_fails_is_kept_and_a_second_one_is_told(
             await wait_for_state(run, "done")
             assert (await run.result()).text == "Done after 2 turns: add fail."
     assert read_notes(tmp_path, "r") == ["add c0", "add c1"]
+
+
+def begin_nothing(rows: RunRows, run_id: str) -> bool:
+    return False
+
+
+async def test_what_was_said_by_a_client_that_ended_in_mid_word_is_taken_by_an_idle_worker(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(tmp_path)
+    async with DurableRuns(url) as runs:
+        with worker_beside(url, desk):
+            run = await runs.start(desk, "add", run_id="r")
+            await wait_for_state(run, "done")
+            with monkeypatch.context() as patch:
+                patch.setattr(RunRows, "begin_next", begin_nothing)
+                await run.say("add add")
+            with anyio.fail_after(60):
+                while (await run.result()).text != "Done after 3 turns: add add add.":  # noqa: ASYNC110 - of a thread
+                    await anyio.sleep(0.02)
+    assert read_notes(tmp_path, "r") == ["add c0", "add c2"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_worker_with_nothing_to_do_rarely_looks_for_messages(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    find: Any = InboxRows.find_called
+
+    def find_and_note(self: InboxRows, limit: int) -> dict[str, int]:
+        looks.append(time.monotonic())
+        found: dict[str, int] = find(self, limit)
+        return found
+
+    monkeypatch.setattr(InboxRows, "find_called", find_and_note)
+    with worker_beside(url, make_desk(tmp_path)):
+        with anyio.fail_after(60):
+            while len(looks) < 4:  # noqa: ASYNC110 - of another thread
+                await anyio.sleep(0.02)
+    assert all(later - earlier >= 0.45 for earlier, later in pairwise(looks))

@@ -23,6 +23,9 @@ __all__ = ["InboxWatch", "deny_expired"]
 _logger = logging.getLogger("toolkit.durable")
 
 _LOOK_SECONDS = 0.15
+_IDLE_LOOK_SECONDS = 0.5
+"""Where nothing moves here: who says something to a run at rest has it go on, and this is for one who ended before."""
+
 _DUE_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0
 """After which a run that did not go on with what was said to it is tried again: its rest may not have been kept yet."""
@@ -63,7 +66,7 @@ class InboxWatch:
 
     def _watch_on(self) -> None:
         next_due = 0.0
-        while not self._end.wait(_LOOK_SECONDS):
+        while not self._end.wait(_LOOK_SECONDS if self._runner.active else _IDLE_LOOK_SECONDS):
             try:
                 self._deliver_items()
                 if time.monotonic() >= next_due:
