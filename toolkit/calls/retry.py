@@ -20,9 +20,9 @@ from toolkit.errors import (
     ToolTimeoutError,
     ToolUsageLimitExceededError,
 )
+from toolkit.runtime.abandoned_threads import AbandonedThreads
 from toolkit.runtime.backend import has_busy_threads
 from toolkit.runtime.call_clock import CallClock, Deadlines
-from toolkit.runtime.work import Work
 from toolkit.runtime.workers import abandoned_count
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx, Registration
@@ -96,21 +96,21 @@ async def run_with_retry(
     retry = registration.options.retry
     if retry is None:
         return await run_in_time(registration, arguments, context, timeout)
-    work, output = Work(), None
+    abandoned, output = AbandonedThreads(), None
     kept = copy_values(registration, arguments)  # a run may change what it is given
     try:
-        with work.watched():
+        with abandoned.watched():
             output = await run_in_time(registration, arguments, context, timeout)
         if not output.is_error:
             return output
         failure: Exception | SystemExit = ToolFailedError(output.text)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again below, unless a retry helps
         failure = error
-    if work.is_left_running or not _is_worth_it(retry, registration.name, failure):
+    if abandoned.is_left_running or not _is_worth_it(retry, registration.name, failure):
         if output is None:
             raise failure
         return output  # a failure that the tool returned stays as it returned it, with its details
-    return await _run_again(registration, kept, context, timeout, retry, failure, work)
+    return await _run_again(registration, kept, context, timeout, retry, failure, abandoned)
 
 
 def _is_worth_it(retry: ToolRetryConfig, tool: str, error: BaseException) -> bool:
@@ -136,7 +136,7 @@ async def _run_again(
     timeout: float | None,
     retry: ToolRetryConfig,
     failure: Exception | SystemExit,
-    work: Work,
+    abandoned: AbandonedThreads,
 ) -> ToolOutput:
     """Go on from a first run that failed and is worth another."""
     import random  # noqa: PLC0415 - slow to import
@@ -146,7 +146,7 @@ async def _run_again(
     async def run(attempt: int) -> ToolOutput:
         nonlocal output
         output = None
-        with _another_attempt(context, attempt) as again, work.watched():
+        with _another_attempt(context, attempt) as again, abandoned.watched():
             output = await run_in_time(registration, copy_values(registration, arguments), again, timeout)
         if output.is_error:
             raise ToolFailedError(output.text)
@@ -154,7 +154,7 @@ async def _run_again(
 
     def is_repeated(error: BaseException) -> bool:
         # Of the first run that is known already.
-        return error is failure or (not work.is_left_running and _is_worth_it(retry, registration.name, error))
+        return error is failure or (not abandoned.is_left_running and _is_worth_it(retry, registration.name, error))
 
     async def log_retry(attempt: int, error: BaseException, delay: float) -> None:
         from toolkit.secrets import without_keys  # noqa: PLC0415 - its patterns take milliseconds

@@ -29,6 +29,7 @@ from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
 from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import ToolCrashedError, ToolError, ToolUsageLimitExceededError
+from toolkit.runtime.abandoned_threads import AbandonedThreads
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
     CancellationMark,
@@ -37,7 +38,6 @@ from toolkit.runtime.backend import (
 )
 from toolkit.runtime.call_clock import CallClock, Deadlines
 from toolkit.runtime.gates import enter_gate, lock_key
-from toolkit.runtime.work import Work
 from toolkit.settings import describe_value
 from toolkit.tools.context import ToolContext
 from toolkit.tools.handler import Ctx, Registration
@@ -303,7 +303,7 @@ async def _run_in_gates(
     registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
 ) -> ToolOutput:
     """Run when nothing runs that must not run beside it, and hold that off until the work is over."""
-    options, work = registration.options, Work()
+    options, abandoned = registration.options, AbandonedThreads()
     held: list[Callable[[], None]] = []
 
     def leave() -> None:
@@ -320,10 +320,10 @@ async def _run_in_gates(
             places = options.concurrency
             waiting = partial(context.waiting_for, f"one of its {places} places")
             held.append(await enter_gate(("places", *registration.identity, places), places, waiting=waiting))
-        with work.watched():
+        with abandoned.watched():
             return await run_with_retry(registration, arguments, context, timeout)
     finally:
-        work.when_over(leave)
+        abandoned.when_over(leave)
 
 
 async def _read_cache(cache: Cache, key: str) -> ToolOutput | None:

@@ -24,9 +24,9 @@ import anyio
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from toolkit.errors import ToolCancelledError, ToolFailedError
+from toolkit.runtime.abandoned_threads import list_enclosing_calls
 from toolkit.runtime.backend import at_loop_end, is_in_event_loop, keep_cancelling, loop_waker
 from toolkit.runtime.contexts import context_for_thread
-from toolkit.runtime.work import works_in
 
 __all__ = [
     "abandoned_count",
@@ -204,8 +204,8 @@ class _ThreadJob(Generic[T]):
             request, self._request = self._request, None
             self.is_left = self.has_begun and not self.has_ended
             if self.is_left:
-                for work in works_in(self._context):
-                    work.add(self)
+                for counted in list_enclosing_calls(self._context):
+                    counted.add(self)
             watcher, self._watcher = self._watcher, None
         if request is not None:
             request.refuse()
@@ -253,8 +253,8 @@ class _ThreadJob(Generic[T]):
         with self._lock:
             self.has_ended = self.has_begun
         if self.is_left:
-            for work in works_in(self._context):
-                work.remove(self)
+            for counted in list_enclosing_calls(self._context):
+                counted.remove(self)
 
     def watch(self, watcher: Callable[[], object] | None) -> None:
         with self._lock:

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from threading import Lock
 
-__all__ = ["Work", "works_in"]
+__all__ = ["AbandonedThreads", "list_enclosing_calls"]
 
 
-class Work:
+class AbandonedThreads:
     """The abandoned threads of one call and of all that runs inside it; safe between threads."""
 
     __slots__ = ("_callbacks", "_lock", "_outer", "_running")
@@ -22,8 +22,8 @@ class Work:
         self._callbacks: list[Callable[[], object]] = []
 
     @property
-    def outer(self) -> Work | None:
-        """The work that this is a part of."""
+    def outer(self) -> AbandonedThreads | None:
+        """The threads of the call round this one, which count these too; None for the outermost."""
         return self._outer
 
     @property
@@ -63,12 +63,12 @@ class Work:
             callback()
 
 
-_current: ContextVar[Work | None] = ContextVar("toolkit_work", default=None)
+_current: ContextVar[AbandonedThreads | None] = ContextVar("toolkit_work", default=None)
 
 
-def works_in(context: Context) -> Generator[Work]:
-    """Yield the work that code of this context is a part of, the innermost first."""
-    work = context.get(_current)
-    while work is not None:
-        yield work
-        work = work.outer
+def list_enclosing_calls(context: Context) -> Generator[AbandonedThreads]:
+    """Yield what counts the threads that code of this context gives up: that of each call round it, innermost first."""
+    counted = context.get(_current)
+    while counted is not None:
+        yield counted
+        counted = counted.outer
