@@ -92,8 +92,8 @@ def wording_of(format: TextFormat, model: str = "") -> Wording:  # noqa: A002
 # calls
 
 
-def _write_each(write: Callable[[str, str], str], separator: str = "\n") -> _CallWriter:
-    return lambda calls: separator.join([write(call.name, _write_arguments(call)) for call in calls])
+def _write_each(write: Callable[[str, str], str]) -> _CallWriter:
+    return lambda calls: "\n".join([write(call.name, _write_arguments(call)) for call in calls])
 
 
 def _write_arguments(call: ToolCall) -> str:

@@ -225,9 +225,7 @@ class _Search:
         outer = level.outer if level is not None else None
         return _ReadingPlace(place.position + 1, "comma", outer, {}, (written, bracket), assumed)
 
-    def _write_piece(
-        self, place: _ReadingPlace, piece: str, end: int, wants: str, *, assumed: str = ""
-    ) -> _ReadingPlace:
+    def _write_piece(self, place: _ReadingPlace, piece: str, end: int, wants: str, *, assumed: str) -> _ReadingPlace:
         more = place.assumed | {assumed} if assumed else place.assumed
         return place._replace(position=end, wants=wants, written=(place.written, piece), assumed=more)
 
