@@ -1,5 +1,6 @@
 """Durable runs as a client sees them: on SQLite, with a worker beside."""
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from toolkit.durable import (
     DurableRunNotFoundError,
     DurableRuns,
 )
+from toolkit.durable.storage import Storage
 from toolkit.errors import LoopUsageError
 from toolkit.events import Done, IterationStart, ResponseReceived, TextDelta, ToolExecutionEnd
 
@@ -375,3 +377,11 @@ async def test_a_database_that_is_none_is_said_to_be_so(tmp_path: Path) -> None:
                 pass
     with pytest.raises(LoopUsageError, match="async with DurableRuns"):
         await DurableRuns("sqlite:///never.db").get("x")
+
+
+def test_the_engine_reads_the_clock_of_an_sqlite_that_is_older_than_it_thinks(tmp_path: Path) -> None:
+    storage = Storage(f"sqlite:///{tmp_path / 'runs.db'}")
+    with storage.engine.connect() as connection:
+        now = connection.exec_driver_sql("SELECT unixepoch('subsec')").scalar_one()
+    assert abs(time.time() - now) < 60
+    storage.close()

@@ -154,6 +154,7 @@ def test_an_event_comes_back_as_it_was(event: LoopEvent) -> None:
     assert plain["v"] == 1
     assert plain["event"] == name_event(cast("Any", type(event)))
     assert dump_event(loaded) == plain
+    assert plain.get("tags", []) == sorted(plain.get("tags", []))
     assert (loaded.run_id, loaded.loop_id, loaded.time) == (event.run_id, event.loop_id, event.time)
     if not isinstance(event, (ProviderRetried, Failed)):  # exceptions are equal only to themselves
         assert loaded == event

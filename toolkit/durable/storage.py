@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,7 @@ _LONGEST_PAUSE = 5.0
 _POOL_SIZE = 20
 _SQLITE_POOL_SIZE = 4  # more would only wait for one another's locks
 _LOCK = 0x746B_6475  # "tkdu": who makes the tables in Postgres
+_SQLITE_WITH_FRACTIONS = (3, 42)  # what the engine needs from Python 3.12 on; Debian 12 has 3.40
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _Returned = TypeVar("_Returned")
 _logger = logging.getLogger("toolkit.durable")
@@ -238,6 +240,15 @@ def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:  # n
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
+    if sqlite3.sqlite_version_info < _SQLITE_WITH_FRACTIONS:
+        connection.create_function("unixepoch", 1, _read_clock)
+
+
+def _read_clock(unit: str) -> float:
+    """Return the seconds since 1970, for an engine that takes SQLite for newer than it is: an older one gives NULL."""
+    if unit != "subsec":
+        raise ValueError(f"unixepoch({unit!r}) is none of the engine's")
+    return time.time()
 
 
 def _wait_for_space(context: sa.engine.ExceptionContext) -> None:

@@ -177,12 +177,14 @@ def _adapter_of(kind: type) -> TypeAdapter[dict[str, Any]]:
 
 
 def _saved_type(name: str, hint: Any) -> Any:
-    """Return a field's type as Pydantic should take it: unions by their tags, errors as their words."""
+    """Return a field's type as Pydantic should take it: unions by their tags, errors as their words, sets in order."""
     from pydantic import Field, PlainSerializer, PlainValidator  # noqa: PLC0415 - as in `_adapter_of`
 
     match name:
         case "error":
             return Annotated[Any, PlainSerializer(_dump_error), PlainValidator(_load_error)]
+        case "tags":
+            return Annotated[hint, PlainSerializer(sorted)]
         case "messages":
             return get_origin(hint)[Annotated[Message, Field(discriminator="role")], *get_args(hint)[1:]]
         case "reason" if hint == TerminationReason:
