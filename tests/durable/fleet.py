@@ -62,6 +62,10 @@ class WorkerProcess:
     def end(self, timeout: float = 180.0) -> int:
         """Tell it to end; return its exit code."""
         self.process.terminate()
+        return self.wait_for_end(timeout)
+
+    def wait_for_end(self, timeout: float = 180.0) -> int:
+        """Return the exit code of one that was told to end: told again at its last moment it would be killed."""
         code = self.process.wait(timeout)
         self._close()
         return code

@@ -63,7 +63,7 @@ async def test_a_worker_that_is_told_to_end_lets_its_runs_come_to_rest(
     worker.process.terminate()
     (tmp_path / f"go-{run.id}").touch()
     result = await run.result(timeout=120)
-    assert worker.end() == 143
+    assert worker.wait_for_end() == 143
     assert result.text == "Done after 2 turns: wait add."
     assert (await run.status()).attempts == 1
 
@@ -79,7 +79,7 @@ async def test_the_runs_that_a_worker_can_not_end_go_on_at_another_at_once(
     for worker in executors:
         worker.process.terminate()
     for worker in executors:
-        assert worker.end() == 143
+        assert worker.wait_for_end() == 143
     [third] = start_workers(1, app, url, lease=1)
     try:
         result = await run.result(timeout=120)
