@@ -55,7 +55,7 @@ async def test_a_call_that_came_to_its_end_has_the_count_begin_anew(tmp_path: Pa
 async def test_workers_that_are_told_to_end_do_not_count(tmp_path: Path) -> None:
     url, desk = on_sqlite(tmp_path), replace(make_desk(tmp_path), max_lost=1)
     async with DurableRuns(url) as runs:
-        run = await runs.start(desk, "wait add", run_id="r")
+        run = await runs.start(desk, "wait wait wait add", run_id="r")
         for attempt in range(1, 4):
             with worker_beside(url, desk, grace=0, lease=0.5), anyio.fail_after(90):
                 while (await run.status()).attempts < attempt:  # noqa: ASYNC110 - of another thread
