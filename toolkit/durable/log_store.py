@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -108,8 +109,12 @@ _LISTED = sa.select(runs.c.run_id, runs.c.state, runs.c.updated, runs.c.last_seq
 def open_durable_log(url: str, encryption: Encryption | None = None) -> RunLog:
     """Return what reads the durable runs of a database as run logs; blocks.
 
+    Its connections are closed when nobody has it anymore, since a run log has nothing to be closed.
+
     Raises:
         DatabaseUnavailableError: The database can't be reached.
     """
     storage = Storage(url, encryption)
-    return RunLog.of_store(DurableStore(storage), storage.url)
+    store = DurableStore(storage)
+    weakref.finalize(store, storage.close)
+    return RunLog.of_store(store, storage.url)
