@@ -36,8 +36,7 @@ TextKind: TypeAlias = Literal["day", "time", "address", "formula", "code", "numb
 """How a text is found in what was said; a formula is composed of it, a number is that of a thing, such as RJ162."""
 
 _QUERY = re.compile(r"query|question|search|prompt", re.IGNORECASE)
-_QUESTION = re.compile(r"[^.!?\n]+(?=\?)")
-# What follows a colon, or a word for a text: "with the message The meeting is moved to Friday".
+_QUESTION = re.compile(r"(?<![^.!?\n])[^.!?\n]++(?=\?)")
 _EXAMPLE = re.compile(r"(?:such as|e\.g\.,?|for example,?|like) (\S+)", re.IGNORECASE)
 _ADDRESS = re.compile(r"e-?mail address", re.IGNORECASE)
 _MAIL = re.compile(r"e-?mail", re.IGNORECASE)

@@ -36,6 +36,7 @@ _NO_ABBREVIATION = "".join(
 _SENTENCE_END = re.compile(rf"(?:[!?;]|{_NO_ABBREVIATION}\.)\s")
 _SPECIAL = re.compile(r"\d|@|\w[A-Z]|\w_\w")
 _TAIL_END = rf"([^\n]*?\w)(?=[.!?]*(?:\s*$|{_NO_ABBREVIATION}[.!?]\s|\n))"
+# What follows a colon, or a word for a text: "with the message The meeting is moved to Friday".
 _TAILS = (
     re.compile(rf": {_TAIL_END}"),
     re.compile(rf"\b(?:message|text|note|body|saying|says|say|that|reading)\b:? {_TAIL_END}", re.IGNORECASE),
