@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import toolkit
-from docs_build.reference import PUBLIC_MODULES
+from docs.site.reference import PUBLIC_MODULES
 
 PACKAGE = Path(toolkit.__file__).parent
 WORDS = r"(?:Whether|What|Whatever|Which|Who|Whoever|Whom|Whose)\b"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import toolkit
-from docs_build.reference import PUBLIC_MODULES
+from docs.site.reference import PUBLIC_MODULES
 
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 PACKAGE = Path(toolkit.__file__).parent

@@ -35,14 +35,14 @@ def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     shared = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         shared = shared.parent  # of all processes of this run
-    told = shared / "site.log"
+    log_file = shared / "site.log"
     with (shared / "site.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not told.exists():
-            command = [sys.executable, "-m", "docs_build"]
+        if not log_file.exists():
+            command = [sys.executable, "-m", "docs.site"]
             build = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-            told.write_text(f"exit code {build.returncode}\n{build.stdout}{build.stderr}", encoding="utf-8")
-    log = told.read_text(encoding="utf-8")
+            log_file.write_text(f"exit code {build.returncode}\n{build.stdout}{build.stderr}", encoding="utf-8")
+    log = log_file.read_text(encoding="utf-8")
     assert log.startswith("exit code 0\n"), log
     assert "griffe:" not in log, f"a docstring that can't be read as a whole: {log}"
     return ROOT / "build" / "site"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from docs_build.tutorial import join_program, list_steps
+from docs.site.tutorial import join_program, list_steps
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from docs_build.llms import list_pages, write_llms_files
-from docs_build.pages import stage_pages
-from docs_build.reference import PUBLIC_MODULES
+from docs.site.llms import list_pages, write_llms_files
+from docs.site.pages import stage_pages
+from docs.site.reference import PUBLIC_MODULES
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -20,7 +20,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     stage_pages(ROOT, folder / "docs")
     (folder / "site").mkdir()
-    write_llms_files(ROOT / "zensical.toml", folder / "docs", folder / "site")
+    write_llms_files(ROOT / "docs" / "zensical.toml", folder / "docs", folder / "site")
     return folder / "site"
 
 
@@ -31,7 +31,7 @@ def links_of(text: str) -> list[str]:
 
 def test_every_page_is_listed_once_and_is_there(site: Path) -> None:
     text = (site / "llms.txt").read_text(encoding="utf-8")
-    nav = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    nav = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
     listed = re.findall(r"^- \[.+?\]\(([^)]+)\)(?:: .+)?$", text, re.MULTILINE)
     decisions = {f"decisions/{path.name}" for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")}
     assert sorted(listed) == sorted({*list_pages(nav), *decisions})

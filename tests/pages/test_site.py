@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import toolkit
-from docs_build.reference import PUBLIC_MODULES, TABLE_PAGES, name_page
+from docs.site.reference import PUBLIC_MODULES, TABLE_PAGES, name_page
 
 ROOT = Path(__file__).parents[2]
 MODULE_PAGES = [name_page(module) for module in PUBLIC_MODULES]
@@ -26,7 +26,7 @@ GENERATED = {
 def test_every_page_stands_in_the_navigation_once() -> None:
     pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     decisions = {page for page in pages if page.startswith("decisions/") and page != "decisions/README.md"}
-    config = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    config = tomllib.loads((ROOT / "docs" / "zensical.toml").read_text(encoding="utf-8"))
     assert sorted(list_pages(config["project"]["nav"])) == sorted((pages - decisions) | GENERATED)
 
 

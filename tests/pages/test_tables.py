@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs_build.tables import (
+from docs.site.tables import (
     LOG_LEVELS,
     OPTIONS,
     SETTINGS,

@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from docs_build.tables import write_loggers_page, write_module_table, write_options_page, write_settings_page
+from docs.site.tables import write_loggers_page, write_module_table, write_options_page, write_settings_page
 
 # In the order of the navigation.
 PUBLIC_MODULES = (

@@ -1,4 +1,4 @@
-"""The pictures of the documentation: ``python -m docs_build.pictures`` takes them anew, with Chromium."""
+"""The pictures of the documentation: ``python -m docs.site.pictures`` takes them anew, with Chromium."""
 
 import contextlib
 import shutil
@@ -16,7 +16,7 @@ from toolkit.run_log import RunLog
 from toolkit.testing import ScriptedProvider, ScriptedReply
 from toolkit.ui import viewer_app
 
-FOLDER = Path(__file__).parents[1] / "docs" / "assets"
+FOLDER = Path(__file__).parents[1] / "assets"
 _PORT = 8791
 
 

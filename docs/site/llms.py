@@ -23,8 +23,10 @@ def write_llms_files(config: Path, staged: Path, site: Path) -> None:
         site: The folder of the built site.
     """
     project = tomllib.loads(config.read_text(encoding="utf-8"))["project"]
-    extensions = griffe.load_extensions(str(config.parent / "docs_build" / "docstrings.py"))
-    package = griffe.load("toolkit", search_paths=[str(config.parent)], extensions=extensions, resolve_aliases=True)
+    extensions = griffe.load_extensions("docs.site.docstrings")
+    package = griffe.load(
+        "toolkit", search_paths=[str(config.parent.parent)], extensions=extensions, resolve_aliases=True
+    )
     listed = [f"# {project['site_name']}", "", f"> {project['site_description']}"]
     whole: list[str] = []
     for section, pages in _list_sections(project["nav"], staged):
