@@ -22,6 +22,9 @@ To read the code, follow one call: ``tools/decorators`` -> ``schema/function_sch
 
 from toolkit.calls.approval import Abort, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.calls.caching import MemoryCache
+from toolkit.calls.context import ToolContext
+from toolkit.calls.handler import Tool
+from toolkit.calls.options import EnvVar, ToolOptions, ToolRetryConfig
 from toolkit.calls.permissions import Permissions, allow, ask, deny
 from toolkit.calls.policy import OutputLimits, Timeouts
 from toolkit.chat import (
@@ -50,7 +53,6 @@ from toolkit.loop.run import tool_loop, tool_loop_channel, tool_loop_stream, too
 from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import stop_after
 from toolkit.loop.turns import Completed, Yielded
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import (
     tool,
     tool_from_function,
@@ -60,8 +62,6 @@ from toolkit.tools.decorators import (
     tools_of,
 )
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.handler import Tool
-from toolkit.tools.options import EnvVar, ToolOptions, ToolRetryConfig
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = [

@@ -14,8 +14,8 @@ import anyio
 import anyio.to_thread
 
 from toolkit.calls.events import ToolEvent, ToolExecutionUpdate, ToolProgress
+from toolkit.calls.handler import Ctx
 from toolkit.chat import ContentBlock, FileBlock, TextBlock, ToolCall
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["serve_plugin"]

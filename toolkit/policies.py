@@ -2,6 +2,7 @@
 
 from toolkit.calls.approval import Abort, Approval, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.calls.caching import Cache, MemoryCache, SqliteCache
+from toolkit.calls.options import ToolRetryConfig
 from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
 from toolkit.calls.policy import CallConfig, OutputLimits, Timeouts
 from toolkit.calls.results import ResultStore
@@ -56,7 +57,6 @@ from toolkit.loop.tool_hooks import (
 )
 from toolkit.loop.tool_order import ToolOrder
 from toolkit.tools.linting import Finding
-from toolkit.tools.options import ToolRetryConfig
 
 __all__ = [
     "Abort",

@@ -2,8 +2,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from toolkit.calls.usage_counter import UsageCounter
 from toolkit.errors import ConfigurationError, ToolUsageLimitExceededError
-from toolkit.tools.usage_counter import UsageCounter
 
 
 def test_a_counter_gives_as_many_uses_as_there_are() -> None:

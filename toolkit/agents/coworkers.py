@@ -10,14 +10,14 @@ from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
 
 from toolkit.agents.sub_agents import SUB_AGENT_TAG, SubAgent, SubAgentRun
+from toolkit.calls.context import ToolContext
+from toolkit.calls.handler import Ctx
+from toolkit.calls.options import ToolOptionKeywords
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolError
 from toolkit.settings import check_setting
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.handler import Ctx
-from toolkit.tools.options import ToolOptionKeywords
 
 __all__ = ["coworker_tools"]
 

@@ -15,7 +15,10 @@ import anyio
 from pydantic import AliasChoices, Field
 from typing_extensions import Unpack
 
+from toolkit.calls.context import ToolContext
 from toolkit.calls.events import ToolExecutionStart, ToolExecutionUpdate, ToolProgress
+from toolkit.calls.handler import Ctx
+from toolkit.calls.options import ToolOptionKeywords
 from toolkit.calls.policy import Caller
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, TextDelta, ToolCall, UserMessage
 from toolkit.chat.output import ToolOutput, to_output, words_of
@@ -44,11 +47,8 @@ from toolkit.loop.prompt import check_parts
 from toolkit.loop.resources import SubAgentSeat, sub_agent_seat
 from toolkit.loop.streaming import EventStream
 from toolkit.settings import check_fields
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.handler import Ctx
-from toolkit.tools.options import ToolOptionKeywords
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["SUB_AGENT_TAG", "SubAgent", "SubAgentRun", "sub_agent_tool"]

@@ -12,7 +12,7 @@ from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.sandbox import Bubblewrap
 from toolkit.builtin.search import search_tool
 from toolkit.builtin.stored_results import CacheTools
-from toolkit.calls.read_back import read_result_tool
+from toolkit.tools.read_result import read_result_tool
 
 __all__ = [
     "BashOptions",

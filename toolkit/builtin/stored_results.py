@@ -10,11 +10,11 @@ from toolkit.calls.approval import Abort, Approve, Defer, Deny
 from toolkit.calls.authorize import authorize
 from toolkit.calls.cache_keys import find_cache_key, is_cached
 from toolkit.calls.caching import Cache
+from toolkit.calls.context import ToolContext
 from toolkit.calls.prepare import Refused, prepare
 from toolkit.chat import ToolCall
 from toolkit.chat.output import ToolOutput, load_output
 from toolkit.errors import ToolFailedError
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+from toolkit.calls.handler import Registration
+from toolkit.calls.options import ToolOptions
 from toolkit.chat import ToolDefinition
 from toolkit.json_text import canonical_json, digest_json
-from toolkit.tools.handler import Registration
-from toolkit.tools.options import ToolOptions
 
 __all__ = ["find_cache_key", "is_cached"]
 

@@ -14,9 +14,9 @@ from toolkit.schema.nodes import is_array, is_object
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from toolkit.calls.handler import Registration
     from toolkit.calls.permissions import Decision, Permissions
     from toolkit.schema import ArgumentsParser
-    from toolkit.tools.handler import Registration
 
 __all__ = ["find_same", "judge"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 from anyio import to_thread
 
 from toolkit.calls.events import ToolCallRepaired
+from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass, maker_of
@@ -19,12 +20,10 @@ from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError,
 from toolkit.json_text import canonical_json
 from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
 from toolkit.text_encodings import replace_surrogates
-from toolkit.tools.handler import Ctx, Registration
 
 if TYPE_CHECKING:
     from toolkit.calls.permissions import Permissions
     from toolkit.calls.repair.mending import Mended
-    from toolkit.tools.registry import ToolRegistry
 
 __all__ = [
     "Ready",
@@ -59,11 +58,6 @@ class Scope(Generic[Ctx]):
     registrations: Mapping[str, Registration[Ctx]]
     permissions: Permissions | None = None
     hidden_names: Collection[str] = ()
-
-
-def scope_of(registry: ToolRegistry[Ctx]) -> Scope[Ctx]:
-    """Return what a call may mean in a registry as it is now."""
-    return Scope(registry.registrations, permissions=registry.permissions, hidden_names=registry.hidden_names)
 
 
 @dataclass(slots=True)

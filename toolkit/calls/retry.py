@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from toolkit.backoff import run_again
+from toolkit.calls.context import ToolContext
+from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.prepare import copy_values
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import (
@@ -24,11 +26,9 @@ from toolkit.runtime.abandoned_threads import AbandonedThreads
 from toolkit.runtime.backend import has_busy_threads
 from toolkit.runtime.call_clock import CallClock, Deadlines
 from toolkit.runtime.workers import abandoned_count
-from toolkit.tools.context import ToolContext
-from toolkit.tools.handler import Ctx, Registration
 
 if TYPE_CHECKING:
-    from toolkit.tools.options import ToolRetryConfig
+    from toolkit.calls.options import ToolRetryConfig
 
 __all__ = ["may_run_on", "run_in_time", "run_with_retry"]
 

@@ -18,7 +18,9 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.calls.cache_keys import find_cache_key, is_cached
 from toolkit.calls.caching import Cache
+from toolkit.calls.context import ToolContext
 from toolkit.calls.events import Observer, ToolExecutionEnd, ToolExecutionStart
+from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready, copy_values
 from toolkit.calls.reporting import Reporter
@@ -39,8 +41,6 @@ from toolkit.runtime.backend import (
 from toolkit.runtime.call_clock import CallClock, Deadlines
 from toolkit.runtime.gates import enter_gate, lock_key
 from toolkit.settings import describe_value
-from toolkit.tools.context import ToolContext
-from toolkit.tools.handler import Ctx, Registration
 
 __all__ = ["CallHost", "CutCall", "run", "run_directly"]
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any, Literal
 
+from toolkit.calls.context import ToolContext
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready
 from toolkit.calls.run_memory import RunMemory
@@ -14,7 +15,6 @@ from toolkit.calls.text_cutting import limit_text
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import maker_of
-from toolkit.tools.context import ToolContext
 
 __all__ = ["shape_result"]
 

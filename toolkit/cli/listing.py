@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from toolkit.calls.handler import Registration
 from toolkit.cli.progress import Steps
 from toolkit.cli.screen import OutputFormat, Screen
 from toolkit.cli.sources import SourceSettings, open_sources, read_source
 from toolkit.cli.terminal import Terminal
 from toolkit.errors import UnknownToolNameError
-from toolkit.tools.handler import Registration
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["describe_tool", "list_tools", "show_tools", "write_signature"]

@@ -18,11 +18,11 @@ from typing import Any, TypeGuard, cast
 
 import click
 
+from toolkit.calls.handler import Tool
 from toolkit.cli.endings import CommandError, ExitCode
 from toolkit.errors import ConfigurationError
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.decorators import tools_of
-from toolkit.tools.handler import Tool
 from toolkit.tools.registry import ToolRegistry
 from toolkit.visible_text import escape_in_text, strip_hidden
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from toolkit.calls.events import ApprovalRequested, ToolExecutionEnd
+from toolkit.calls.handler import Registration
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
 from toolkit.dataclass import dataclass
 from toolkit.durable.content_rows import ContentRow, split_value
@@ -23,7 +24,6 @@ from toolkit.run_log.cleaning import EntryCleaner
 from toolkit.run_log.entries import make_header, write_line
 from toolkit.run_log.lines import LogRecord, Told, write_plain
 from toolkit.run_log.replies import ReplyText
-from toolkit.tools.handler import Registration
 
 __all__ = ["AttemptEvents", "EventRow"]
 

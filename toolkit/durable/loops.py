@@ -6,13 +6,13 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeAlias, overload
 
+from toolkit.calls.handler import Ctx
 from toolkit.chat import Provider
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.outcome import Out
 from toolkit.settings import PositiveInt, Seconds, check_fields
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["ContextMaker", "DurableLoop", "LoopQueue", "RunPlace", "StartRate", "durable_loop"]

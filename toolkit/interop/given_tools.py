@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
+from toolkit.calls.handler import Ctx
 from toolkit.errors import ConfigurationError
 from toolkit.settings import check_setting, describe_value
-from toolkit.tools.handler import Ctx
-from toolkit.tools.registrable import Registrable
-from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.registry import Registrable, ToolRegistry
 
 __all__ = ["OneOrMore", "read_registry", "read_tools"]
 

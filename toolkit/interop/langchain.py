@@ -12,6 +12,8 @@ from anyio.from_thread import start_blocking_portal
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
+from toolkit.calls.context import ToolContext
+from toolkit.calls.handler import Ctx
 from toolkit.chat import (
     AudioBlock,
     ContentBlock,
@@ -25,10 +27,8 @@ from toolkit.chat import (
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.interop.given_tools import OneOrMore, read_registry, read_tools
 from toolkit.tool_names import legal_names
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["from_langchain", "to_langchain"]

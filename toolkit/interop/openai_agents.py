@@ -12,16 +12,16 @@ from agents.tool import ToolOutputFileContent, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext as AgentsContext
 from pydantic import BaseModel
 
+from toolkit.calls.context import ToolContext
+from toolkit.calls.handler import Ctx
 from toolkit.chat import ContentBlock, FileBlock, ImageBlock, TextBlock, ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.errors import ConfigurationError
 from toolkit.interop.blocks import output_from_parts
 from toolkit.interop.given_tools import OneOrMore, read_registry, read_tools
 from toolkit.tool_names import legal_names
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["from_openai_agents", "to_openai_agents"]

@@ -15,6 +15,8 @@ from pydantic_ai.messages import AudioUrl, BinaryContent, DocumentUrl, FileUrl, 
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RunUsage
 
+from toolkit.calls.context import ToolContext
+from toolkit.calls.handler import Ctx
 from toolkit.chat import (
     AudioBlock,
     ContentBlock,
@@ -30,10 +32,8 @@ from toolkit.errors import InvalidArgumentsError, ToolFailedError
 from toolkit.interop.blocks import output_from_parts
 from toolkit.interop.given_tools import OneOrMore, read_registry, read_tools
 from toolkit.tool_names import legal_names
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["from_pydantic_ai", "to_pydantic_ai"]

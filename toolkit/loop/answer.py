@@ -6,13 +6,13 @@ import re
 from collections.abc import Container
 from typing import Any, Generic, cast
 
+from toolkit.calls.handler import Registration
 from toolkit.chat import ResponseFormat
 from toolkit.errors import ConfigurationError, InvalidArgumentsError, SchemaError
 from toolkit.loop.config import ANSWER_TOOL, AnswerFormat
 from toolkit.loop.outcome import Out
 from toolkit.schema import MalformedJsonError
 from toolkit.tools.decorators import tool_from_function
-from toolkit.tools.handler import Registration
 
 __all__ = ["ExpectedAnswer"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
 from toolkit.calls.authorize import apply_answer, authorize
 from toolkit.calls.events import ToolCallRefused
+from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready, Refused, canonical_call, error_result, permit, prepare, prepare_all
 from toolkit.chat import ToolCall
 from toolkit.dataclass import dataclass
@@ -21,7 +22,6 @@ from toolkit.loop.events import LoopEvent
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.state import NO_MISTAKES
 from toolkit.loop.steps import AskApproval
-from toolkit.tools.handler import Ctx
 from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:

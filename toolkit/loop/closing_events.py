@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
+from toolkit.calls.handler import Registration
 from toolkit.chat import ToolResult
 from toolkit.chat.output import copy_result
 from toolkit.dataclass import maker_of
 from toolkit.loop.outcome import Out, ToolLoopResult
-from toolkit.tools.handler import Registration
 
 __all__ = ["copy_outcome", "describe_call_end", "take_closing_event"]
 

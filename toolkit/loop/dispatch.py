@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 
+from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready
 from toolkit.calls.run import run
 from toolkit.loop.approvals import Approvals
@@ -19,7 +20,6 @@ from toolkit.loop.steps import RunTools
 from toolkit.runtime.call_clock import CallClock
 from toolkit.runtime.contexts import run_in_own_context
 from toolkit.runtime.gathering import gather
-from toolkit.tools.handler import Ctx
 
 _id_of = attrgetter("id")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
+from toolkit.calls.handler import Ctx
 from toolkit.chat import ChatRequest, Message, Provider, text_of
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
@@ -37,7 +38,6 @@ from toolkit.loop.resources import LoopResources, find_own_policy, sub_agent_sea
 from toolkit.loop.state import LoopState
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
 from toolkit.runtime.call_clock import CallClock
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["Driver"]

@@ -10,6 +10,7 @@ import anyio
 from typing_extensions import TypeVar, Unpack
 
 from toolkit.calls.approval import Approval
+from toolkit.calls.handler import Ctx
 from toolkit.chat import Message, Provider, Usage
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
 from toolkit.loop.approvals import PendingApproval
@@ -24,7 +25,6 @@ from toolkit.loop.steps import Command
 from toolkit.loop.turns import Completed, TurnOutcome, Yielded
 from toolkit.runtime.backend import is_in_event_loop
 from toolkit.runtime.workers import when_abandoned
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:

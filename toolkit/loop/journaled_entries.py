@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
+from toolkit.calls.handler import Ctx
 from toolkit.chat.messages import messages_to_plain
 from toolkit.errors import JournalError, LoopUsageError
 from toolkit.json_text import digest_json
@@ -16,7 +17,6 @@ from toolkit.loop.journal import Journal, JournalEntry, JournalValue
 from toolkit.loop.recorded_state import RecordedState, StopAnswer, current_record
 from toolkit.loop.side_state import SideState
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
-from toolkit.tools.handler import Ctx
 
 if TYPE_CHECKING:
     from toolkit.loop.clock import LoopClock

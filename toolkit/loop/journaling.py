@@ -29,6 +29,7 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.calls.approval import put_off_asked
+from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready, Refused
 from toolkit.chat import ToolCall
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError
@@ -43,7 +44,6 @@ from toolkit.loop.outcome import AwaitingApproval
 from toolkit.loop.own_results import write_lost
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
 from toolkit.runtime.contexts import run_in_own_context
-from toolkit.tools.handler import Ctx
 from toolkit.trace_context import inject_trace_context, link_trace_context
 
 __all__ = ["JournaledSteps"]

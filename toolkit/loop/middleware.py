@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, cast
 
 from toolkit.calls.approval import Approval
 from toolkit.calls.events import ToolExecutionUpdate
+from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready
 from toolkit.chat import (
     ArgumentsDelta,
@@ -29,7 +30,6 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.loop.events import LoopEvent
 from toolkit.settings import check_setting
-from toolkit.tools.handler import Ctx
 
 if TYPE_CHECKING:
     from toolkit.loop.outcome import ToolLoopResult

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic
 
+from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.policy import Caller, ExecutionPolicy
 from toolkit.calls.prepare import Scope
 from toolkit.calls.results import ResultStore
@@ -21,7 +22,6 @@ from toolkit.loop.depth import LoopFrame, current_call_id
 from toolkit.loop.middleware import RunInfo
 from toolkit.loop.state import LoopState
 from toolkit.tool_names import is_legal_name
-from toolkit.tools.handler import Ctx, Registration
 from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class LoopResources(Generic[Ctx]):
 
         The tool that reads it is the last one, unless the registry has one; the same object until anything changes.
         """
-        from toolkit.calls.read_back import read_result_tool  # noqa: PLC0415 - it loads what few runs need
+        from toolkit.tools.read_result import read_result_tool  # noqa: PLC0415 - it loads what few runs need
 
         tools = self.list_own_tools()
         if not tools:
@@ -152,7 +152,7 @@ class LoopResources(Generic[Ctx]):
 
     def _find_reader(self) -> str:
         """Return the name of the tool that reads what was cut: the registry's, else one of this scope's prefix."""
-        from toolkit.calls.read_back import is_reader  # noqa: PLC0415 - as in `list_tools`
+        from toolkit.tools.read_result import is_reader  # noqa: PLC0415 - as in `list_tools`
 
         for name, registration in self.registry.registrations.items():
             if is_reader(registration.options):

@@ -6,12 +6,12 @@ from typing import Any, overload
 
 from typing_extensions import Unpack
 
+from toolkit.calls.handler import Ctx
 from toolkit.chat import Provider
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.loop.prompt import LoopOptions, Prompt
 from toolkit.loop.streaming import EventChannel, EventStream
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["tool_loop", "tool_loop_channel", "tool_loop_stream", "tool_loop_sync"]

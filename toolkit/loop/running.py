@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 
 import anyio
 
+from toolkit.calls.handler import Ctx
 from toolkit.errors import LoopUsageError
 from toolkit.loop.clock import LoopClock
 from toolkit.loop.depth import current_frame
@@ -20,7 +21,6 @@ from toolkit.loop.outcome import Out, ToolLoopResult
 from toolkit.loop.state import LoopState
 from toolkit.loop.turns import Completed
 from toolkit.runtime.backend import LoopWaker, cancellation_mark, loop_waker, make_scope, read_loop_time
-from toolkit.tools.handler import Ctx
 
 if TYPE_CHECKING:
     from toolkit.loop.listener import EventFeed

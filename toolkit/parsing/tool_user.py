@@ -17,6 +17,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from toolkit.calls.approval import ApprovalHook, Approve
 from toolkit.calls.authorize import authorize, write_refusal
 from toolkit.calls.caching import Cache
+from toolkit.calls.context import ToolContext
 from toolkit.calls.events import (
     ToolCallRefused,
     ToolEvent,
@@ -25,8 +26,10 @@ from toolkit.calls.events import (
     ToolExecutionUpdate,
     ToolProgress,
 )
+from toolkit.calls.handler import Ctx, Tool
+from toolkit.calls.options import ToolOptions
 from toolkit.calls.policy import CallConfig, ExecutionPolicy
-from toolkit.calls.prepare import Ready, Refused, error_result, prepare_all, scope_of
+from toolkit.calls.prepare import Ready, Refused, error_result, prepare_all
 from toolkit.calls.repair.names import nearest_names, repair_name
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import TextBlock, ToolCall, ToolResult
@@ -39,13 +42,9 @@ from toolkit.parsing.wording import wording_of
 from toolkit.runtime.backend import is_in_event_loop, loop_waker
 from toolkit.runtime.workers import when_abandoned
 from toolkit.settings import check_setting
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.handler import Ctx, Tool
-from toolkit.tools.options import ToolOptions
-from toolkit.tools.registrable import Registrable, as_tool
-from toolkit.tools.registry import ToolRegistry
+from toolkit.tools.registry import Registrable, ToolRegistry, as_tool
 
 __all__ = ["ToolCalling", "ToolUsage", "ToolUsageEvent", "to_structured_tools"]
 
@@ -289,7 +288,7 @@ class ToolUsage(Generic[Ctx]):
         return self._add_reminder(await self._use_call(call))
 
     async def _use_call(self, call: ToolCall) -> ToolResult:
-        scope = scope_of(self.registry)
+        scope = self.registry.scope
         [prepared] = await prepare_all([call], scope, self._policy)
         for repair in prepared.repairs:
             self._emit_event(repair)

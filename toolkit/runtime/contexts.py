@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 _event_loop_name: ContextVar[str | None] | None
 try:
@@ -15,6 +15,7 @@ except ModuleNotFoundError:  # it comes with trio
 
 __all__ = ["context_for_thread", "run_in_own_context"]
 
+T = TypeVar("T")
 Given = TypeVarTuple("Given")
 
 
@@ -27,7 +28,7 @@ def context_for_thread() -> Context:
 
 
 @types.coroutine
-def run_in_own_context(call: Callable[[*Given], Awaitable[None]], *given: *Given) -> Generator[Any, Any, None]:
+def run_in_own_context(call: Callable[[*Given], Awaitable[T]], *given: *Given) -> Generator[Any, Any, T]:
     """Await a call in this task, but in a copy of its context: the variables that it sets are set for nobody else."""
     context = copy_context()
     coroutine = call(*given).__await__()
@@ -36,8 +37,8 @@ def run_in_own_context(call: Callable[[*Given], Awaitable[None]], *given: *Given
     while True:
         try:
             waited_for = context.run(step, sent)
-        except StopIteration:
-            return
+        except StopIteration as end:
+            return cast("T", end.value)
         try:
             step, sent = coroutine.send, (yield waited_for)
         except GeneratorExit:

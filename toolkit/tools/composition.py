@@ -13,13 +13,13 @@ from typing import Any, TypeAlias, Union, cast, get_args, get_origin
 
 import anyio
 
+from toolkit.calls.context import ToolContext
+from toolkit.calls.options import ToolOptions
 from toolkit.chat.output import ToolOutput, to_output
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, ToolFailedError
 from toolkit.runtime.workers import run_in_worker
 from toolkit.schema import FunctionSchema
-from toolkit.tools.context import ToolContext
-from toolkit.tools.options import ToolOptions
 
 __all__ = ["ComposedFunction", "Execute", "compose_function", "describe_function"]
 

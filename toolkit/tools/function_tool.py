@@ -16,6 +16,11 @@ from typing import Any, Concatenate, Generic, Protocol, Self, cast, overload
 import anyio
 from typing_extensions import ParamSpec, TypeVar
 
+from toolkit.calls.context import ToolContext
+from toolkit.calls.handler import Ctx_contra, Registration
+from toolkit.calls.options import ToolOptions
+from toolkit.calls.run import run_directly
+from toolkit.calls.usage_counter import UsageCounter
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput, is_content
 from toolkit.errors import ConfigurationError
@@ -26,10 +31,6 @@ from toolkit.settings import check_setting
 from toolkit.tool_names import check_name
 from toolkit.tools.class_members import check_taken, is_in_class_body
 from toolkit.tools.composition import ComposedFunction, Execute, compose_function, describe_function
-from toolkit.tools.context import ToolContext
-from toolkit.tools.handler import Ctx_contra, Registration
-from toolkit.tools.options import ToolOptions
-from toolkit.tools.usage_counter import UsageCounter
 
 __all__ = ["FunctionTool"]
 
@@ -79,6 +80,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         function: The decorated function.
         options: How it is run.
         counter: How often it has been used; tools bound from one method share it.
+        can_change: True where `renew` may be called: registries then look at each use whether it was.
     """
 
     __name__: str
@@ -108,6 +110,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         self._is_method = receiver is not _NOT_BOUND
         self._schema = schema
         self.inner_registries: tuple[Any, ...] = ()
+        self.can_change: bool = False
         self._finished: ComposedFunction | None = None
         self._definition: ToolDefinition | None = None
         self._direct: Registration[Any] | None = None
@@ -230,11 +233,11 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     def renew(self, other: FunctionTool[Ctx_contra, ..., Any]) -> None:
         """Show and check from now on what another tool of that name does, in every registry too.
 
-        For a program behind a tool that may describe it anew. Calls that run are not touched.
+        For a program behind a tool that may describe it anew: it sets `can_change` before the tool is registered.
+        Calls that run are not touched.
         """
         self.function = cast("Any", other.function)
         self._schema, self._finished, self._definition = other.schema, other._composed_function, other.definition
-        Registration.renewals += 1
 
     @property
     def max_usage_count(self) -> int | None:
@@ -334,20 +337,13 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
         return any(limit is not None for limit in limits)
 
     async def _run_directly(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
-        from toolkit.calls.run import run_directly  # noqa: PLC0415 - what a call goes through is a level above
-
         parsed = self.parse_args(arguments)
         if self._direct is None:
             # Known by the tool itself, as in a registry: both wait for each other.
             direct = self._direct = Registration[Any](self)
             direct.execute = self._composed_function.execute_raw
-        direct, outputs = self._direct, list[ToolOutput]()
-
-        async def run() -> None:
-            outputs.append(await run_directly(direct, parsed, ToolContext(ctx, tool_name=direct.name)))
-
-        await run_in_own_context(run)
-        return outputs[0].details
+        context = ToolContext(ctx, tool_name=self._direct.name)
+        return (await run_in_own_context(run_directly, self._direct, parsed, context)).details
 
     def _call_function(self, arguments: str | Mapping[str, Any], ctx: object) -> Any:
         parsed = self.parse_args(arguments)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from typing import Any, cast
 
+from toolkit.calls.handler import Registration
 from toolkit.dataclass import dataclass
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.handler import Registration
 
 __all__ = ["Finding", "lint"]
 

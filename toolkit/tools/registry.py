@@ -4,32 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, cast, overload
+from functools import partial
+from types import MethodType
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from toolkit.calls.approval import ApprovalHook, Approve
+from toolkit.calls.authorize import authorize, write_refusal
+from toolkit.calls.events import Observer, ToolCallRefused
+from toolkit.calls.handler import Ctx, Registration, Tool
+from toolkit.calls.options import ChangeableOptionKeywords, changed_options
+from toolkit.calls.permissions import Permissions
+from toolkit.calls.policy import CallConfig, ExecutionPolicy, NameRepair
+from toolkit.calls.prepare import Refused, Scope, prepare_all
+from toolkit.calls.run import CallHost, run
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError
+from toolkit.runtime.contexts import run_in_own_context
+from toolkit.runtime.gathering import gather
 from toolkit.settings import FUNCTION, check_setting, describe_value
 from toolkit.tool_names import check_known_names, check_name
-from toolkit.tools.context_needs import describe_need, may_need_context
+from toolkit.tools.decorators import tool_from_function
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.handler import Ctx, Registration, Tool
 from toolkit.tools.linting import Finding, lint
-from toolkit.tools.options import ChangeableOptionKeywords, changed_options
-from toolkit.tools.registrable import PlainFunction, Registrable, as_tool
 
-if TYPE_CHECKING:
-    from toolkit.calls.approval import ApprovalHook
-    from toolkit.calls.events import Observer
-    from toolkit.calls.permissions import Permissions
-    from toolkit.calls.policy import NameRepair
-
-__all__ = ["ToolRegistry"]
+__all__ = ["PlainFunction", "Registrable", "ToolRegistry", "as_tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Other = TypeVar("Other")
+
+_DEFAULT_POLICY = ExecutionPolicy()
+
+
+class PlainFunction(Protocol):
+    """A function as ``def`` makes it; a tool, which can be called too, is none."""
+
+    @property
+    def __globals__(self) -> dict[str, Any]:
+        """The names of its module."""
+        ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        ...
+
+
+Registrable: TypeAlias = Tool[Ctx] | PlainFunction
+"""The values that a registry takes: a tool whose context fits, or a plain function that is made one."""
 
 
 class ToolRegistry(Generic[Ctx]):
@@ -59,15 +82,12 @@ class ToolRegistry(Generic[Ctx]):
         self._registrations: dict[str, Registration[Ctx]] = {}
         self._definitions: tuple[ToolDefinition, ...] | None = None
         self._context_needs: list[Registration[Ctx]] | None = None  # with those that have tools inside
-        self._renewals = Registration.renewals
+        self._can_change = False
         # Names that tools had here or in what this is a scope of: where none has them, no repair takes them.
         self.hidden_names: frozenset[str] = frozenset()
         self.prefix: str = ""
         self.permissions = permissions
-        if permissions is not None:
-            from toolkit.calls.permissions import Permissions  # noqa: PLC0415 - few registries have rules
-
-            check_setting("the permissions of a registry", permissions, Permissions, None)
+        check_setting("the permissions of a registry", permissions, Permissions, None)
         if tools is not None and not isinstance(cast("object", tools), Iterable):
             raise ConfigurationError(
                 f"a registry takes a list of tools, not {describe_value(tools)}: write ToolRegistry([...])"
@@ -109,6 +129,7 @@ class ToolRegistry(Generic[Ctx]):
         for variable in registration.options.env_vars:
             variable.read(name)
         self._registrations[name] = registration
+        self._can_change |= registration.can_change
         self._definitions = self._context_needs = None
         return tool
 
@@ -148,23 +169,32 @@ class ToolRegistry(Generic[Ctx]):
     @property
     def registrations(self) -> Mapping[str, Registration[Ctx]]:
         """The facts about each tool, by name; changes with the registry."""
-        if self._renewals != Registration.renewals:
-            self._renew_all()
+        if self._can_change:
+            self._renew_changed()
         return self._registrations
 
-    def _renew_all(self) -> None:
-        """Show what the tools show now: one of them has changed since."""
-        self._renewals, self._definitions = Registration.renewals, None
-        for registration in self._registrations.values():
-            registration.renew()
+    @property
+    def scope(self) -> Scope[Ctx]:
+        """The tools that a call may mean as they are now, and the rules on them."""
+        return Scope(self.registrations, permissions=self.permissions, hidden_names=self.hidden_names)
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """Return what a model is told, in order; the same object until the registry changes."""
-        if self._renewals != Registration.renewals:
-            self._renew_all()
+        """Return the definitions that a model is given, in order; the same object until the registry changes."""
+        if self._can_change:
+            self._renew_changed()
         if self._definitions is None:
             self._definitions = tuple(registration.definition for registration in self._registrations.values())
         return self._definitions
+
+    def _renew_changed(self) -> None:
+        """Take the present definitions of tools that may change theirs."""
+        for registration in self._registrations.values():
+            if registration.can_change:
+                registration.renew()
+        # Another registry that has the same registrations may have renewed them before.
+        shown = self._definitions or ()
+        if any(one is not each.definition for one, each in zip(shown, self._registrations.values(), strict=False)):
+            self._definitions = None
 
     def lint(self) -> list[Finding]:
         """Return what makes models fail although it is legal.
@@ -180,8 +210,21 @@ class ToolRegistry(Generic[Ctx]):
         The tools of sub-agents count, too: they get the context of their caller.
         """
         if self._context_needs is None:
-            self._context_needs = [each for each in self._registrations.values() if may_need_context(each)]
-        return describe_need(self._context_needs, _seen | {id(self)}) if self._context_needs else None
+            self._context_needs = [
+                each
+                for each in self._registrations.values()
+                if each.needs_context is not None or getattr(each.tool, "inner_registries", ())
+            ]
+        for registration in self._context_needs:
+            if registration.needs_context is not None:
+                return f"tool '{registration.name}' needs a context of type {registration.needs_context}"
+            inner: Iterable[ToolRegistry[Any]] = getattr(registration.tool, "inner_registries", ())
+            seen = _seen | {id(self)}  # a sub-agent may be among its own tools
+            for registry in inner:
+                need = None if id(registry) in seen else registry.find_context_need(seen)
+                if need is not None:
+                    return f"{need}, inside tool '{registration.name}'"
+        return None
 
     @overload
     async def execute(
@@ -218,9 +261,11 @@ class ToolRegistry(Generic[Ctx]):
         unless `approve` is given, which is then asked about every call. `observer` takes its events, those of repairs
         included, and `name_repair` is that of `ToolLoopConfig`.
         """
-        from toolkit.calls.lone_calls import execute_alone  # noqa: PLC0415 - what a call goes through is a level above
-
-        return await execute_alone(call, self, ctx, approve=approve, observer=observer, name_repair=name_repair)
+        policy = _DEFAULT_POLICY
+        if approve is not None or observer is not None or name_repair is not True:
+            config = CallConfig(on_tool_call=approve, name_repair=name_repair)
+            policy = ExecutionPolicy(config=config, observer=observer)
+        return await _execute_call(call, self.scope, ctx, policy)
 
     @overload
     async def execute_all(
@@ -260,9 +305,15 @@ class ToolRegistry(Generic[Ctx]):
             approve: As for `execute`.
             name_repair: As for `execute`.
         """
-        from toolkit.calls.lone_calls import execute_together  # noqa: PLC0415 - as in `execute`
+        policy = ExecutionPolicy(config=CallConfig(on_tool_call=approve, name_repair=name_repair))
+        scope = self.scope
+        results: dict[int, ToolResult] = {}
 
-        return await execute_together(calls, self, ctx, limit=limit, approve=approve, name_repair=name_repair)
+        async def execute(position: int, call: ToolCall) -> None:
+            results[position] = await _execute_call(call, scope, ctx, policy)
+
+        await gather([partial(execute, position, call) for position, call in enumerate(calls)], limit)
+        return [results[position] for position in range(len(calls))]
 
     def only(self, names: Iterable[str], *, missing_ok: bool = False) -> Self:
         """Return a registry of just these tools, in this registry's order.
@@ -396,4 +447,51 @@ class ToolRegistry(Generic[Ctx]):
             if registration.name in scope._registrations:
                 raise DuplicateToolError(registration.name)
             scope._registrations[registration.name] = registration
+            scope._can_change |= registration.can_change
         return scope
+
+
+def as_tool(value: Any) -> Tool[Any]:
+    """Return `value` when it is a tool, else the tool made of it."""
+    if isinstance(value, MethodType):
+        method: Any = value.__func__
+        if isinstance(method, FunctionTool):
+            # What a class method over a tool gives from Python 3.13 on.
+            return cast("Tool[Any]", value.__func__.__get__(value.__self__, type(value.__self__)))
+    if isinstance(value, FunctionTool):
+        return cast("Tool[Any]", value)
+    if hasattr(value, "definition") and hasattr(value, "execute"):
+        tool = cast("Tool[Any]", value)
+        check_setting("the definition of a tool", tool.definition, ToolDefinition)
+        check_setting(f"the parameters of tool '{tool.definition.name}'", tool.definition.parameters, Mapping)
+        return tool
+    if callable(value):
+        return cast("Tool[Any]", tool_from_function(value))
+    raise ConfigurationError(
+        f"{type(value).__qualname__} is neither a tool nor a function: register what @tool gives, a function, or an "
+        "object with 'definition' and 'execute'"
+    )
+
+
+async def _execute_call(call: ToolCall, scope: Scope[Ctx], ctx: Ctx, policy: ExecutionPolicy) -> ToolResult:
+    """Prepare, authorize and run a call outside of a loop, by the rules that hold in one."""
+    [prepared] = await prepare_all([call], scope, policy)
+    if policy.observer is not None:
+        for repair in prepared.repairs:
+            await policy.observer.emit(repair)
+    if isinstance(prepared, Refused):
+        return await _report_refusal(prepared.result, policy, prepared.crash)
+    if policy.config.on_tool_call is not None or prepared.asks is not None:
+        verdict = await authorize(prepared, policy)
+        if not isinstance(verdict, Approve):
+            return await _report_refusal(write_refusal(prepared, verdict), policy)
+    return await run_in_own_context(run, prepared, CallHost(ctx, policy))
+
+
+async def _report_refusal(
+    result: ToolResult, policy: ExecutionPolicy, crash: BaseException | None = None
+) -> ToolResult:
+    if policy.observer is not None:
+        event = ToolCallRefused(call_id=result.call_id, tool_name=result.tool_name, result=result, error=crash)
+        await policy.observer.emit(event)
+    return result

@@ -17,11 +17,11 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import Unpack
 
+from toolkit.calls.handler import Ctx
 from toolkit.errors import ConfigurationError
 from toolkit.runtime.backend import cancellation_mark
 from toolkit.serving.mcp.origins import LOOPBACK, OriginGuard
 from toolkit.serving.mcp.server import CrashReport, McpServerKeywords, mcp_server
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 from toolkit.web_server import serve_app
 

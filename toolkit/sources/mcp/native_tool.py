@@ -7,6 +7,8 @@ from typing import Any
 import mcp.types as wire
 from mcp import Client
 
+from toolkit.calls.context import ToolContext
+from toolkit.calls.options import ToolOptions
 from toolkit.calls.secrecy import redacted
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
@@ -16,8 +18,6 @@ from toolkit.schema import ArgumentsParser, raw_arguments
 from toolkit.sources.mcp.blocks import read_result
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession
-from toolkit.tools.context import ToolContext
-from toolkit.tools.options import ToolOptions
 
 __all__ = ["MCPNativeTool", "call_tool", "make_definition", "read_options"]
 

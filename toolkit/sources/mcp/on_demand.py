@@ -8,6 +8,8 @@ import anyio
 import mcp.types as wire
 
 from toolkit.backoff import backoff_pause, run_again
+from toolkit.calls.context import ToolContext
+from toolkit.calls.options import ToolOptions
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import McpError, ToolFailedError
@@ -18,8 +20,6 @@ from toolkit.sources.mcp.native_tool import call_tool, make_definition, read_opt
 from toolkit.sources.mcp.servers import McpServer
 from toolkit.sources.mcp.session import McpSession, SessionSettings
 from toolkit.sources.mcp.tools import mcp_tools
-from toolkit.tools.context import ToolContext
-from toolkit.tools.options import ToolOptions
 
 __all__ = ["MCPToolWrapper"]
 

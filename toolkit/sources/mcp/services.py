@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from toolkit.calls.handler import Ctx
 from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError, McpError, UnknownToolNameError
 from toolkit.tool_names import legal_names
 from toolkit.tools.decorators import tool_from_schema
-from toolkit.tools.handler import Ctx
 from toolkit.tools.registry import ToolRegistry
 
 __all__ = ["McpService", "register_mcp_service", "register_mcp_tools_by_name"]

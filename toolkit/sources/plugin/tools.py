@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from typing_extensions import Unpack
 
+from toolkit.calls.context import ToolContext
+from toolkit.calls.options import ToolOptionKeywords
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, PluginError, SchemaError
 from toolkit.runtime.event_loops import OwnerLoop
@@ -23,10 +25,8 @@ from toolkit.settings import check_setting
 from toolkit.sources.plugin.protocol import Description, PluginToolDefinition
 from toolkit.sources.plugin.session import PluginSession
 from toolkit.tool_names import legal_names
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_from_schema_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.options import ToolOptionKeywords
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -74,7 +74,9 @@ class PluginTools:
     def _make_tools(self, description: Description) -> list[FunctionTool[object, ..., Any]]:
         names = legal_names([tool.name for tool in description.tools])
         for tool, name in zip(description.tools, names, strict=True):
-            self._offered[tool.name] = (tool, self._make_tool(tool, name))
+            made = self._make_tool(tool, name)
+            made.can_change = True
+            self._offered[tool.name] = (tool, made)
         self._session.on_described = self._renew_tools
         return [tool for _, tool in self._offered.values()]
 

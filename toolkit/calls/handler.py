@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, runtime_checkable
 
 from typing_extensions import TypeVar
 
+from toolkit.calls.context import ToolContext
+from toolkit.calls.options import ToolOptions
+from toolkit.calls.usage_counter import UsageCounter
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.schema import ArgumentsParser, raw_arguments
-from toolkit.tools.context import ToolContext
-from toolkit.tools.options import ToolOptions
-from toolkit.tools.usage_counter import UsageCounter
 
 __all__ = ["Ctx", "Ctx_contra", "Registration", "Tool"]
 
@@ -55,6 +55,7 @@ class Registration(Generic[Ctx_contra]):
         "_takes_secrets",
         "arguments",
         "cache_identity",
+        "can_change",
         "counter",
         "definition",
         "execute",
@@ -69,9 +70,6 @@ class Registration(Generic[Ctx_contra]):
         "parse_json",
         "tool",
     )
-
-    renewals: ClassVar[int] = 0
-    """How often a tool has changed what it shows: then `renew` is due."""
 
     def __init__(self, tool: Tool[Ctx_contra], definition: ToolDefinition | None = None) -> None:
         self.tool: Tool[Ctx_contra] = tool
@@ -92,6 +90,8 @@ class Registration(Generic[Ctx_contra]):
         self.may_report: bool = getattr(self.execute, "may_report", True)
         counter: UsageCounter | None = getattr(tool, "counter", None)
         self.counter: UsageCounter = counter or UsageCounter(self.options.max_usage_count, self.options.usage_scope)
+        # Whether the tool may change what it shows: `renew` is due then before that is used.
+        self.can_change: bool = getattr(tool, "can_change", False)
         # The names that it has had in what this is a scope of, each with the rules that held there.
         self.former_names: tuple[tuple[str, object], ...] = ()
         self.cache_identity: str | None = None

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from toolkit.calls.context import ToolContext
+from toolkit.calls.options import ToolOptions
 from toolkit.calls.results import ResultStore
 from toolkit.calls.run_memory import READER
 from toolkit.errors import ToolError
-from toolkit.tools.context import ToolContext
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
-from toolkit.tools.options import ToolOptions
 
 __all__ = ["is_reader", "read_result_tool"]
 
