@@ -7,7 +7,7 @@ import pytest
 
 from toolkit import ProviderError, ToolCall, ToolRegistry, tool
 from toolkit.evaluation import EvaluationTask, TaskCall, TrialSettings, run_trial
-from toolkit.evaluation.matching import is_said
+from toolkit.evaluation.tasks import states_fact
 from toolkit.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
@@ -119,4 +119,4 @@ async def test_a_request_that_fails_is_an_outcome() -> None:
     ],
 )
 def test_a_fact_is_said_in_whole_words(answer: str, fact: str, is_in: bool) -> None:
-    assert is_said(answer, [fact]) is is_in
+    assert states_fact(answer, [fact]) is is_in

@@ -9,7 +9,7 @@ from toolkit import AssistantMessage, ChatRequest, FunctionTool, ToolRegistry
 from toolkit.chat import ChatResponse, Provider, ResponseDone, StreamEvent
 from toolkit.chat.provider import ProviderWrapper
 from toolkit.evaluation import EvaluationTask, TaskCall, Trial, TrialSettings, run_trial
-from toolkit.evaluation.judging import is_expected
+from toolkit.evaluation.tasks import is_expected
 from toolkit.guided import GuidedProvider
 from toolkit.schema.checker import Checker
 from toolkit.schema.nodes import is_array, is_object

@@ -6,14 +6,14 @@ from typing import Any
 import anyio
 import pytest
 
-import evals.office
-from evals.measure import TOOLS
+import bench.models.office
+from bench.models.__main__ import TOOLS
 from tests.guided import oracle_other_tools, oracle_tools
 from tests.guided.oracle import run_with_oracle
 from toolkit import ToolRegistry
 from toolkit.evaluation import EvaluationTask, load_tasks
 
-HERE, MEASURED = Path(__file__).parent, Path(evals.office.__file__).parent
+HERE, MEASURED = Path(__file__).parent, Path(bench.models.office.__file__).parent
 SETS: dict[str, tuple[Path, ToolRegistry[Any]]] = {
     "office": (MEASURED / "office.yaml", TOOLS["office"]),
     "home": (MEASURED / "home.yaml", TOOLS["home"]),

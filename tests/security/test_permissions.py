@@ -115,7 +115,6 @@ NAMES = [
     Attack("prefixed with nothing", lambda: tools().prefixed("", separator="_"), "_bash"),
     Attack("prefixed, and written with a namespace", lambda: tools().prefixed("sys"), "functions.sys__bash"),
     Attack("prefixed, and written in another case", lambda: tools().prefixed("sys"), "SysBash"),
-    Attack("described", lambda: tools().described({"bash": "Look."}), "bash"),
     Attack("renamed", lambda: tools().renamed({"bash": "shell"}), "shell"),
     Attack("renamed and back", lambda: tools().renamed({"bash": "x"}).renamed({"x": "bash"}), "bash"),
     Attack("renamed to what is allowed", lambda: tools().renamed({"bash": "look", "look": "see"}), "look"),

@@ -220,17 +220,3 @@ async def test_results_come_in_the_order_of_the_calls() -> None:
     results = await registry().execute_all(calls, limit=2)
     assert [(result.call_id, result.text) for result in results] == [(str(number), str(number)) for number in range(5)]
     assert await registry().execute_all([]) == []
-
-
-async def test_other_descriptions_are_what_a_model_is_told_of_the_same_tools() -> None:
-    tools = ToolRegistry[object]([search, write_file], permissions=Permissions([deny("search")]))
-    told = tools.described({"search": "Look something up."})
-    assert [definition.description for definition in told.definitions()] == ["Look something up.", "Write a file."]
-    assert [definition.description for definition in tools.definitions()] == ["Search.", "Write a file."]
-    assert told.get("search") is search
-    assert (await told.execute(ToolCall("1", "search", '{"query": "a"}'))).is_error
-    assert told.renamed({"search": "find"}).definitions()[0].description == "Look something up."
-    with pytest.raises(UnknownToolNameError, match="serch"):
-        tools.described({"serch": "x"})
-    with pytest.raises(ConfigurationError, match="the description of 'search' must be text, not None"):
-        tools.described({"search": NONE})

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from toolkit.cli.evaluation_commands import eval_command, tune_command
+from toolkit.cli.evaluation_commands import eval_command
 from toolkit.cli.options import (
     log_option,
     output_option,
@@ -283,6 +283,5 @@ def call_command(
 
 
 command_line.add_command(eval_command)
-command_line.add_command(tune_command)
 command_line.add_command(worker_command)
 command_line.add_command(runs_group)

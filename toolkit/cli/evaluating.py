@@ -1,9 +1,9 @@
-"""The command ``eval``: tasks by models by ways, with intervals, as a table, JSON and a page."""
+"""The command ``eval``: tasks by models by ways, with intervals, as a table or JSON."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from dataclasses import asdict
 from functools import partial
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.chat import Provider
-from toolkit.cli.endings import CommandError, ExitCode
+from toolkit.cli.endings import ExitCode
 from toolkit.cli.models import open_model, read_model
 from toolkit.cli.progress import Steps
 from toolkit.cli.screen import OutputFormat, Screen
@@ -19,22 +19,19 @@ from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources
 from toolkit.cli.terminal import Terminal
 from toolkit.dataclass import dataclass
 from toolkit.evaluation import (
+    ALL_KINDS,
     Candidate,
     CandidateTrials,
     EvaluationSummary,
-    ToolWords,
     TrialFile,
     TrialSettings,
+    find_candidate,
     load_tasks,
-    load_tool_words,
     run_candidates,
     summarize_trials,
-    write_report,
 )
-from toolkit.evaluation.summary import ALL_KINDS, find_candidate
-from toolkit.private_files import replace_private
 
-__all__ = ["EvaluationSettings", "evaluate_tools", "make_candidates", "make_progress"]
+__all__ = ["EvaluationSettings", "evaluate_tools"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,45 +41,44 @@ class EvaluationSettings:
     Args:
         tasks: The file of tasks.
         models: The names of models.
-        url: Where a server that is compatible with them is; empty for the vendors' own.
-        ways: How each model is asked.
+        url: The address of a compatible server; empty for the vendors' own.
+        ways: How each model is asked; empty for the way that `provider_for` chooses.
         trial: How each task is run.
         per_class: How many tasks of each class; 0 for all.
-        words: Words in the place of the tools' own; None for those.
         against: The candidate that the others are compared with; empty for the first.
-        results: Where outcomes are kept; None keeps none.
-        report: Where the page is written; None writes none.
+        results: Where outcomes are stored; None stores none.
         output: The form of standard output: text or JSON.
     """
 
     tasks: Path
     models: Sequence[str]
     url: str = ""
-    ways: Sequence[str] = ("native",)
+    ways: Sequence[str] = ()
     trial: TrialSettings
     per_class: int = 0
-    words: Path | None = None
     against: str = ""
     results: Path | None = None
-    report: Path | None = None
     output: OutputFormat = "text"
 
 
 def evaluate_tools(places: Sequence[str], evaluation: EvaluationSettings, settings: dict[str, Any]) -> int:
-    """Run what is missing and write the figures, also of what was done where Ctrl-C ends it.
+    """Run what is missing and write the figures, after Ctrl-C those of what was done.
 
-    Returns 1 where a model was given up.
+    Returns 1 if a model was given up.
     """
     screen, terminal, read = Screen(evaluation.output), Terminal(), SourceSettings(**settings)
     tasks = load_tasks(evaluation.tasks)
     tasks = tasks.sample(evaluation.per_class) if evaluation.per_class else tasks
     sources = [read_source(place, read) for place in places]
     steps = Steps()
-    candidates = make_candidates(evaluation.models, evaluation.ways, evaluation.url, read.timeout, steps)
-    words = ToolWords() if evaluation.words is None else load_tool_words(evaluation.words)
+    candidates = _make_candidates(evaluation, read.timeout, steps)
     base = find_candidate(candidates, evaluation.against)
-    kept = TrialFile(evaluation.results)
+    stored = TrialFile(evaluation.results)
     outcomes: list[CandidateTrials] = []
+
+    def show_progress(candidate: Candidate, done: int, total: int) -> None:
+        steps.begin(candidate.label, total=total)
+        steps.advance(done, total)
 
     async def main() -> int:
         with steps:
@@ -90,12 +86,12 @@ def evaluate_tools(places: Sequence[str], evaluation: EvaluationSettings, settin
                 registry = leave_out_unusable(tools.registry, screen.note)
                 await run_candidates(
                     candidates,
-                    words.rename_tasks(tasks),
-                    words.apply(registry),
+                    tasks,
+                    registry,
                     evaluation.trial,
-                    kept=kept,
+                    stored=stored,
                     outcomes=outcomes,
-                    on_progress=make_progress(steps),
+                    on_progress=show_progress,
                 )
         return ExitCode.FAILED if any(outcome.problem for outcome in outcomes) else ExitCode.DONE
 
@@ -103,11 +99,7 @@ def evaluate_tools(places: Sequence[str], evaluation: EvaluationSettings, settin
         done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
         if done:
             against = base.label if any(outcome.candidate is base for outcome in done) else ""
-            summary = summarize_trials(done, tasks.kinds, against=against)
-            if evaluation.report is not None:
-                _write_page(evaluation.report, write_report(summary, done, tasks))
-                screen.note(f"the page is at {evaluation.report}")
-            _write_figures(screen, summary, done)
+            _write_figures(screen, summarize_trials(done, tasks.kinds, against=against), done)
 
     try:
         with redirect_stdout(sys.stderr):  # by tools that print
@@ -120,39 +112,24 @@ def evaluate_tools(places: Sequence[str], evaluation: EvaluationSettings, settin
     return code
 
 
-def make_candidates(
-    models: Sequence[str], ways: Sequence[str], url: str, timeout: float, steps: Steps
-) -> list[Candidate]:
-    """Return each model in each way; modules of Python are imported here.
-
-    Raises:
-        ToolkitError: There is no such model, or no key for it.
-    """
-    return [
-        Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, way, steps))
-        for model in dict.fromkeys(models)
-        for way, provider in _read_ways(model, ways, url, timeout).items()
-    ]
-
-
-def _read_ways(model: str, ways: Sequence[str], url: str, timeout: float) -> dict[str, Provider]:
-    """Return the provider for each way: the same one, but for a local model, which has guided steps of its own."""
-    provider = read_model(model, url, timeout, local_calling="native")
-    is_local = model.partition(":")[0].strip().lower() == "local"
-    return {
-        way: read_model(model, url, timeout, local_calling="guided") if is_local and way == "guided" else provider
-        for way in ways
-    }
-
-
-def make_progress(steps: Steps) -> Callable[[Candidate, int, int], None]:
-    """Return what shows how far an evaluation is."""
-
-    def show_progress(candidate: Candidate, done: int, total: int) -> None:
-        steps.begin(candidate.label, total=total)
-        steps.advance(done, total)
-
-    return show_progress
+def _make_candidates(evaluation: EvaluationSettings, timeout: float, steps: Steps) -> list[Candidate]:
+    """Return each model in each way; Python modules that hold models are imported here."""
+    candidates: list[Candidate] = []
+    for model in dict.fromkeys(evaluation.models):
+        if not evaluation.ways:
+            provider = read_model(model, evaluation.url, timeout)
+            candidates.append(Candidate(model=_shorten_model(model), way="", open=partial(open_model, provider, steps)))
+            continue
+        native = read_model(model, evaluation.url, timeout, local_calling="native")
+        is_local = model.partition(":")[0].strip().lower() == "local"
+        for way in dict.fromkeys(evaluation.ways):
+            # A local model has guided steps of its own.
+            guided = is_local and way == "guided"
+            provider = read_model(model, evaluation.url, timeout, local_calling="guided") if guided else native
+            candidates.append(
+                Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, way, steps))
+            )
+    return candidates
 
 
 @asynccontextmanager
@@ -181,13 +158,6 @@ def _write_figures(screen: Screen, summary: EvaluationSummary, outcomes: Sequenc
     _write_scores(screen, summary)
     _write_differences(screen, summary)
     _write_costs(screen, summary)
-
-
-def _write_page(path: Path, text: str) -> None:
-    try:
-        replace_private(path, text)
-    except OSError as error:
-        raise CommandError(f"the page can't be written: {error}") from error
 
 
 def _write_scores(screen: Screen, summary: EvaluationSummary) -> None:
@@ -222,7 +192,7 @@ def _write_differences(screen: Screen, summary: EvaluationSummary) -> None:
             ]
         )
     _write_rows(screen, rows)
-    screen.note("* the interval does not hold zero")
+    screen.note("* the interval does not contain zero")
 
 
 def _write_costs(screen: Screen, summary: EvaluationSummary) -> None:

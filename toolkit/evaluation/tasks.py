@@ -1,4 +1,4 @@
-"""Tasks: what a user says, which calls that takes, and what the answer must say; written by people in YAML.
+"""Tasks in YAML, and the judge: the user's words, the calls that they take, and the facts that the answer states.
 
 ::
 
@@ -10,42 +10,75 @@
             returns: 18 degrees
         says: ["18"]
 
-The arguments are compared as the tool gets them: with defaults filled in, letters in any case. ``{$one_of: [...]}``
-stands for any of several values, ``{$any: true}`` for every value. A list in ``says`` holds wordings of one fact.
+Arguments are compared as the tool receives them: with defaults filled in, ignoring case. ``{$one_of: [...]}`` stands
+for any of several values, ``{$any: true}`` for every value. A list in ``says`` gives several wordings of one fact.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolkit.checked_yaml import check_sections, read_yaml_file
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, InvalidArgumentsError
-from toolkit.evaluation.matching import has_wildcard, pick_first
-from toolkit.schema.nodes import is_object
+from toolkit.schema.nodes import is_array, is_object
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["EvaluationTask", "TaskCall", "TaskSet", "load_tasks"]
+__all__ = [
+    "EvaluationTask",
+    "FailureReason",
+    "MadeCall",
+    "TaskCall",
+    "TaskSet",
+    "is_expected",
+    "judge_trial",
+    "load_tasks",
+    "pick_first",
+    "states_fact",
+]
+
+FailureReason: TypeAlias = Literal[
+    "",
+    "no call",
+    "unknown tool",
+    "arguments refused",
+    "wrong tool",
+    "wrong arguments",
+    "a call is missing",
+    "a call too many",
+    "no answer",
+    "the answer lacks a fact",
+    "out of time",
+    "the request failed",
+]
+"""Why a task is not solved; empty if it is. Of several reasons, the one that comes first in a run."""
+
+MadeCall: TypeAlias = tuple[str, Mapping[str, Any]]
+"""The name of a tool and its validated arguments, as JSON."""
 
 _MOST_TASKS = 5_000
 _MOST_TASK_PARTS = 200_000
+_ANY = "$any"
+_ONE_OF = "$one_of"
+_EDGES = ".,!?:;()[]{}*\"'`´‘’“”$€£¥%°"  # noqa: RUF001 - quotation marks that models write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCall:
-    """One call that a task takes.
+    """A call that a task expects.
 
     Args:
         tool: The name of the tool.
-        arguments: As JSON says them; those that are left out keep their defaults.
-        returns: The result of this call where tools are not run; None for that of the whole file.
+        arguments: As JSON; those left out keep their defaults.
+        returns: The result of this call when tools do not run; None for the result that the file gives for the tool.
     """
 
     tool: str
@@ -58,12 +91,12 @@ class EvaluationTask:
     """One task.
 
     Args:
-        id: Its name in tables, one of its own.
+        id: Its unique name in tables.
         kind: The class of tasks that it belongs to.
-        prompt: The words of the user.
-        calls: The calls that it takes, in any order; None checks none, an empty list allows none.
-        says: The facts that the answer must state: each fact in one of its wordings.
-        may_call: Tools that may be called besides, with any arguments.
+        prompt: The user's words.
+        calls: The expected calls, in any order; None skips the check, an empty list allows no call.
+        says: The facts that the answer must state, each in one of its wordings.
+        may_call: Tools that may also be called, with any arguments.
     """
 
     id: str
@@ -79,9 +112,9 @@ class TaskSet:
     """The tasks of a file.
 
     Args:
-        tasks: In their order.
-        instructions: The system prompt of all of them; empty for none.
-        returns: By tool, the result of a call that no task names, where tools are not run.
+        tasks: In the order of the file.
+        instructions: The system prompt of every task; empty for none.
+        returns: By tool, the result of a call that no task names, when tools do not run.
     """
 
     tasks: tuple[EvaluationTask, ...]
@@ -94,28 +127,28 @@ class TaskSet:
         return tuple(dict.fromkeys(task.kind for task in self.tasks))
 
     def check_tools(self, registry: ToolRegistry[Any]) -> None:
-        """Refuse tasks that these tools can't solve.
+        """Raise an error for tasks that these tools can't solve.
 
         Raises:
-            ConfigurationError: A task names a tool that is not there, or arguments that the tool does not take.
+            ConfigurationError: A task names a tool that does not exist, or arguments that the tool does not accept.
         """
         for task in self.tasks:
             for call in task.calls or ():
                 _check_call(task, call, registry)
-            for name in (*task.may_call, *(call.tool for call in task.calls or ())):
+            for name in task.may_call:
                 _check_tool_name(f"the task '{task.id}'", name, registry)
         for name in self.returns:
             _check_tool_name("'returns'", name, registry)
 
     def sample(self, per_class: int) -> TaskSet:
-        """Return the same with at most so many tasks of each class, the first ones."""
+        """Return the first tasks of each class, at most that many."""
         seen: Counter[str] = Counter()
-        kept: list[EvaluationTask] = []
+        chosen: list[EvaluationTask] = []
         for task in self.tasks:
             seen[task.kind] += 1
             if seen[task.kind] <= per_class:
-                kept.append(task)
-        return TaskSet(tasks=tuple(kept), instructions=self.instructions, returns=self.returns)
+                chosen.append(task)
+        return TaskSet(tasks=tuple(chosen), instructions=self.instructions, returns=self.returns)
 
 
 class TaskEntry(BaseModel):
@@ -134,12 +167,9 @@ class TaskEntry(BaseModel):
 def load_tasks(path: str | Path) -> TaskSet:
     """Read a YAML file of tasks.
 
-    Args:
-        path: The file.
-
     Raises:
-        ConfigurationError: It can't be read, or says what can't be; or a task checks nothing. The error says where.
-        ModuleNotFoundError: PyYAML is not installed; it names the extra.
+        ConfigurationError: The file can't be read, has an invalid entry, or a task checks nothing; it says where.
+        ModuleNotFoundError: PyYAML is not installed; the error names the extra.
     """
     file = Path(path)
     content = read_yaml_file(file, needed_by="load_tasks", most_parts=_MOST_TASK_PARTS)
@@ -152,24 +182,72 @@ def load_tasks(path: str | Path) -> TaskSet:
     entries: list[TaskEntry] = sections["tasks"]
     if not 0 < len(entries) <= _MOST_TASKS:
         raise ConfigurationError(f"{file} has {len(entries)} tasks: give from 1 to {_MOST_TASKS:,}")
-    return TaskSet(
-        tasks=tuple(_read_entries(entries, file)),
-        instructions=sections["instructions"],
-        returns=sections["returns"] or {},
-    )
-
-
-def _read_entries(entries: Sequence[TaskEntry], path: Path) -> list[EvaluationTask]:
     numbers: Counter[str] = Counter()
     tasks: dict[str, EvaluationTask] = {}
     for place, entry in enumerate(entries):
         numbers[entry.kind] += 1
-        where = f"{path}: tasks.{place} ({entry.prompt[:60]!r})"
+        where = f"{file}: tasks.{place} ({entry.prompt[:60]!r})"
         task = _read_task(entry, f"{entry.kind} {numbers[entry.kind]}", where)
         if task.id in tasks:
             raise ConfigurationError(f"{where}: another task has the id '{task.id}', too: give one of its own")
         tasks[task.id] = task
-    return list(tasks.values())
+    return TaskSet(
+        tasks=tuple(tasks.values()), instructions=sections["instructions"], returns=sections["returns"] or {}
+    )
+
+
+def judge_trial(
+    task: EvaluationTask,
+    calls: Sequence[MadeCall],
+    refused: Sequence[str],
+    answer: str,
+    registry: ToolRegistry[Any],
+) -> FailureReason:
+    """Return why a task is not solved, or "".
+
+    A right call may be made twice; any other call that the task does not allow is one too many.
+
+    Args:
+        task: The task.
+        calls: The calls that ran.
+        refused: The results of the calls that did not run.
+        answer: The model's last text.
+        registry: The tools.
+    """
+    reason = "" if task.calls is None else _judge_calls(task, task.calls, calls, refused, registry)
+    if reason:
+        return reason
+    if not answer.strip():
+        return "no answer"
+    return "" if all(states_fact(answer, wordings) for wordings in task.says) else "the answer lacks a fact"
+
+
+def is_expected(call: MadeCall, expected: TaskCall, registry: ToolRegistry[Any]) -> bool:
+    """Return True if a call is the one that a task expects.
+
+    Both are compared with the tool's defaults filled in, ignoring case and spaces and full stops around a text.
+    """
+    name, actual = call
+    if name != expected.tool or name not in registry:
+        return False
+    parser = registry.registrations[name].arguments
+    wanted = _resolve_choices(expected.arguments, actual)
+    try:
+        filled: Any = json.loads(parser.dump_json(parser.parse(wanted)))
+    except InvalidArgumentsError:
+        filled = wanted
+    return bool(_fold_value(filled) == _fold_value(actual))
+
+
+def pick_first(expected: Any) -> Any:
+    """Return a value with each ``{$one_of: [...]}`` replaced by its first value."""
+    return _resolve_choices(expected, None)
+
+
+def states_fact(answer: str, wordings: Sequence[str]) -> bool:
+    """Return True if an answer has one of the wordings as whole words, ignoring case."""
+    words = f" {' '.join(_list_answer_words(answer))} "
+    return any(f" {' '.join(_list_answer_words(wording))} " in words for wording in wordings)
 
 
 def _read_task(entry: TaskEntry, name: str, where: str) -> EvaluationTask:
@@ -177,7 +255,7 @@ def _read_task(entry: TaskEntry, name: str, where: str) -> EvaluationTask:
         raise ConfigurationError(f"{where}: its prompt is empty")
     if entry.calls is None and not entry.says:
         raise ConfigurationError(
-            f"{where}: it checks nothing: give 'calls' ([] where no tool is to be called), or 'says', or both"
+            f"{where}: it checks nothing: give 'calls' ([] if no tool should be called), or 'says', or both"
         )
     return EvaluationTask(
         id=entry.id or name,
@@ -208,18 +286,84 @@ def _check_tool_name(where: str, name: str, registry: ToolRegistry[Any]) -> None
         return
     question = ask_whether_meant(find_similar(name, registry.names))
     raise ConfigurationError(
-        f"{where} names the tool '{name}', which is not there; {question or 'there are ' + ', '.join(registry.names)}"
+        f"{where} names the tool '{name}', which does not exist; {question or 'there are ' + ', '.join(registry.names)}"
     )
 
 
 def _check_call(task: EvaluationTask, call: TaskCall, registry: ToolRegistry[Any]) -> None:
     _check_tool_name(f"the task '{task.id}'", call.tool, registry)
-    if has_wildcard(call.arguments):
+    if _has_wildcard(call.arguments):
         return
     try:
         registry.registrations[call.tool].arguments.parse(pick_first(call.arguments))
     except InvalidArgumentsError as error:
         problems = " ".join(error.message.split("\n")[1:2])
         raise ConfigurationError(
-            f"the task '{task.id}' expects a call of {call.tool} that the tool does not take: {problems}"
+            f"the task '{task.id}' expects a call of {call.tool} that the tool does not accept: {problems}"
         ) from error
+
+
+def _judge_calls(
+    task: EvaluationTask,
+    expected: Sequence[TaskCall],
+    calls: Sequence[MadeCall],
+    refused: Sequence[str],
+    registry: ToolRegistry[Any],
+) -> FailureReason:
+    missing = [one for one in expected if not any(is_expected(call, one, registry) for call in calls)]
+    others = [
+        call
+        for call in calls
+        if call[0] not in task.may_call and not any(is_expected(call, one, registry) for one in expected)
+    ]
+    if not missing:
+        return "a call too many" if others else ""
+    if not calls and not refused:
+        return "no call"
+    if not calls:
+        return "unknown tool" if refused[0].startswith("Unknown tool") else "arguments refused"
+    if not others:
+        return "a call is missing"
+    return "wrong arguments" if {one.tool for one in missing} & {name for name, _ in others} else "wrong tool"
+
+
+def _has_wildcard(expected: Any) -> bool:
+    if is_object(expected):
+        return _ANY in expected or any(map(_has_wildcard, expected.values()))
+    return is_array(expected) and any(map(_has_wildcard, expected))
+
+
+def _resolve_choices(expected: Any, actual: Any) -> Any:
+    """Replace each placeholder by the actual value if that fits, else by its first value."""
+    if is_object(expected):
+        if _ANY in expected:
+            return actual
+        if _ONE_OF in expected:
+            choices: Sequence[Any] = expected[_ONE_OF]
+            return next((choice for choice in choices if _fold_value(choice) == _fold_value(actual)), choices[0])
+        known: Mapping[str, Any] = actual if is_object(actual) else {}
+        return {name: _resolve_choices(value, known.get(name)) for name, value in expected.items()}
+    if is_array(expected):
+        items: Sequence[Any] = actual if is_array(actual) and len(actual) == len(expected) else [None] * len(expected)
+        return [_resolve_choices(one, other) for one, other in zip(expected, items, strict=True)]
+    return expected
+
+
+def _fold_value(value: Any) -> Any:
+    if is_object(value):
+        return {name: _fold_value(inner) for name, inner in value.items() if inner is not None}
+    if is_array(value):
+        return [_fold_value(inner) for inner in value]
+    return value.strip(" .").casefold() if isinstance(value, str) else value
+
+
+def _list_answer_words(text: str) -> list[str]:
+    plain = text.casefold()
+    # 1,290 and 1290 are one number.
+    joined = "".join(
+        character
+        for place, character in enumerate(plain)
+        if character != "," or not (plain[place - 1 : place].isdigit() and plain[place + 1 : place + 2].isdigit())
+    )
+    words = (word.strip(_EDGES) for word in joined.split())
+    return [word.removesuffix("°c").removesuffix("°f") for word in words if word]

@@ -1,32 +1,51 @@
-"""One task with one model: run as an application would, then judged by what was called and what was answered."""
+"""Trials: each task is run with each model and way as an application would run it, and judged.
+
+An outcome is written to the file of outcomes as soon as it exists, and is not run again.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
 
 from toolkit.calls.approval import Approve
 from toolkit.chat import ChatRequest, Message, Provider, SystemMessage, UserMessage
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
-from toolkit.errors import LoopError, ProviderError
-from toolkit.evaluation.judging import FailureReason, is_expected, judge_answer
-from toolkit.evaluation.tasks import EvaluationTask
+from toolkit.errors import ConfigurationError, LoopError, ProviderError, ToolkitError
+from toolkit.evaluation.tasks import EvaluationTask, FailureReason, TaskSet, is_expected, judge_trial
 from toolkit.events import LoopEvent, ToolCallRefused, ToolExecutionStart
+from toolkit.json_text import digest_json, write_json
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.middleware import CallInfo, CallProceed, Middleware
 from toolkit.loop.run import tool_loop
+from toolkit.private_files import make_private
 from toolkit.secrets import without_keys
 from toolkit.settings import PositiveInt, Seconds, ZeroToOne, check_fields
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["Trial", "TrialSettings", "run_trial"]
+__all__ = [
+    "Candidate",
+    "CandidateTrials",
+    "EvaluationProgress",
+    "Trial",
+    "TrialFile",
+    "TrialSettings",
+    "run_candidates",
+    "run_trial",
+]
 
 _OTHER_RESULT = "Done."
-_LONGEST_KEPT = 500
+_LONGEST_TEXT = 500
+_MOST_FAILED_IN_A_ROW = 3
+_MOST_TRIAL_BYTES = 200_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +53,12 @@ class TrialSettings:
     """How each task is run.
 
     Args:
-        temperature: 0 for answers that repeat; None leaves it to the provider, as some models take no other.
-        seed: For providers that can repeat themselves.
-        max_tokens: The most that a reply may have; a model that rambles is cut off there.
-        max_turns: How often the model may call tools before it must have answered.
+        temperature: 0 for repeatable answers; None leaves it to the provider, as some models accept no other.
+        seed: For providers that support one.
+        max_tokens: The most that a reply may have.
+        max_turns: How often the model may call tools before it must answer.
         timeout: Seconds for one task.
-        runs_tools: True where tools run; else each call is answered by what the task says it returns.
+        runs_tools: True runs the tools; otherwise each call is answered with the task's ``returns``.
         name_repair: As for a loop.
         argument_repair: As for a loop.
     """
@@ -64,17 +83,17 @@ class Trial:
     Args:
         task: The id of the task.
         kind: The class of the task.
-        reason: Why it is not solved; empty where it is.
+        reason: Why it is not solved; empty if it is.
         calls: The calls that ran: the name of the tool, and its arguments as JSON.
-        refused: The texts that the model was given about calls that did not run.
-        answer: The last text of the model, its beginning.
-        requests: How often the model was asked by the loop.
-        input_tokens: All tokens that it read, as far as the provider tells.
-        output_tokens: All tokens that it wrote.
-        cached_tokens: Of the input, those that came from a cache.
+        refused: The results of calls that did not run.
+        answer: The beginning of the model's last text.
+        requests: How often the loop asked the model.
+        input_tokens: All tokens read, as far as the provider reports them.
+        output_tokens: All tokens written.
+        cached_tokens: Input tokens that came from a cache.
         seconds: How long it took.
         error: The message of a request that failed.
-        is_unreachable: True where it failed in a way that may pass: such an outcome says nothing about the model.
+        is_unreachable: True if the failure may be temporary: such an outcome says nothing about the model.
     """
 
     task: str
@@ -93,8 +112,87 @@ class Trial:
 
     @property
     def is_solved(self) -> bool:
-        """True where the right calls ran and the answer says what it must."""
+        """True if the right calls ran and the answer states the facts."""
         return not self.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A model, asked in one way.
+
+    Args:
+        model: The name of the model.
+        way: The name of the way; empty for the provider's own.
+        open: Gives the provider, for the length of a block.
+    """
+
+    model: str
+    way: str
+    open: Callable[[], AbstractAsyncContextManager[Provider]] = field(repr=False, compare=False)
+
+    @property
+    def label(self) -> str:
+        """The name in tables."""
+        return f"{self.model} {self.way}".strip()
+
+
+@dataclass(slots=True, kw_only=True)
+class CandidateTrials:
+    """The outcomes of one candidate.
+
+    Attributes:
+        candidate: The candidate.
+        trials: Its outcomes, by the id of the task.
+        problem: Why it was given up before its last task; empty if it was not.
+    """
+
+    candidate: Candidate
+    trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
+    problem: str = ""
+
+
+EvaluationProgress: TypeAlias = Callable[[Candidate, int, int], None]
+"""Called with the candidate, how many of its tasks are done, and how many there are."""
+
+_TRIAL: TypeAdapter[Trial] = TypeAdapter(Trial)
+
+
+class TrialFile:
+    """Outcomes by a digest of everything that determines them: the model, way, task, tools and settings.
+
+    The file is readable by its owner alone: it contains what models wrote. A line that was cut off is ignored.
+
+    Args:
+        path: The file, created if missing; None stores outcomes in memory alone.
+
+    Raises:
+        ConfigurationError: The file can't be read or written, or is no such file.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._trials: dict[str, Trial] = {}
+        if path is not None:
+            try:
+                make_private(path)
+                self._trials.update(_read_trials(path))
+            except OSError as error:
+                raise ConfigurationError(f"{path} can't be used for outcomes: {error}") from error
+
+    def find(self, key: str) -> Trial | None:
+        """Return the outcome stored under a key, or None."""
+        return self._trials.get(key)
+
+    def add(self, key: str, trial: Trial) -> None:
+        """Store an outcome, replacing an earlier one.
+
+        Raises:
+            OSError: The file can't be written.
+        """
+        self._trials[key] = trial
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(write_json({"key": key, **asdict(trial)}) + "\n")
 
 
 async def run_trial(
@@ -106,7 +204,7 @@ async def run_trial(
     instructions: str = "",
     returns: Mapping[str, str] | None = None,
 ) -> Trial:
-    """Run a task once and judge it. What the model or its server does wrong is in the outcome, never raised.
+    """Run a task once and judge it. Errors of the model or its server are recorded in the outcome, never raised.
 
     Args:
         task: The task.
@@ -114,7 +212,7 @@ async def run_trial(
         registry: The tools that it is offered.
         settings: How the task is run.
         instructions: The system prompt; empty for none.
-        returns: By tool, the result of a call that the task does not name, where tools are not run.
+        returns: By tool, the result of a call that the task does not name, when tools do not run.
     """
     notes = _TrialNotes()
     began = time.monotonic()
@@ -126,22 +224,26 @@ async def run_trial(
         max_tokens=settings.max_tokens,
     )
     stand_in = None if settings.runs_tools else _StandIn(task, returns or {}, registry)
-    config = _make_config(settings, notes, stand_in)
+    config: ToolLoopConfig[None] = ToolLoopConfig(
+        max_iterations=settings.max_turns,
+        timeout=settings.timeout,
+        on_event=notes.take_event,
+        stream=False,
+        name_repair=settings.name_repair,
+        argument_repair=settings.argument_repair,
+        on_tool_call=None if stand_in is None else _approve_call,
+        middleware=() if stand_in is None else (stand_in,),
+    )
     try:
         result = await tool_loop(provider, registry, request, config=config)
     except (ProviderError, LoopError) as error:
         is_unreachable = isinstance(error, ProviderError) and error.is_retryable
-        return notes.make_trial(
-            task,
-            "the request failed",
-            began,
-            error=without_keys(str(error))[:_LONGEST_KEPT],
-            is_unreachable=is_unreachable,
-        )
+        text = without_keys(str(error))[:_LONGEST_TEXT]
+        return notes.make_trial(task, "the request failed", began, error=text, is_unreachable=is_unreachable)
     notes.answer = "" if result.response is None or result.response.tool_calls else result.text
     usage = result.usage
     is_late = result.reason.kind == "timeout"
-    reason = "out of time" if is_late else judge_answer(task, notes.calls, notes.refused, notes.answer, registry)
+    reason = "out of time" if is_late else judge_trial(task, notes.calls, notes.refused, notes.answer, registry)
     return notes.make_trial(
         task,
         reason,
@@ -151,6 +253,104 @@ async def run_trial(
         output_tokens=usage.output_tokens,
         cached_tokens=usage.cache_read_tokens or 0,
     )
+
+
+async def run_candidates(
+    candidates: Sequence[Candidate],
+    tasks: TaskSet,
+    registry: ToolRegistry[Any],
+    settings: TrialSettings,
+    *,
+    stored: TrialFile | None = None,
+    outcomes: list[CandidateTrials] | None = None,
+    on_progress: EvaluationProgress | None = None,
+) -> list[CandidateTrials]:
+    """Run each task with each candidate, one after the other, and return the outcomes.
+
+    A model whose server can't be reached three times in a row is given up, and the outcomes that it has are returned.
+    The next run with the same file runs what is missing.
+
+    Args:
+        candidates: The models and ways.
+        tasks: The tasks.
+        registry: The tools.
+        settings: How each task is run.
+        stored: Outcomes of earlier runs, which are not run again; new ones are added.
+        outcomes: A list that is filled during the run, for a caller that may be cancelled; None creates one.
+        on_progress: Called after each task.
+
+    Raises:
+        ConfigurationError: A task names a tool that does not exist, or arguments that the tool does not accept.
+    """
+    tasks.check_tools(registry)
+    stored = stored or TrialFile(None)
+    outcomes = [] if outcomes is None else outcomes
+    for candidate in candidates:
+        outcome = CandidateTrials(candidate=candidate)
+        outcomes.append(outcome)
+        key_of = _make_keys(candidate, tasks, registry, settings)
+        todo: list[tuple[str, EvaluationTask]] = []
+        for task in tasks.tasks:
+            key = key_of(task)
+            found = stored.find(key)
+            if found is None:
+                todo.append((key, task))
+            else:
+                outcome.trials[task.id] = found
+        if on_progress is not None:
+            on_progress(candidate, len(outcome.trials), len(tasks.tasks))
+        if todo:
+            await _run_candidate(outcome, todo, tasks, registry, settings, stored, on_progress)
+    return outcomes
+
+
+async def _run_candidate(
+    outcome: CandidateTrials,
+    todo: Sequence[tuple[str, EvaluationTask]],
+    tasks: TaskSet,
+    registry: ToolRegistry[Any],
+    settings: TrialSettings,
+    stored: TrialFile,
+    on_progress: EvaluationProgress | None,
+) -> None:
+    failed = 0
+    try:
+        async with outcome.candidate.open() as provider:
+            for key, task in todo:
+                trial = await run_trial(
+                    task, provider, registry, settings, instructions=tasks.instructions, returns=tasks.returns
+                )
+                failed = failed + 1 if trial.is_unreachable else 0
+                if failed == _MOST_FAILED_IN_A_ROW:
+                    outcome.problem = trial.error
+                    return
+                if trial.is_unreachable:
+                    continue
+                outcome.trials[task.id] = trial
+                stored.add(key, trial)
+                if on_progress is not None:
+                    on_progress(outcome.candidate, len(outcome.trials), len(tasks.tasks))
+    except ToolkitError as error:  # the next candidate may work
+        outcome.problem = str(error)
+
+
+def _make_keys(
+    candidate: Candidate, tasks: TaskSet, registry: ToolRegistry[Any], settings: TrialSettings
+) -> Callable[[EvaluationTask], str]:
+    shared = digest_json(
+        {
+            "model": candidate.model,
+            "way": candidate.way,
+            "instructions": tasks.instructions,
+            "returns": tasks.returns,
+            "settings": asdict(settings),
+            "tools": [
+                {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+                for tool in registry.definitions()
+            ],
+        }
+    )
+    return lambda task: digest_json([shared, asdict(task)])[:32]
 
 
 @dataclass(slots=True)
@@ -173,24 +373,11 @@ class _TrialNotes:
             kind=task.kind,
             reason=reason,
             calls=tuple(self.calls),
-            refused=tuple(text[:_LONGEST_KEPT] for text in self.refused),
-            answer=self.answer[:_LONGEST_KEPT],
+            refused=tuple(text[:_LONGEST_TEXT] for text in self.refused),
+            answer=self.answer[:_LONGEST_TEXT],
             seconds=round(time.monotonic() - began, 3),
             **more,
         )
-
-
-def _make_config(settings: TrialSettings, notes: _TrialNotes, stand_in: _StandIn | None) -> ToolLoopConfig[None]:
-    return ToolLoopConfig(
-        max_iterations=settings.max_turns,
-        timeout=settings.timeout,
-        on_event=notes.take_event,
-        stream=False,
-        name_repair=settings.name_repair,
-        argument_repair=settings.argument_repair,
-        on_tool_call=None if stand_in is None else _approve_call,
-        middleware=() if stand_in is None else (stand_in,),
-    )
 
 
 async def _approve_call(request: object) -> Approve:  # nothing runs
@@ -211,3 +398,26 @@ class _StandIn(Middleware[Any]):
             if expected.returns is not None and is_expected(made, expected, self._registry):
                 return ToolOutput(expected.returns)
         return ToolOutput(self._returns.get(call.tool_name, _OTHER_RESULT))
+
+
+def _read_trials(path: Path) -> Iterator[tuple[str, Trial]]:
+    if path.stat().st_size > _MOST_TRIAL_BYTES:
+        raise ConfigurationError(f"{path} has more than {_MOST_TRIAL_BYTES:,} bytes: name another file")
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            entry: dict[str, Any] = json.loads(line)
+            key: str = entry.pop("key")
+            yield key, _TRIAL.validate_python(entry)
+        except (ValueError, TypeError, KeyError, AttributeError, ValidationError) as error:
+            if number == len(lines):  # the process was killed while it wrote
+                with path.open("a", encoding="utf-8") as file:
+                    file.write("\n")
+                return
+            if number + 1 < len(lines) and "key" in line:
+                continue
+            raise ConfigurationError(
+                f"{path}:{number} is no outcome of `toolkit eval`: name another file by --results"
+            ) from error

@@ -365,24 +365,7 @@ class ToolRegistry(Generic[Ctx]):
         """
         check_setting("what renamed() is given", names, Mapping)
         check_known_names(names, self._registrations)
-        return self._make_changed({old: self._define_anew(old, name=check_name(new)) for old, new in names.items()})
-
-    def described(self, descriptions: Mapping[str, str]) -> Self:
-        """Return a registry in which models are told other descriptions of these tools, by name; the others stay.
-
-        A tool that itself changes what it shows, as an MCP server's may, is shown as it is from then on.
-
-        Raises:
-            UnknownToolNameError: A name is not there.
-            ConfigurationError: A description is no text.
-        """
-        check_setting("what described() is given", descriptions, Mapping)
-        for name, text in descriptions.items():
-            check_setting(f"the description of '{name}'", text, str)
-        check_known_names(descriptions, self._registrations)
-        return self._make_changed(
-            {name: self._define_anew(name, description=text) for name, text in descriptions.items()}
-        )
+        return self._make_changed({old: self._define_anew(old, check_name(new)) for old, new in names.items()})
 
     def configured(self, *names: str, **options: Unpack[ChangeableOptionKeywords]) -> Self:
         """Return a registry in which these tools, or all where none is named, run with other options.
@@ -432,9 +415,9 @@ class ToolRegistry(Generic[Ctx]):
         """
         return cast("ToolRegistry[Other]", self._make_scope(self._registrations.values()))
 
-    def _define_anew(self, tool_name: str, /, **changes: Any) -> Registration[Ctx]:
+    def _define_anew(self, tool_name: str, name: str) -> Registration[Ctx]:
         registration = self._registrations[tool_name]
-        return registration.under(replace(registration.definition, **changes), self.permissions)
+        return registration.under(replace(registration.definition, name=name), self.permissions)
 
     def _make_changed(self, changed: Mapping[str, Registration[Ctx]]) -> Self:
         return self._make_scope(changed.get(name, each) for name, each in self._registrations.items())

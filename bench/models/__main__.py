@@ -1,8 +1,8 @@
-"""Measure the ways of asking a small model: ``python -m evals.measure [--model path.gguf] [--ways native held]``.
+"""Measure ways of asking a small model: ``python -m bench.models [--model path.gguf] [--ways native held]``.
 
-The tasks are those of `office.yaml`, the tools those of `office.py`; ``--tools home`` takes a set that is only looked
-at in the end. Outcomes are kept in a file, so that a run that was stopped goes on, and ways that were measured on
-different days are compared task by task.
+The tasks are those of `office.yaml` or `home.yaml`, the tools those of the module of the same name. With ``--results``
+outcomes are stored in a file, so that an interrupted run continues, and ways measured on different days are compared
+task by task.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 
 import anyio
 
-from evals import home, office
+from bench.models import home, office
 from toolkit.chat import Provider
 from toolkit.cli.progress import Steps
 from toolkit.evaluation import (
+    ALL_KINDS,
     Candidate,
     EvaluationSummary,
     TrialFile,
@@ -27,9 +28,7 @@ from toolkit.evaluation import (
     load_tasks,
     run_candidates,
     summarize_trials,
-    write_report,
 )
-from toolkit.evaluation.summary import ALL_KINDS
 from toolkit.guided import AnswerFromResults, ChooseTool, FillArguments, GuidedProvider, GuidedTurn, StepVerdict
 from toolkit.parsing import TextToolProvider
 from toolkit.providers.local import LocalProvider
@@ -117,31 +116,28 @@ async def measure_ways(arguments: argparse.Namespace) -> None:
     tasks = tasks.sample(arguments.per_class) if arguments.per_class else tasks
     name = Path(arguments.model).stem if arguments.model else "SmolLM2-135M"
     candidates = [Candidate(model=name, way=way, open=partial(WAYS[way], arguments.model)) for way in arguments.ways]
-    kept = TrialFile(Path(arguments.results)) if arguments.results else None
+    stored = TrialFile(Path(arguments.results)) if arguments.results else None
     with Steps() as steps:
 
         def show_progress(candidate: Candidate, done: int, total: int) -> None:
             steps.begin(candidate.label, total=total)
             steps.advance(done, total)
 
-        outcomes = await run_candidates(candidates, tasks, registry, SETTINGS, kept=kept, on_progress=show_progress)
+        outcomes = await run_candidates(candidates, tasks, registry, SETTINGS, stored=stored, on_progress=show_progress)
     summary = summarize_trials(outcomes, tasks.kinds, against=arguments.against)
     print(write_tables(summary))
-    if arguments.report:
-        await anyio.Path(arguments.report).write_text(write_report(summary, outcomes, tasks), encoding="utf-8")
 
 
 def read_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m evals.measure", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__)
     parser.add_argument("--model", help="a GGUF file; the built-in model without")
     parser.add_argument("--tools", choices=list(TOOLS), default="office", help="which tools and tasks")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--classes", nargs="+", default=[], help="only tasks of these classes")
     parser.add_argument("--per-class", type=int, default=0, help="how many tasks of each class; 0 for all")
     parser.add_argument("--against", default="", help="the way that the others are compared with")
-    parser.add_argument("--report", default="", help="where a page is written")
-    parser.add_argument("--results", default="", help="where outcomes are kept")
+    parser.add_argument("--results", default="", help="where outcomes are stored")
     return parser.parse_args()
 
 

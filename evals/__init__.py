@@ -1,1 +1,0 @@
-"""How far small models get: ``python -m evals [--model path.gguf] [--tasks N]``."""
