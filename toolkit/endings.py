@@ -1,11 +1,13 @@
 """The ways in which a run, or a turn that is stepped by hand, ends; `TerminationReason` is the union of all reasons."""
 
 from toolkit.loop.events import Failed
+from toolkit.loop.handle import TurnOutcome, Yielded
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
     Cancelled,
     Complete,
+    Completed,
     MaxIterations,
     MissingSteps,
     NoValidAnswer,
@@ -17,7 +19,6 @@ from toolkit.loop.outcome import (
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.turns import Completed, TurnOutcome, Yielded
 
 __all__ = [
     "Aborted",

@@ -12,19 +12,19 @@ from toolkit.calls.events import (
     ToolProgress,
 )
 from toolkit.chat import ArgumentsDelta, ReasoningDelta, TextDelta
-from toolkit.loop.config import EventHook
 from toolkit.loop.event_json import dump_event, dump_result, load_event, load_result
 from toolkit.loop.events import (
     Compacted,
     Done,
     Failed,
     IterationStart,
-    LoopDetected,
     LoopEvent,
     ProviderRetried,
     ResponseReceived,
     RunStart,
 )
+from toolkit.loop.listener import EventHook
+from toolkit.loop.outcome import LoopDetected
 from toolkit.loop.streaming import EventChannel, EventStream
 
 __all__ = [

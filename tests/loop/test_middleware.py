@@ -18,6 +18,7 @@ from toolkit import (
     ApprovalRequest,
     Approve,
     ChatRequest,
+    Completed,
     ConfigurationError,
     Defer,
     Deny,
@@ -37,6 +38,7 @@ from toolkit import (
     ToolRegistry,
     ToolResult,
     ToolRetryConfig,
+    Yielded,
     tool,
     tool_loop,
     tool_loop_stream,
@@ -48,7 +50,6 @@ from toolkit.chat import ChatResponse, ToolDefinition
 from toolkit.endings import Aborted, AwaitingApproval, Cancelled, Complete
 from toolkit.errors import LoopUsageError, RateLimitedError
 from toolkit.events import LoopEvent, RunStart, ToolExecutionEnd, ToolExecutionUpdate
-from toolkit.loop.turns import Completed, Yielded
 from toolkit.policies import (
     Approval,
     CallInfo,

@@ -25,13 +25,14 @@ from toolkit.chat.output import ToolOutput, to_output, words_of
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolkitError
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.depth import current_frame
-from toolkit.loop.events import Done, Failed, LoopDetected, LoopEvent, SubAgentEvent
+from toolkit.loop.events import Done, Failed, LoopEvent, SubAgentEvent
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
     Cancelled,
     Complete,
+    LoopDetected,
     MaxIterations,
     MissingSteps,
     NoValidAnswer,

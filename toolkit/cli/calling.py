@@ -88,7 +88,7 @@ async def _execute_named_call(
     if log is None:
         return await registry.execute(call, None, approve=witness.decide, observer=witness, name_repair=False)
     from toolkit.loop.config import ToolLoopConfig  # noqa: PLC0415 - few calls are written down
-    from toolkit.loop.run import tool_loop  # noqa: PLC0415
+    from toolkit.loop.views import tool_loop  # noqa: PLC0415
     from toolkit.testing import ScriptedProvider  # noqa: PLC0415
 
     # The person at the command line says what else a model would.

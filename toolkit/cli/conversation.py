@@ -19,10 +19,18 @@ from toolkit.cli.terminal import Terminal
 from toolkit.errors import ToolkitError
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.event_json import dump_event
-from toolkit.loop.events import LoopDetected, LoopEvent, ProviderRetried
+from toolkit.loop.events import LoopEvent, ProviderRetried
 from toolkit.loop.handle import ToolLoopHandle
 from toolkit.loop.middleware import Middleware
-from toolkit.loop.outcome import Aborted, Cancelled, Complete, MaxIterations, TerminationReason, UsageLimit
+from toolkit.loop.outcome import (
+    Aborted,
+    Cancelled,
+    Complete,
+    LoopDetected,
+    MaxIterations,
+    TerminationReason,
+    UsageLimit,
+)
 from toolkit.tools.registry import ToolRegistry
 from toolkit.visible_text import shorten_to_line
 

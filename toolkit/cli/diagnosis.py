@@ -25,7 +25,7 @@ from toolkit.cli.screen import OutputFormat, Screen, Style
 from toolkit.cli.terminal import Terminal
 from toolkit.dataclass import dataclass
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.run import tool_loop
+from toolkit.loop.views import tool_loop
 from toolkit.secrets import without_keys
 from toolkit.tools.registry import ToolRegistry
 

@@ -7,11 +7,11 @@ from typing import Any
 from toolkit.chat import ToolResult, UserMessage
 from toolkit.errors import LoopUsageError
 from toolkit.loop.config import ANSWER_TOOL
-from toolkit.loop.events import LoopDetected
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
     Cancelled,
+    LoopDetected,
     MaxIterations,
     MissingSteps,
     NoValidAnswer,

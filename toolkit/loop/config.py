@@ -16,9 +16,9 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.loop.budget import UsageLimits
 from toolkit.loop.detection import LoopDetectionConfig
-from toolkit.loop.events import LoopEvent
 from toolkit.loop.journal import Journal
 from toolkit.loop.keywords import explain_setting
+from toolkit.loop.listener import EventHook
 from toolkit.loop.middleware import Middleware, check_middleware
 from toolkit.loop.outcome import Out
 from toolkit.loop.steered_retries import SteeredRetries
@@ -40,7 +40,6 @@ __all__ = [
     "AnswerFormat",
     "Batched",
     "Compaction",
-    "EventHook",
     "Execution",
     "LoopLimits",
     "Parallel",
@@ -128,9 +127,6 @@ class ProviderRetryConfig:
 
 ANSWER_TOOL = "final_answer"
 """The tool by which a model gives its answer."""
-
-EventHook: TypeAlias = Callable[[LoopEvent], Awaitable[None] | None]
-"""Takes each event, in order. Raising changes nothing but the log."""
 
 Compaction: TypeAlias = Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
 """Gives a shorter transcript, or the same; must not change the one it is given."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
-from toolkit.loop.events import LoopDetected, LoopDetectionAction
+from toolkit.loop.outcome import LoopDetected, LoopDetectionAction
 from toolkit.settings import check_fields
 
 __all__ = ["LoopDetectionConfig", "LoopDetector", "warning_text"]

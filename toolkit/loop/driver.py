@@ -225,14 +225,22 @@ class Driver(Generic[Ctx, Out]):
 
     def _set_listener(self, feed: EventFeed | None) -> None:
         resources, self._feed = self._resources, feed
-        chain, config, run_id = resources.middleware, resources.config, resources.frame.run_id
-        if chain is not None and (chain.event_hooks or chain.update_guards):
-            hooks, guards = chain.event_hooks, chain.update_guards
-            resources.listen(Listener(config, hooks, guards, run_id=run_id, loop_id=self.loop_id, feed=feed))
-        elif feed is not None or config.on_event is not None:
-            resources.listen(Listener(config, run_id=run_id, loop_id=self.loop_id, feed=feed))
-        else:
+        chain, config = resources.middleware, resources.config
+        hooks, guards = ((), ()) if chain is None else (chain.event_hooks, chain.update_guards)
+        if feed is None and config.on_event is None and not hooks and not guards:
             resources.listen(None)
+            return
+        resources.listen(
+            Listener(
+                config.on_event,
+                hooks,
+                guards,
+                timeout=config.timeouts.hook,
+                run_id=resources.frame.run_id,
+                loop_id=self.loop_id,
+                feed=feed,
+            )
+        )
 
     async def run_turns(self, *, to_end: bool) -> None:
         """Drive the loop to its end, or to the next boundary between turns."""

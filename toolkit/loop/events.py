@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from toolkit.calls.events import (
     ApprovalRequested,
@@ -17,27 +16,19 @@ from toolkit.calls.events import (
 from toolkit.chat import ArgumentsDelta, ChatResponse, Message, ReasoningDelta, Stamped, TextDelta, Usage
 from toolkit.dataclass import dataclass
 from toolkit.errors import ProviderError
-
-if TYPE_CHECKING:
-    from toolkit.loop.outcome import ToolLoopResult
+from toolkit.loop.outcome import LoopDetected, ToolLoopResult
 
 __all__ = [
     "Compacted",
     "Done",
     "Failed",
     "IterationStart",
-    "LoopDetected",
-    "LoopDetectionAction",
     "LoopEvent",
     "ProviderRetried",
     "ResponseReceived",
     "RunStart",
     "SubAgentEvent",
 ]
-
-LoopDetectionAction: TypeAlias = Literal["warn", "stop", "inject_warning", "skip"]
-"""The action when a model repeats itself: tell the application; end the loop; tell the model after the results;
-or answer the repeated calls without running them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,24 +67,6 @@ class ResponseReceived(Stamped):
 
     iteration: int
     response: ChatResponse
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopDetected(Stamped):
-    """The model asked for the same again.
-
-    Args:
-        tool_name: The tool; several that are repeated together are joined with ``+``.
-        count: How often, this time included; of several, the one that was called most.
-        action: The action taken.
-        is_in_row: True where nothing else was called in between.
-    """
-
-    tool_name: str
-    count: int
-    action: LoopDetectionAction
-    is_in_row: bool = True
-    kind: Literal["loop_detected"] = field(default="loop_detected", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

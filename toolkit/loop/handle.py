@@ -1,37 +1,39 @@
-"""The one object behind every view of a loop: run to its end, streamed, stepped by hand, saved and taken up again."""
+"""The one object behind every view of a loop: run to its end, streamed, stepped by hand, saved and restored."""
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import Any, TypeAlias, cast, overload
 
 import anyio
 from typing_extensions import TypeVar, Unpack
 
 from toolkit.calls.approval import Approval
 from toolkit.calls.handler import Ctx
-from toolkit.chat import Message, Provider, Usage
+from toolkit.chat import AssistantContent, ChatResponse, Message, Provider, ToolCall, ToolResult, Usage, text_of
 from toolkit.errors import ConfigurationError, LoopUsageError, ToolCancelledError
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.clock import LoopClock
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.driver import Driver
 from toolkit.loop.events import Failed
-from toolkit.loop.outcome import Out, Snapshot, ToolLoopResult
+from toolkit.loop.listener import EventFeed
+from toolkit.loop.outcome import Completed, Out, Snapshot, ToolLoopResult
 from toolkit.loop.prompt import Decisions, LoopOptions, Prompt, check_keywords, check_parts, check_prompt, with_options
 from toolkit.loop.running import RunningLoop
-from toolkit.loop.steps import Command
-from toolkit.loop.turns import Completed, TurnOutcome, Yielded
+from toolkit.loop.steps import Command, InjectMessages
+from toolkit.loop.stopping import Continue, Stop
+from toolkit.loop.streaming import EventChannel, EventStream
 from toolkit.runtime.backend import is_in_event_loop
 from toolkit.runtime.workers import when_abandoned
 from toolkit.tools.registry import ToolRegistry
 
-if TYPE_CHECKING:
-    from toolkit.loop.streaming import EventChannel, EventStream
+__all__ = ["ToolLoopHandle", "TurnOutcome", "Yielded", "tool_loop_resumable"]
 
-__all__ = ["ToolLoopHandle", "tool_loop_resumable"]
-
+_logger = logging.getLogger("toolkit.loop")
 
 # Where something is called on the class itself, a checker takes the class's own variables for their defaults.
 OtherCtx = TypeVar("OtherCtx")
@@ -187,7 +189,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         driver: Driver[Ctx, Out] = Driver(provider, registry, request, ctx, config, saved=saved)
         self._set_up(driver, LoopClock(saved.seconds_left, counts_pauses=counts_pauses))
 
-    # what may be asked at any time
+    # its state
 
     @property
     def messages(self) -> list[Message]:
@@ -296,15 +298,15 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
 
     def stream(self) -> EventStream[Out]:
         """Return the events of the run, to be entered with ``async with``; see `tool_loop_stream`."""
-        from toolkit.loop.streaming import EventStream  # noqa: PLC0415 - it needs the handle
-
         return EventStream(self)
 
     def channel(self, buffer_size: int = 32) -> EventChannel[Out]:
         """Return the events of the run in a bounded queue, and its result apart; see `tool_loop_channel`."""
-        from toolkit.loop.streaming import EventChannel  # noqa: PLC0415 - it needs the handle
-
         return EventChannel(self, buffer_size)
+
+    async def run_into(self, feed: EventFeed) -> None:
+        """Run to the end, with the events for the reader of `feed`; the outcome is kept, and not raised."""
+        await self._advance_loop(to_end=True, feed=feed)
 
     async def next_turn(self) -> TurnOutcome[Out]:
         """Run one turn: a request and the tools it asks for. After the end, the same outcome again.
@@ -335,10 +337,10 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
     def _outcome_now(self) -> Completed[Out] | Failed | None:
         return self._outcome  # asked anew, since a checker remembers what it was
 
-    # what others say to it
+    # commands and decisions
 
     def resume(self, command: Command) -> None:
-        """Say what the next turn begins with; ignored after the end.
+        """Give the command that the next turn begins with; ignored after the end.
 
         Raises:
             TranscriptError: The messages to inject leave a call without its result, or repeat a call's id.
@@ -376,6 +378,71 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         is_ended = self._loop_state.reason is not None
         self._outcome = Completed(self._driver.result(self._clock.seconds_left)) if is_ended else None
 
+
+class Yielded:
+    """A turn that has run its tools: command what comes next, or call `next_turn` to go on.
+
+    It commands its own turn alone: once the next one has begun, a command given here is logged and ignored.
+
+    Attributes:
+        tool_calls: The calls that the model asked for.
+        results: The results of the tools, in call order.
+        assistant_content: The other content of the model's message.
+        iteration: The number of the turn.
+        usage: The sum over all requests so far.
+    """
+
+    __slots__ = ("_handle", "_turn", "assistant_content", "iteration", "results", "tool_calls", "usage")
+
+    def __init__(
+        self, handle: ToolLoopHandle[Any, Any], response: ChatResponse, results: tuple[ToolResult, ...]
+    ) -> None:
+        self._handle = handle
+        self._turn = handle.turn
+        self.tool_calls: tuple[ToolCall, ...] = response.tool_calls
+        self.results: tuple[ToolResult, ...] = results
+        self.assistant_content: tuple[AssistantContent, ...] = tuple(
+            [block for block in response.message.content if not isinstance(block, ToolCall)]
+        )
+        self.iteration: int = handle.iterations
+        self.usage: Usage = handle.usage
+
+    @property
+    def messages(self) -> list[Message]:
+        """The transcript; it may be edited until the next turn, as long as it stays valid."""
+        return self._handle.messages
+
+    @property
+    def assistant_text(self) -> str | None:
+        """The text of the model beside its calls, or None."""
+        return text_of(self.assistant_content) or None
+
+    def continue_loop(self) -> None:
+        """Go on, as without a command."""
+        self.resume(Continue())
+
+    def inject_and_continue(self, messages: Iterable[Message]) -> None:
+        """Append these messages after this turn's results, and go on.
+
+        Raises:
+            TranscriptError: They leave a call without its result, or repeat a call's id.
+        """
+        self.resume(InjectMessages(tuple(messages)))
+
+    def stop(self, reason: str | None = None) -> None:
+        """End the loop without another request."""
+        self.resume(Stop(reason))
+
+    def resume(self, command: Command) -> None:
+        """Give the command for the next turn; the last one before `next_turn` counts."""
+        if self._turn != self._handle.turn:
+            _logger.warning("a command for turn %d came after the next one had begun, and does nothing", self.iteration)
+            return
+        self._handle.resume(command)
+
+
+TurnOutcome: TypeAlias = Yielded | Completed[Out] | Failed
+"""The outcome of a turn: more may follow, the loop has ended, or it can't go on."""
 
 tool_loop_resumable = ToolLoopHandle
 """The handle under the name of what it makes possible."""

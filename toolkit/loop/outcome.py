@@ -7,16 +7,18 @@ from typing import Any, Generic, Literal, TypeAlias, cast
 
 from typing_extensions import TypeVar
 
-from toolkit.chat import ChatResponse, Message, ToolCall, UnansweredItem, Usage
+from toolkit.chat import ChatResponse, Message, Stamped, ToolCall, UnansweredItem, Usage
 from toolkit.dataclass import dataclass
 from toolkit.errors import LoopUsageError
-from toolkit.loop.events import LoopDetected
 
 __all__ = [
     "Aborted",
     "AwaitingApproval",
     "Cancelled",
     "Complete",
+    "Completed",
+    "LoopDetected",
+    "LoopDetectionAction",
     "MaxIterations",
     "MissingSteps",
     "NoValidAnswer",
@@ -175,6 +177,29 @@ class Cancelled:
     kind: Literal["cancelled"] = field(default="cancelled", repr=False)
 
 
+LoopDetectionAction: TypeAlias = Literal["warn", "stop", "inject_warning", "skip"]
+"""The action when a model repeats itself: tell the application; end the loop; tell the model after the results;
+or answer the repeated calls without running them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopDetected(Stamped):
+    """The model asked for the same again.
+
+    Args:
+        tool_name: The tool; several that are repeated together are joined with ``+``.
+        count: How often, this time included; of several, the one that was called most.
+        action: The action taken.
+        is_in_row: True where nothing else was called in between.
+    """
+
+    tool_name: str
+    count: int
+    action: LoopDetectionAction
+    is_in_row: bool = True
+    kind: Literal["loop_detected"] = field(default="loop_detected", repr=False)
+
+
 TerminationReason: TypeAlias = (
     Complete
     | MaxIterations
@@ -231,3 +256,20 @@ class ToolLoopResult(Generic[Out]):
             error.messages = tuple(self.messages)
             raise error
         return cast("Out", self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed(Generic[Out]):
+    """The loop has ended."""
+
+    result: ToolLoopResult[Out]
+
+    @property
+    def response(self) -> ChatResponse | None:
+        """The last response."""
+        return self.result.response
+
+    @property
+    def reason(self) -> TerminationReason:
+        """Why it ended."""
+        return self.result.reason

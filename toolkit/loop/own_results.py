@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from toolkit.calls.run import CutCall
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.loop.detection import warning_text
-from toolkit.loop.events import LoopDetected
+from toolkit.loop.outcome import LoopDetected
 from toolkit.text_encodings import replace_surrogates
 
 __all__ = [

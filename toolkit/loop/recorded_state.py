@@ -18,9 +18,8 @@ from toolkit.calls.run import CutCall
 from toolkit.chat import ChatResponse, Message, ToolCall, ToolResult, Usage, UserMessage
 from toolkit.dataclass import dataclass
 from toolkit.errors import JournalError
-from toolkit.loop.events import LoopDetected
 from toolkit.loop.feeds import Feed, dump_feed, dump_verdict, load_feed, load_verdict
-from toolkit.loop.outcome import Aborted, NoValidAnswer, TypedAnswer, UsageLimit
+from toolkit.loop.outcome import Aborted, LoopDetected, NoValidAnswer, TypedAnswer, UsageLimit
 from toolkit.loop.state import NO_MISTAKES, LoopState
 from toolkit.loop.steps import Step
 

@@ -17,9 +17,8 @@ from toolkit.loop.depth import current_frame
 from toolkit.loop.driver import Driver
 from toolkit.loop.events import Done, Failed
 from toolkit.loop.middleware_chain import MiddlewareChain
-from toolkit.loop.outcome import Out, ToolLoopResult
+from toolkit.loop.outcome import Completed, Out, ToolLoopResult
 from toolkit.loop.state import LoopState
-from toolkit.loop.turns import Completed
 from toolkit.runtime.backend import LoopWaker, cancellation_mark, loop_waker, make_scope, read_loop_time
 
 if TYPE_CHECKING:

@@ -50,7 +50,6 @@ from toolkit.chat import (
 from toolkit.chat.output import copy_result
 from toolkit.errors import LoopUsageError
 from toolkit.loop.detection import Repetition, warning_text
-from toolkit.loop.events import LoopDetected
 from toolkit.loop.guiding import LoopGuiding
 from toolkit.loop.intervening import LoopIntervening
 from toolkit.loop.open_calls import OpenCall
@@ -58,6 +57,7 @@ from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
     Complete,
+    LoopDetected,
     MaxIterations,
     NoValidAnswer,
     StopCondition,

@@ -15,7 +15,7 @@ from toolkit.calls.events import ApprovalRequested, ToolCallRefused, ToolCallRep
 from toolkit.chat import ChatRequest, ChatResponse, Message, Usage
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ProviderError, ToolError
-from toolkit.loop.events import Compacted, LoopDetected, LoopEvent, ProviderRetried
+from toolkit.loop.events import Compacted, LoopEvent, ProviderRetried
 from toolkit.loop.middleware import (
     CallInfo,
     CallProceed,
@@ -26,6 +26,7 @@ from toolkit.loop.middleware import (
     RunInfo,
     RunProceed,
 )
+from toolkit.loop.outcome import LoopDetected
 from toolkit.settings import check_setting
 from toolkit.tracing import conventions as names
 from toolkit.tracing.attributes import describe_chat, describe_reply, describe_run

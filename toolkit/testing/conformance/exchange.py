@@ -31,7 +31,7 @@ from toolkit.chat import (
 )
 from toolkit.chat.provider import closing
 from toolkit.loop.config import ProviderRetryConfig, ToolLoopConfig
-from toolkit.loop.run import tool_loop
+from toolkit.loop.views import tool_loop
 from toolkit.testing.events import EventCollector
 from toolkit.tools.decorators import tool
 from toolkit.tools.registry import ToolRegistry
