@@ -390,7 +390,7 @@ def deltas(features: Collection[str]) -> float:
 
 
 def encoding_1600(features: Collection[str]) -> float:
-    from toolkit.providers.openai.chat.encode import ChatEncoder
+    from toolkit.providers.openai.chat import ChatEncoder
 
     messages: list[Message] = []
     for number in range(400):

@@ -30,7 +30,7 @@ from toolkit.builtin import BashOptions, RootFolder, bash_tool, coding_tools, re
 from toolkit.chat import validate_transcript
 from toolkit.events import ToolExecutionUpdate
 from toolkit.policies import ResultStore
-from toolkit.runtime.process_output import Tail
+from toolkit.runtime.processes import Tail
 from toolkit.testing import ScriptedProvider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real]

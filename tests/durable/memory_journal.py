@@ -10,7 +10,7 @@ from functools import partial
 from toolkit.durable import Journal, JournalEntry, JournalValue
 from toolkit.errors import JournalError
 from toolkit.loop.journal import check_entry_name
-from toolkit.runtime.gathering import gather
+from toolkit.runtime.backend import gather
 
 
 class CrashError(BaseException):

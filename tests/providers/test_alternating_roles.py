@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from toolkit.providers.alternating_roles import join_by_role
+from toolkit.providers.encoding import join_by_role
 
 USER, MODEL = b"user", b"model"
 

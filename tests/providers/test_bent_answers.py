@@ -16,12 +16,11 @@ from toolkit import ProviderError
 from toolkit.chat import ChatResponse, ReasoningBlock, ResponseDone, StreamEvent, TextBlock
 from toolkit.providers.adapter import Decoder
 from toolkit.providers.anthropic.decode import AnthropicStreamDecoder, decode_message
-from toolkit.providers.event_stream import EventReader
+from toolkit.providers.connection import EventReader
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import GeminiStreamDecoder, decode_answer
-from toolkit.providers.openai.chat.decode import ChatStreamDecoder, decode_completion
-from toolkit.providers.openai.chat.encode import ChatReading
-from toolkit.providers.openai.responses.decode import ResponsesStreamDecoder, decode_response
+from toolkit.providers.openai.chat import ChatReading, ChatStreamDecoder, decode_completion
+from toolkit.providers.openai.responses import ResponsesStreamDecoder, decode_response
 from toolkit.testing.conformance import Wire
 from toolkit.testing.conformance.exchange import ADD, ADD_MORE, response_of
 

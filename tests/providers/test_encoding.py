@@ -15,8 +15,8 @@ from toolkit.chat import ImageBlock, TextBlock, ToolDefinition
 from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.encoding import EncodedOnce, assemble_body, join_list, to_bytes
 from toolkit.providers.google.encode import GenerateEncoder
-from toolkit.providers.openai.chat.encode import ChatEncoder
-from toolkit.providers.openai.responses.encode import ResponsesEncoder
+from toolkit.providers.openai.chat import ChatEncoder
+from toolkit.providers.openai.responses import ResponsesEncoder
 
 
 @dataclass(eq=False)

@@ -15,8 +15,7 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.providers.credentials import is_loopback
-from toolkit.providers.failures import Failures
-from toolkit.providers.retry_after import retry_after_of
+from toolkit.providers.failures import Failures, retry_after_of
 from toolkit.secrets import without_credentials
 
 SECRET = "sk-very-secret-0123456789"

@@ -40,8 +40,8 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.events import ArgumentsDelta, ReasoningDelta
+from toolkit.providers.connection import EventReader
 from toolkit.providers.dialect import Dialect, sealed
-from toolkit.providers.event_stream import EventReader
 from toolkit.providers.openai import ChatOptions, OpenAIProvider
 
 pytestmark = pytest.mark.anyio

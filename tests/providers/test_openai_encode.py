@@ -20,7 +20,7 @@ from toolkit import (
     UserMessage,
 )
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
-from toolkit.providers.openai.chat.encode import ChatEncoder, encode_chat_message, encode_chat_tool
+from toolkit.providers.openai.chat import ChatEncoder, encode_chat_message, encode_chat_tool
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",

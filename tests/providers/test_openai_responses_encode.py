@@ -23,7 +23,7 @@ from toolkit import (
 from toolkit.chat import AudioBlock, FileBlock, ImageBlock, ReasoningBlock, ResponseFormat, TextBlock, ToolDefinition
 from toolkit.providers.dialect import sealed
 from toolkit.providers.openai import OpenAIResponsesProvider, ResponsesOptions
-from toolkit.providers.openai.responses.encode import ResponsesEncoder, encode_responses_message, encode_responses_tool
+from toolkit.providers.openai.responses import ResponsesEncoder, encode_responses_message, encode_responses_tool
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",

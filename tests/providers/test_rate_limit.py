@@ -14,7 +14,7 @@ from toolkit import AssistantMessage, ChatRequest, ConfigurationError, TextDelta
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
 from toolkit.errors import RateLimitedError
 from toolkit.providers import RateLimitedProvider, estimated_tokens
-from toolkit.providers.rate_limit import Spent, Window
+from toolkit.providers.wrapping import Spent, Window
 from toolkit.testing import FunctionProvider
 
 pytestmark = pytest.mark.anyio

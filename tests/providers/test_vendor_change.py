@@ -18,10 +18,8 @@ from toolkit.providers.anthropic.encode import MessagesEncoder
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.decode import decode_answer
 from toolkit.providers.google.encode import GenerateEncoder
-from toolkit.providers.openai.chat.decode import decode_completion
-from toolkit.providers.openai.chat.encode import ChatEncoder, ChatReading
-from toolkit.providers.openai.responses.decode import decode_response
-from toolkit.providers.openai.responses.encode import ResponsesEncoder
+from toolkit.providers.openai.chat import ChatEncoder, ChatReading, decode_completion
+from toolkit.providers.openai.responses import ResponsesEncoder, decode_response
 
 CALL = {"name": "f", "arguments": '{"a": 1}'}
 SECRETS = ("anthropic-secret", "Z29vZ2xlLXNlY3JldA==", "openai-secret", "routed-secret", "dGhvdWdodA==")

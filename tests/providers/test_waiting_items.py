@@ -19,7 +19,7 @@ from toolkit.endings import Complete
 from toolkit.providers.anthropic import AnthropicProvider
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
-from toolkit.providers.openai.responses.items import MESSAGE_ITEMS, SETTLED, WAITING, find_unanswered
+from toolkit.providers.openai.responses import MESSAGE_ITEMS, SETTLED, WAITING, find_unanswered
 from toolkit.testing import check_transcript
 from toolkit.testing.loopback import Answer, Server, serving
 

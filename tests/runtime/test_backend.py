@@ -10,11 +10,11 @@ import pytest
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
     cancellation_mark,
+    gather,
     is_in_event_loop,
     is_own_cancellation,
     loop_waker,
 )
-from toolkit.runtime.gathering import gather
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from toolkit.errors import ToolCancelledError, ToolFailedError
-from toolkit.runtime.gathering import gather
+from toolkit.runtime.backend import gather
 from toolkit.runtime.workers import abandoned_count, call_in_loop, is_worker_thread, run_in_worker
 
 pytestmark = pytest.mark.anyio

@@ -24,7 +24,7 @@ from toolkit.errors import BadResponseError
 from toolkit.http_replies import BoundedClient, ReplyTooLargeError, check_json_parts, read_bounded
 from toolkit.providers import ClosableProvider
 from toolkit.providers.anthropic import AnthropicProvider
-from toolkit.providers.event_stream import EventReader
+from toolkit.providers.connection import EventReader
 from toolkit.providers.google import GoogleProvider
 from toolkit.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 from toolkit.sources.openapi import openapi_tools

@@ -25,7 +25,7 @@ from toolkit.builtin.shell_commands import read_script_apart
 from toolkit.calls.context import ToolContext
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
-from toolkit.runtime.process_output import Tail
+from toolkit.runtime.processes import Tail
 from toolkit.settings import PositiveInt, Seconds, check_fields
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool

@@ -11,8 +11,7 @@ from anyio.abc import ByteReceiveStream
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from toolkit.errors import ToolFailedError
-from toolkit.runtime.process_output import Tail
-from toolkit.runtime.processes import SupervisedProcess
+from toolkit.runtime.processes import SupervisedProcess, Tail
 
 __all__ = ["run_command"]
 

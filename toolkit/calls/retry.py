@@ -22,10 +22,9 @@ from toolkit.errors import (
     ToolTimeoutError,
     ToolUsageLimitExceededError,
 )
-from toolkit.runtime.abandoned_threads import AbandonedThreads
 from toolkit.runtime.backend import has_busy_threads
 from toolkit.runtime.call_clock import CallClock, Deadlines
-from toolkit.runtime.workers import abandoned_count
+from toolkit.runtime.workers import AbandonedThreads, abandoned_count
 
 if TYPE_CHECKING:
     from toolkit.calls.options import ToolRetryConfig

@@ -31,7 +31,6 @@ from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
 from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import ToolCrashedError, ToolError, ToolUsageLimitExceededError
-from toolkit.runtime.abandoned_threads import AbandonedThreads
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
     CancellationMark,
@@ -40,6 +39,7 @@ from toolkit.runtime.backend import (
 )
 from toolkit.runtime.call_clock import CallClock, Deadlines
 from toolkit.runtime.gates import enter_gate, lock_key
+from toolkit.runtime.workers import AbandonedThreads
 from toolkit.settings import describe_value
 
 __all__ = ["CallHost", "CutCall", "run", "run_directly"]

@@ -1,29 +1,34 @@
 """The words spoken with a model: pure data, no I/O."""
 
-from toolkit.chat.content import (
+from toolkit.chat.definition import ToolDefinition, openai_strict
+from toolkit.chat.messages import (
     AssistantContent,
+    AssistantMessage,
     AudioBlock,
     ContentBlock,
     FileBlock,
     ImageBlock,
+    Message,
     ReasoningBlock,
+    SystemMessage,
     TextBlock,
     ToolCall,
-)
-from toolkit.chat.definition import ToolDefinition, openai_strict
-from toolkit.chat.messages import (
-    AssistantMessage,
-    Message,
-    SystemMessage,
     ToolResult,
     UserMessage,
     dump_messages,
     load_messages,
     text_of,
 )
-from toolkit.chat.provider import Provider
+from toolkit.chat.provider import (
+    ArgumentsDelta,
+    Provider,
+    ReasoningDelta,
+    ResponseDone,
+    Stamped,
+    StreamEvent,
+    TextDelta,
+)
 from toolkit.chat.request import ChatRequest, ChatResponse, ResponseFormat, StopReason, UnansweredItem, Usage
-from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, Stamped, StreamEvent, TextDelta
 from toolkit.chat.transcript import call_ids_of, repair_call_ids, repair_transcript, validate_transcript
 
 __all__ = [

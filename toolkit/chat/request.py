@@ -7,9 +7,8 @@ from dataclasses import field
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
-from toolkit.chat.content import ReasoningBlock, ToolCall
 from toolkit.chat.definition import ToolDefinition
-from toolkit.chat.messages import AssistantMessage, Message
+from toolkit.chat.messages import AssistantMessage, Message, ReasoningBlock, ToolCall
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 

@@ -7,8 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from toolkit import errors
+from toolkit.chat.provider import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta
 from toolkit.chat.request import ChatRequest, ChatResponse
-from toolkit.chat.stream import ArgumentsDelta, ReasoningDelta, ResponseDone, StreamEvent, TextDelta
 from toolkit.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from toolkit.chat.content import ToolCall
-from toolkit.chat.messages import AssistantMessage, Message, SystemMessage, ToolResult, UserMessage
+from toolkit.chat.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolResult, UserMessage
 from toolkit.dataclass import dataclass
 from toolkit.errors import TranscriptError
 

@@ -134,7 +134,7 @@ def _make_candidates(evaluation: EvaluationSettings, timeout: float, steps: Step
 
 @asynccontextmanager
 async def _open_way(provider: Provider, way: str, steps: Steps) -> AsyncGenerator[Provider]:
-    from toolkit.providers.calling_ways import ask_in_way  # noqa: PLC0415 - few models are evaluated
+    from toolkit.providers.catalogue import ask_in_way  # noqa: PLC0415 - few models are evaluated
 
     async with open_model(provider, steps) as opened:
         yield ask_in_way(opened, way, str(getattr(opened, "model", "")))

@@ -30,7 +30,7 @@ from toolkit.loop.event_json import load_event
 from toolkit.loop.events import LoopEvent
 from toolkit.loop.outcome import ToolLoopResult
 from toolkit.run_log.entries import RECORDS, read_line
-from toolkit.scrubbing import Scrubber
+from toolkit.secrets import Scrubber
 from toolkit.settings import check_setting
 
 __all__ = ["DurableEvent", "DurableRun", "DurableStatus"]

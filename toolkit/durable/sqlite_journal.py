@@ -15,7 +15,7 @@ from anyio import CancelScope, to_thread
 from toolkit.durable.sqlite_log import Cipher, SqliteLog
 from toolkit.errors import ConfigurationError, JournalError
 from toolkit.loop.journal import JournalEntry, JournalValue, check_entry_name
-from toolkit.runtime.gathering import gather
+from toolkit.runtime.backend import gather
 from toolkit.settings import check_setting
 
 __all__ = ["SqliteJournal"]

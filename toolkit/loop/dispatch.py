@@ -17,9 +17,8 @@ from toolkit.loop.depth import LoopFrame, current_call_id, current_frame
 from toolkit.loop.listener import Listener
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import RunTools
+from toolkit.runtime.backend import gather, run_in_own_context
 from toolkit.runtime.call_clock import CallClock
-from toolkit.runtime.contexts import run_in_own_context
-from toolkit.runtime.gathering import gather
 
 _id_of = attrgetter("id")
 

@@ -43,7 +43,7 @@ from toolkit.loop.nested_journals import NestedJournals
 from toolkit.loop.outcome import AwaitingApproval
 from toolkit.loop.own_results import write_lost
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
-from toolkit.runtime.contexts import run_in_own_context
+from toolkit.runtime.backend import run_in_own_context
 from toolkit.trace_context import inject_trace_context, link_trace_context
 
 __all__ = ["JournaledSteps"]

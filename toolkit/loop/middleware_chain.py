@@ -14,7 +14,7 @@ from toolkit.calls.policy import CallGuard
 from toolkit.calls.prepare import Ready
 from toolkit.chat import ChatRequest, ChatResponse, Message, ResponseDone, ToolDefinition
 from toolkit.chat.output import ToolOutput
-from toolkit.chat.stream import events_of
+from toolkit.chat.provider import events_of
 from toolkit.errors import ConfigurationError, LoopUsageError, UnknownToolNameError
 from toolkit.loop.events import LoopEvent, SubAgentEvent
 from toolkit.loop.middleware import CallInfo, Delta, DeltaHook, Middleware, RequestInfo, RunInfo

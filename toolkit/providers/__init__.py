@@ -8,11 +8,9 @@
 wraps an adapter, and says what its answers cost (``prices``).
 """
 
-from toolkit.providers.caching import CachedProvider
 from toolkit.providers.catalogue import ClosableProvider, provider_for
-from toolkit.providers.fallback import FallbackProvider
 from toolkit.providers.prices import PricedProvider, PriceFunction, TokenPrices
-from toolkit.providers.rate_limit import RateLimitedProvider, estimated_tokens
+from toolkit.providers.wrapping import CachedProvider, FallbackProvider, RateLimitedProvider, estimated_tokens
 
 __all__ = [
     "CachedProvider",

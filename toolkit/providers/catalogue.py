@@ -1,19 +1,33 @@
-"""Providers by name: what ``"anthropic:claude-..."`` means, without importing an SDK before it is asked for."""
+"""Providers by name: what ``"anthropic:claude-..."`` means, and how a model is asked for calls.
+
+No SDK is imported before it is asked for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Protocol, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, cast, get_args
 
-from toolkit.chat import Provider
+from toolkit.chat import ChatRequest, ChatResponse, Provider, StreamEvent
+from toolkit.chat.provider import ProviderWrapper
 from toolkit.errors import ConfigurationError
-from toolkit.providers.calling_ways import CallingChoice, find_best_way, wrap_provider
 from toolkit.settings import check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
 
-__all__ = ["ClosableProvider", "provider_for"]
+if TYPE_CHECKING:
+    from toolkit.parsing.families import CallingWay
+
+__all__ = [
+    "ask_in_way",
+    "CallingChoice",
+    "ClosableProvider",
+    "find_best_way",
+    "provider_for",
+    "wrap_provider",
+]
 
 
 class ClosableProvider(Provider, Protocol):
@@ -123,3 +137,68 @@ def _describe_unknown(name: str, prefix: str, *, has_model: bool) -> str:
         hint += "; a server that speaks OpenAI's chat completions is 'openai:' with a base_url."
     what = f"no provider is named '{prefix}'" if has_model else f"'{name}' names no provider"
     return f"{what}; {hint} A name is the provider and the model, as in 'openai:gpt-5-mini'"
+
+
+CallingChoice: TypeAlias = Literal["auto", "native", "text", "guided"]
+"""A way to ask a model for calls; ``auto`` is the one that is best as far as its name or file tells."""
+
+
+def find_best_way(model: str) -> CallingWay:
+    """Return the best way for a model of that name."""
+    from toolkit.parsing.calling_advice import advise_calling  # noqa: PLC0415 - few programs ask for it
+
+    return advise_calling(model).way
+
+
+def ask_in_way(provider: Provider, way: str | None, model: str) -> Provider:
+    """Return a provider that asks another one in a way; that one itself where nothing is to do."""
+    if way == "text":
+        from toolkit.parsing.provider import TextToolProvider  # noqa: PLC0415 - few programs ask for it
+
+        return TextToolProvider(provider, model=model)
+    if way == "guided":
+        from toolkit.guided import GuidedProvider  # noqa: PLC0415 - few programs ask for it
+
+        return provider if isinstance(provider, GuidedProvider) else GuidedProvider(provider)
+    return provider
+
+
+def wrap_provider(provider: Any, way: str | None, model: str) -> Any:
+    """Do what `ask_in_way` does, and have the provider closed with what it is wrapped in."""
+    wrapper = ask_in_way(provider, way, model)
+    return provider if wrapper is provider else _ClosingWrapper(wrapper, provider)
+
+
+class _ClosingWrapper(ProviderWrapper):
+    """A wrapped provider that is closed with its wrapper: nobody else knows it."""
+
+    def __init__(self, wrapper: Provider, wrapped: Any) -> None:
+        super().__init__(wrapper)
+        self._wrapped = wrapped
+
+    def __repr__(self) -> str:
+        return repr(self._provider)
+
+    async def __aenter__(self) -> Self:
+        await self._wrapped.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._wrapped.__aexit__(exception_type, exception, traceback)
+
+    async def aclose(self) -> None:
+        """Close the connections of the provider within."""
+        await self._wrapped.aclose()
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the answer."""
+        return await self._provider.generate(request)
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[StreamEvent]:
+        """Return the answer as it comes."""
+        return self._provider.stream(request)

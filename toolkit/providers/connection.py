@@ -18,19 +18,20 @@ from pydantic_core import from_json
 
 from toolkit.errors import ConfigurationError
 from toolkit.http_replies import ReplyTooLargeError, check_json_parts, closed_with, read_bounded
-from toolkit.providers.event_stream import EventReader
+from toolkit.providers.encoding import as_mapping
 from toolkit.providers.failures import Failures, request_id_of
-from toolkit.providers.json_values import as_mapping
 from toolkit.settings import check_setting
 
 __all__ = [
-    "WholeAnswer",
-    "ClientOfLoop",
     "AnswerPieces",
+    "checked_headers",
+    "ClientOfLoop",
+    "EventReader",
     "Exchange",
     "Send",
-    "checked_headers",
+    "WholeAnswer",
 ]
+
 
 ClientT = TypeVar("ClientT")
 
@@ -260,3 +261,52 @@ def checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
         if not value.isascii() or not value.isprintable():
             raise ConfigurationError(f"the header '{name}' has letters that no header can hold")
     return headers or {}
+
+
+_MOST_LINE_BYTES = 32 * 2**20
+_MOST_EVENT_LINES = 4_000_000
+
+
+class EventReader:
+    """Cuts the bytes of an event stream into the data of its events, in time linear in what comes.
+
+    Attributes:
+        is_done: True where the server has said ``[DONE]``; what follows is ignored.
+    """
+
+    def __init__(self) -> None:
+        self.is_done: bool = False
+        self._rest = bytearray()  # of a line that has not ended
+        self._data: list[bytes] = []
+        self._lines = 0
+
+    def feed(self, received: bytes) -> list[bytes]:
+        """Return the data of the events that are now complete.
+
+        Raises:
+            ReplyTooLargeError: A line has no end, or there are too many.
+        """
+        end = received.rfind(b"\n")
+        self._rest += received[: end + 1] if end >= 0 else received
+        if len(self._rest) > _MOST_LINE_BYTES:
+            raise ReplyTooLargeError(f"a line of the stream is larger than {_MOST_LINE_BYTES} bytes")
+        if end < 0:
+            return []
+        lines = bytes(self._rest[:-1]).split(b"\n")
+        self._rest = bytearray(received[end + 1 :])
+        self._lines += len(lines)
+        if self._lines > _MOST_EVENT_LINES:
+            raise ReplyTooLargeError(f"the stream has more than {_MOST_EVENT_LINES} lines")
+        complete: list[bytes] = []
+        for line in lines:
+            text = line.removesuffix(b"\r")
+            if text.startswith(b"data:"):
+                self._data.append(text[5:].removeprefix(b" "))
+            elif not text and self._data and not self.is_done:
+                data = b"\n".join(self._data)
+                self._data.clear()
+                if data.startswith(b"[DONE]"):
+                    self.is_done = True
+                else:
+                    complete.append(data)
+        return complete

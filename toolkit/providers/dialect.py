@@ -7,7 +7,7 @@
 - A failed call says so in its text where there is no field for it.
 - Arguments that are not a JSON object are wrapped in one: servers parse the history, and fail on them.
 - A system message in the middle goes as marked text of the user where only the beginning may have one.
-- Neighbours of one role become one message where roles must alternate (`toolkit.providers.alternating_roles`), and
+- Neighbours of one role become one message where roles must alternate (`toolkit.providers.encoding`), and
   empty messages are left out there.
 - A schema of the answer is only called strict where strict mode can say it.
 """

@@ -1,15 +1,97 @@
-"""JSON for the wire, made once for each message and each tool, however often they are sent."""
+"""JSON on the wire, both ways.
+
+Messages and tools are encoded once, however often they are sent. Neighbours of one role become one message for formats
+whose roles alternate. JSON from a server is read with nothing taken for granted: a value of another kind is empty.
+"""
 
 from __future__ import annotations
 
+import math
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 
-__all__ = ["EncodedOnce", "assemble_body", "encode_tools_once", "join_list", "to_bytes"]
+__all__ = [
+    "as_amount",
+    "as_bytes",
+    "as_count",
+    "as_items",
+    "as_key",
+    "as_mapping",
+    "as_text",
+    "assemble_body",
+    "BEGINNING_LEFT_OUT",
+    "encode_tools_once",
+    "EncodedOnce",
+    "join_by_role",
+    "join_list",
+    "JsonObject",
+    "to_bytes",
+    "usage_details",
+    "USER",
+]
+
+
+JsonObject: TypeAlias = dict[str, Any]
+"""An object as JSON has it, while it is made."""
+
+_MOST = 2**53  # more are not counted, and not said in JSON by others
+
+
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Return an object, else an empty one."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def as_items(value: object) -> Sequence[Mapping[str, Any]]:
+    """Return the objects in a list, else none."""
+    if not isinstance(value, list):
+        return ()
+    return [cast("Mapping[str, Any]", item) for item in cast("list[object]", value) if isinstance(item, Mapping)]
+
+
+def as_text(value: object) -> str:
+    """Return a text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: object) -> int | None:
+    """Return how many of something there are, else None."""
+    amount = as_amount(value)
+    return None if amount is None or amount > _MOST else int(amount)
+
+
+def as_amount(value: object) -> float | None:
+    """Return how much of something there is, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) and value >= 0 else None
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+
+
+def as_key(value: object) -> int | str | None:
+    """Return what tells a part from others, else None."""
+    return value if isinstance(value, int | str) else None
+
+
+def as_bytes(value: object) -> bytes:
+    """Return what a text holds in base64, else nothing."""
+    try:
+        return b64decode(as_text(value))
+    except ValueError:
+        return b""
+
+
+def usage_details(**counts: int | None) -> Mapping[str, int] | None:
+    """Return the counts that are not 0, as `Usage.details` has them; None where none is left."""
+    return {name: count for name, count in counts.items() if count} or None
+
 
 ItemT = TypeVar("ItemT")
 EncodedT = TypeVar("EncodedT")
@@ -126,3 +208,37 @@ def _make_encodable(value: object) -> Any:
     if isinstance(value, tuple | set | frozenset):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     raise TypeError(f"{type(value).__name__} is no type of JSON")
+
+
+USER = b"user"
+
+BEGINNING_LEFT_OUT = "[The beginning of the conversation is left out.]"
+"""The user's message where a transcript begins with the model."""
+
+
+def join_by_role(spoken: Iterable[tuple[bytes, bytes]], *, field: bytes, opening: bytes) -> bytes:
+    """Return the messages as a JSON list; an empty one where nothing is said.
+
+    Args:
+        spoken: The role of each message, and its blocks: JSON already, with commas between. No blocks are no message.
+        field: Where a message of the list has its blocks.
+        opening: The block that the user says where the model would begin.
+    """
+    pieces: list[bytes] = []
+    speaker = b""
+    for role, blocks in spoken:
+        if not blocks:
+            continue
+        if role == speaker:
+            pieces.append(b",")
+        else:
+            if not pieces and role != USER:
+                pieces += [_begin_message(USER, field), opening]
+            pieces += [b"]}," if pieces else b"", _begin_message(role, field)]
+            speaker = role
+        pieces.append(blocks)
+    return b"[" + b"".join(pieces) + (b"]}]" if pieces else b"]")
+
+
+def _begin_message(role: bytes, field: bytes) -> bytes:
+    return b'{"role":"%s","%s":[' % (role, field)

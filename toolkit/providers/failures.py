@@ -1,4 +1,4 @@
-"""Failures of requests as our errors tell them: what happened, what to do, whether to try again.
+"""Failures of requests as our errors: what happened, what to do, whether to try again, and after how long.
 
 Nothing of an SDK is imported. OpenAI's and Anthropic's come from one generator: their exceptions have the same names
 and attributes, and so have those of the HTTP clients, so they are told apart by name.
@@ -6,8 +6,11 @@ and attributes, and so have those of the HTTP clients, so they are told apart by
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -21,12 +24,18 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.http_replies import ReplyTooLargeError
-from toolkit.providers.json_values import as_items
-from toolkit.providers.retry_after import find_retry_after
+from toolkit.providers.encoding import as_items, as_text
 from toolkit.secrets import cut_causes, without_secrets
 from toolkit.visible_text import shorten_to_line
 
-__all__ = ["NO_KEY", "Failures", "request_id_of"]
+__all__ = [
+    "Failures",
+    "find_retry_after",
+    "NO_KEY",
+    "request_id_of",
+    "retry_after_of",
+]
+
 
 NO_KEY = "none"
 """The key for a server that wants none, which SDKs can't go without."""
@@ -280,3 +289,34 @@ def _read_first_words(error: BaseException) -> str:
 
 def _is_about_context(status: int, said: str) -> bool:
     return status in (400, 413, 422) and any(phrase in said.lower() for phrase in _CONTEXT_PHRASES)
+
+
+def find_retry_after(headers: Mapping[str, str], details: Mapping[str, Any]) -> float | None:
+    """Return the seconds that an answer asks to wait, by its headers or else by its body; None where it doesn't."""
+    asked = retry_after_of(headers)
+    return _read_retry_delay(details) if asked is None else asked
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that the server asks to wait, from milliseconds, seconds or a date; None where it doesn't."""
+    for header, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(header, "")) / unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    try:
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _read_retry_delay(details: Mapping[str, Any]) -> float | None:
+    """Return the seconds that Google asks to wait: it says so in the body, as in ``34.5s``."""
+    for detail in as_items(details.get("details")):
+        try:
+            return float(as_text(detail.get("retryDelay")).removesuffix("s"))
+        except ValueError:
+            continue
+    return None

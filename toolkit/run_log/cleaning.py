@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 from toolkit.chat import ToolDefinition
 from toolkit.schema.nodes import Nodes, is_array, is_object
 from toolkit.schema.raw import digest_secrets
-from toolkit.scrubbing import Scrubber
-from toolkit.secrets import MASK
+from toolkit.secrets import MASK, Scrubber
 
 __all__ = ["ContentPolicy", "EntryCleaner"]
 

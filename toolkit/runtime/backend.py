@@ -1,6 +1,7 @@
 """The one module that knows asyncio by name: for what anyio can't say, or is too slow to say.
 
-Whose a cancellation was, calls that are detached or run at once, timers, waking an event loop from another thread.
+Whose cancellation it was, calls that are detached or run at once, copies of the current context, timers, waking an
+event loop from another thread.
 """
 
 from __future__ import annotations
@@ -8,47 +9,54 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+import types
 from asyncio import CancelledError as AsyncioCancelledError
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextvars import copy_context
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, cast
 
 import anyio
 import anyio.to_thread
-from anyio.lowlevel import current_token
-
-if sys.version_info < (3, 12):
-    from asyncio.events import _get_running_loop  # pyright: ignore[reportPrivateUsage]
-
-    _current_tasks: dict[object, asyncio.Task[Any]] = vars(asyncio.tasks)["_current_tasks"]
+from anyio.abc import TaskStatus
+from anyio.lowlevel import checkpoint_if_cancelled, current_token
 
 __all__ = [
     "Alarm",
-    "AsyncioCancelledError",
     "AsyncCall",
+    "AsyncioCancelledError",
     "AsyncioGathering",
     "at_loop_end",
     "cancellation_mark",
     "CancellationMark",
+    "context_for_thread",
     "detached_starter",
+    "find_timers",
+    "gather",
     "has_busy_threads",
     "is_being_cancelled",
     "is_in_event_loop",
     "is_on_asyncio",
     "is_own_cancellation",
     "keep_cancelling",
-    "find_timers",
     "loop_waker",
+    "LoopWaker",
     "make_scope",
     "make_waiter",
-    "LoopWaker",
     "raise_first",
     "read_loop_time",
+    "run_in_own_context",
     "start_carried",
     "start_detached",
     "Timers",
 ]
+
+
+if sys.version_info < (3, 12):
+    from asyncio.events import _get_running_loop  # pyright: ignore[reportPrivateUsage]
+
+    _current_tasks: dict[object, asyncio.Task[Any]] = vars(asyncio.tasks)["_current_tasks"]
+
 
 CancellationMark: TypeAlias = int | None
 """How often the current asyncio task had been asked to cancel; None on trio, which needs no such count."""
@@ -314,7 +322,7 @@ else:
 
 
 class AsyncioGathering:
-    """The work of `toolkit.runtime.gathering.gather` on asyncio.
+    """The work of `toolkit.runtime.backend.gather` on asyncio.
 
     The standard library's own tasks cost a fraction of a task group's.
     """
@@ -398,3 +406,88 @@ def raise_first(failures: list[BaseException]) -> None:
             raise failures[0]
         finally:
             failures.clear()  # a traceback that holds what holds the exception is a cycle
+
+
+_event_loop_name: ContextVar[str | None] | None
+try:
+    from sniffio import current_async_library_cvar as _event_loop_name
+except ModuleNotFoundError:  # it comes with trio
+    _event_loop_name = None
+
+
+T = TypeVar("T")
+Given = TypeVarTuple("Given")
+
+
+def context_for_thread() -> Context:
+    """Return a copy of the current context for code in another thread, where an event loop may be run anew."""
+    context = copy_context()
+    if _event_loop_name is not None:
+        context.run(_event_loop_name.set, None)
+    return context
+
+
+@types.coroutine
+def run_in_own_context(call: Callable[[*Given], Awaitable[T]], *given: *Given) -> Generator[Any, Any, T]:
+    """Await a call in this task, but in a copy of its context: the variables that it sets are set for nobody else."""
+    context = copy_context()
+    coroutine = call(*given).__await__()
+    step: Callable[..., Any] = coroutine.send
+    sent: Any = None
+    while True:
+        try:
+            waited_for = context.run(step, sent)
+        except StopIteration as end:
+            return cast("T", end.value)
+        try:
+            step, sent = coroutine.send, (yield waited_for)
+        except GeneratorExit:
+            context.run(coroutine.close)
+            raise
+        except BaseException as error:  # noqa: BLE001  # thrown into the call, which is to see it
+            step, sent = coroutine.throw, error
+
+
+async def gather(calls: Sequence[AsyncCall], limit: int | None) -> None:
+    """Run calls at once, each in a task of its own, and return when all have ended.
+
+    Calls must not raise an `Exception`. When one raises anything, or this is cancelled, no other starts, those that run
+    are cancelled once and waited for however long they take, and what was raised comes out as it is, never in a group.
+    On asyncio that cancellation is the standard library's: anyio's shields inside of a call don't hold it off.
+
+    Args:
+        calls: Started in this order, each in a copy of the current context.
+        limit: How many run at the same time; None for all.
+    """
+    if is_on_asyncio():
+        # Calls begin at once on newer Pythons: a caller that is cancelled already must start none.
+        await checkpoint_if_cancelled()
+        await AsyncioGathering(calls, limit).run()
+    else:
+        await _gather_in_nursery(calls, limit)
+
+
+async def _gather_in_nursery(calls: Sequence[AsyncCall], limit: int | None) -> None:
+    failures: list[BaseException] = []
+    places = anyio.Semaphore(len(calls) if limit is None else limit)
+    cancelled = anyio.get_cancelled_exc_class()
+
+    async def run_guarded(call: AsyncCall, *, task_status: TaskStatus[None]) -> None:
+        task_status.started()
+        try:
+            await call()
+        except cancelled:
+            raise
+        except BaseException as error:  # noqa: BLE001  # carried to the caller, which a nursery would put in a group
+            failures.append(error)
+            tasks.cancel_scope.cancel()
+        finally:
+            places.release()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for call in calls:
+                await places.acquire()
+                await tasks.start(run_guarded, call)  # in order: a nursery shuffles what is started together
+    finally:
+        raise_first(failures)

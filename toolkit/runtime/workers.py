@@ -1,7 +1,7 @@
 """Threads for functions that block: a bounded pool per event loop, whose threads nothing ever waits for.
 
 A thread can't be killed. When its caller is cancelled it is abandoned: it runs on, keeps its place until it ends, and
-what it gives is dropped.
+its value is dropped. `AbandonedThreads` counts those of a call, which holds its locks until they have ended.
 
 `anyio.to_thread` does not do the same. With it an abandoned call gives its place back at once, so that calls which hang
 can start any number of threads, and on asyncio its threads are no daemons: the exit of the interpreter waits for them.
@@ -16,26 +16,93 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import Context, ContextVar
 from itertools import count
 from queue import Empty, SimpleQueue
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 import anyio
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from toolkit.errors import ToolCancelledError, ToolFailedError
-from toolkit.runtime.abandoned_threads import list_enclosing_calls
-from toolkit.runtime.backend import at_loop_end, is_in_event_loop, keep_cancelling, loop_waker
-from toolkit.runtime.contexts import context_for_thread
+from toolkit.runtime.backend import at_loop_end, context_for_thread, is_in_event_loop, keep_cancelling, loop_waker
 
 __all__ = [
     "abandoned_count",
+    "AbandonedThreads",
     "call_in_loop",
     "is_worker_thread",
+    "list_enclosing_calls",
     "run_in_worker",
     "when_abandoned",
     "worker_loop_thread",
 ]
+
+
+class AbandonedThreads:
+    """The abandoned threads of one call and of all that runs inside it; safe between threads."""
+
+    __slots__ = ("_callbacks", "_lock", "_outer", "_running")
+
+    def __init__(self) -> None:
+        self._outer = _current.get()
+        self._lock = Lock()
+        self._running: set[object] = set()
+        self._callbacks: list[Callable[[], object]] = []
+
+    @property
+    def outer(self) -> AbandonedThreads | None:
+        """The threads of the call round this one, which count these too; None for the outermost."""
+        return self._outer
+
+    @property
+    def is_left_running(self) -> bool:
+        """True where a thread was given up and has not ended."""
+        return bool(self._running)
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Have the threads that are given up in here counted, also those of loops and threads that start in here."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def add(self, thread: object) -> None:
+        """Note a thread that was given up."""
+        with self._lock:
+            self._running.add(thread)
+
+    def remove(self, thread: object) -> None:
+        """Note that it has ended; called in that thread."""
+        with self._lock:
+            self._running.discard(thread)
+            callbacks, self._callbacks = ([], self._callbacks) if self._running else (self._callbacks, [])
+        for callback in callbacks:
+            callback()
+
+    def when_over(self, callback: Callable[[], object]) -> None:
+        """Call `callback`, which must not raise, when nothing of this runs: now, or in the thread that ends last."""
+        with self._lock:
+            is_over = not self._running
+            if not is_over:
+                self._callbacks.append(callback)
+        if is_over:
+            callback()
+
+
+_current: ContextVar[AbandonedThreads | None] = ContextVar("toolkit_work", default=None)
+
+
+def list_enclosing_calls(context: Context) -> Generator[AbandonedThreads]:
+    """Yield what counts the threads that code of this context gives up: that of each call round it, innermost first."""
+    counted = context.get(_current)
+    while counted is not None:
+        yield counted
+        counted = counted.outer
+
 
 T = TypeVar("T")
 

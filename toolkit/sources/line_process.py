@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from toolkit.runtime.process_output import LineReader
-from toolkit.runtime.processes import SupervisedProcess, describe_end
+from toolkit.runtime.processes import LineReader, SupervisedProcess, describe_end
 from toolkit.secrets import Redact
 
 __all__ = ["LONGEST_LINE", "LineProcess", "LineTooLongError"]

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from toolkit.chat import ChatResponse, ResponseDone, StreamEvent
+from toolkit.chat.provider import events_of
 from toolkit.chat.serialization import (
     event_from_plain,
     provider_error_from_plain,
     response_from_plain,
 )
-from toolkit.chat.stream import events_of
 from toolkit.errors import ConfigurationError
 from toolkit.json_text import write_json
 from toolkit.private_files import make_private

@@ -23,7 +23,7 @@ from toolkit.chat.serialization import (
 )
 from toolkit.errors import ConfigurationError, ProviderError
 from toolkit.json_text import write_json
-from toolkit.scrubbing import Scrubber
+from toolkit.secrets import Scrubber
 from toolkit.settings import check_setting
 from toolkit.testing.cassette_file import (
     CassetteJson,

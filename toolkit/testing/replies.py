@@ -22,7 +22,7 @@ from toolkit.chat import (
     ToolCall,
     Usage,
 )
-from toolkit.chat.stream import events_of
+from toolkit.chat.provider import events_of
 from toolkit.errors import ConfigurationError
 
 __all__ = ["FixedReply", "frozen", "in_words", "put_together", "make_response"]

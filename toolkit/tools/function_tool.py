@@ -24,8 +24,7 @@ from toolkit.calls.usage_counter import UsageCounter
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput, is_content
 from toolkit.errors import ConfigurationError
-from toolkit.runtime.backend import is_in_event_loop
-from toolkit.runtime.contexts import run_in_own_context
+from toolkit.runtime.backend import is_in_event_loop, run_in_own_context
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.settings import check_setting
 from toolkit.tool_names import check_name

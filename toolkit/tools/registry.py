@@ -21,8 +21,7 @@ from toolkit.calls.prepare import Refused, Scope, prepare_all
 from toolkit.calls.run import CallHost, run
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError, DuplicateToolError
-from toolkit.runtime.contexts import run_in_own_context
-from toolkit.runtime.gathering import gather
+from toolkit.runtime.backend import gather, run_in_own_context
 from toolkit.settings import FUNCTION, check_setting, describe_value
 from toolkit.tool_names import check_known_names, check_name
 from toolkit.tools.decorators import tool_from_function

@@ -22,7 +22,7 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.scrubbing import Scrubber
+from toolkit.secrets import Scrubber
 
 __all__ = ["describe_arguments", "describe_instructions", "describe_messages", "describe_text", "describe_tools"]
 

@@ -1,8 +1,7 @@
 """Anthropic's messages, on the official SDK, for every server that speaks them."""
 
 try:
-    from toolkit.providers.anthropic.client import AnthropicProvider
-    from toolkit.providers.anthropic.options import AnthropicOptions
+    from toolkit.providers.anthropic.client import AnthropicOptions, AnthropicProvider
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("toolkit"):
         raise

@@ -1,28 +1,63 @@
-"""The provider for Anthropic's messages, and the SDK's client under it, one for each event loop."""
+"""The provider for Anthropic's messages, its options, and the SDK's client for each event loop."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, cast, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
 import httpx2
 from anthropic import AnthropicError, AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient, RequestOptions, omit
+from anthropic.types import (
+    CacheControlEphemeralParam,
+    MetadataParam,
+    OutputConfigParam,
+    ThinkingConfigParam,
+    ToolUnionParam,
+)
 
 from toolkit.chat import ChatRequest, ChatResponse, ResponseDone, StreamEvent, Usage
 from toolkit.chat.provider import closing
 from toolkit.http_replies import ACCEPTED_ENCODINGS, BoundedClient
 from toolkit.providers.adapter import Adapter, Decoder
-from toolkit.providers.anthropic.decode import AnthropicStreamDecoder, decode_anthropic_usage, decode_message
+from toolkit.providers.anthropic.decode import (
+    AnthropicStreamDecoder,
+    continue_request,
+    decode_anthropic_usage,
+    decode_message,
+    join_replies,
+)
 from toolkit.providers.anthropic.encode import ANTHROPIC_DIALECT, CacheTime, MessagesEncoder
-from toolkit.providers.anthropic.pauses import continue_request, join_replies
 from toolkit.providers.connection import ClientOfLoop, Exchange, WholeAnswer
 from toolkit.providers.credentials import checked_key, headers_kept_home, is_of, key_for
 from toolkit.providers.failures import Failures
 from toolkit.secrets import without_credentials
 from toolkit.settings import Duration, check_setting
 
-__all__ = ["AnthropicProvider"]
+__all__ = [
+    "AnthropicOptions",
+    "AnthropicProvider",
+]
+
+
+class AnthropicOptions(TypedDict, total=False):
+    """Fields of a request for messages, for `AnthropicProvider` and the `options` of a request to it.
+
+    ``thinking`` asks for reasoning, as in ``{"thinking": {"type": "adaptive", "display": "summarized"}}``.
+    ``output_config`` is laid over what the request says itself. ``tools`` are those that run at Anthropic's, such as
+    ``{"type": "web_search_20260209", "name": "web_search"}``; they stand before the request's own.
+    """
+
+    cache_control: CacheControlEphemeralParam
+    container: str | dict[str, Any]
+    inference_geo: str
+    metadata: MetadataParam
+    output_config: OutputConfigParam
+    service_tier: Literal["auto", "standard_only"]
+    speed: Literal["standard", "fast"]
+    thinking: ThinkingConfigParam
+    tools: list[ToolUnionParam]
+
 
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _VERSION_WITH_TEMPERATURE = "2023-06-01"

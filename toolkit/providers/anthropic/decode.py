@@ -1,13 +1,15 @@
-"""Answers as our words say them: pure functions from Anthropic's messages, whole or in events.
+"""Answers from Anthropic's messages, whole or in events: pure functions.
 
-Compatible servers leave fields out, so nothing of an answer is taken for granted. What has no word of ours (the calls
-of tools that run at Anthropic's, and their results) is kept sealed in a `ReasoningBlock` and goes back as it came.
+Compatible servers leave fields out, so nothing of an answer is taken for granted. Blocks without a counterpart here
+(calls of tools that run at Anthropic, and their results) are kept sealed in a `ReasoningBlock` and go back as they
+came. A turn that the server pauses is asked to go on, and its parts are joined to one answer.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import from_json
@@ -16,6 +18,7 @@ from toolkit.chat import (
     ArgumentsDelta,
     AssistantContent,
     AssistantMessage,
+    ChatRequest,
     ChatResponse,
     ReasoningBlock,
     ReasoningDelta,
@@ -29,12 +32,53 @@ from toolkit.chat import (
     Usage,
 )
 from toolkit.providers.anthropic.encode import ANTHROPIC_SEAL
-from toolkit.providers.anthropic.pauses import PAUSED
 from toolkit.providers.dialect import sealed
+from toolkit.providers.encoding import as_count, as_items, as_key, as_mapping, as_text, usage_details
 from toolkit.providers.failures import Failures
-from toolkit.providers.json_values import as_count, as_items, as_key, as_mapping, as_text, usage_details
 
-__all__ = ["AnthropicStreamDecoder", "decode_message", "decode_anthropic_usage"]
+__all__ = [
+    "AnthropicStreamDecoder",
+    "continue_request",
+    "decode_anthropic_usage",
+    "decode_message",
+    "join_replies",
+    "PAUSED",
+]
+
+
+PAUSED = ("pause_turn", "compaction")
+"""Why the server stops a turn that it goes on with when it is asked again."""
+
+
+def continue_request(request: ChatRequest, response: ChatResponse) -> ChatRequest | None:
+    """Return what to ask for the rest of a paused turn; None where the turn is over, or waits for results."""
+    if response.metadata.get("stop_reason") not in PAUSED or response.tool_calls or response.unanswered:
+        return None
+    options = dict(request.options)
+    if container := as_mapping(response.metadata.get("container")).get("id"):
+        options.setdefault("container", container)  # what its tools have made is in there
+    return replace(request, messages=[*request.messages, response.message], options=options)
+
+
+def join_replies(earlier: ChatResponse, later: ChatResponse) -> ChatResponse:
+    """Return the parts of a turn as one: all that was said and spent, the rest as the later one tells it."""
+    metadata: dict[str, Any] = {**earlier.metadata, **later.metadata}
+    if later.metadata.get("stop_reason") is None:
+        metadata.pop("stop_reason", None)
+    if citations := [*earlier.metadata.get("citations", ()), *later.metadata.get("citations", ())]:
+        metadata["citations"] = citations
+    if used := _add_counts(earlier.metadata.get("server_tool_use"), later.metadata.get("server_tool_use")):
+        metadata["server_tool_use"] = used
+    metadata["requests"] = earlier.metadata.get("requests", 1) + 1
+    message = AssistantMessage([*earlier.message.content, *later.message.content])
+    unanswered = (*earlier.unanswered, *later.unanswered)
+    return replace(later, message=message, usage=earlier.usage + later.usage, metadata=metadata, unanswered=unanswered)
+
+
+def _add_counts(earlier: object, later: object) -> Mapping[str, int]:
+    told = [as_mapping(earlier), as_mapping(later)]
+    return {name: sum([as_count(each.get(name)) or 0 for each in told]) for name in {**told[0], **told[1]}}
+
 
 _ANTHROPIC_STOP_REASONS: Mapping[str, StopReason] = {
     **dict.fromkeys(("max_tokens", "model_context_window_exceeded", *PAUSED), "max_tokens"),

@@ -36,7 +36,6 @@ from toolkit.chat import (
     UserMessage,
 )
 from toolkit.errors import ConfigurationError
-from toolkit.providers.alternating_roles import BEGINNING_LEFT_OUT, USER, join_by_role
 from toolkit.providers.dialect import (
     Dialect,
     arguments_object,
@@ -49,8 +48,19 @@ from toolkit.providers.dialect import (
     stop_texts,
     unsealed,
 )
-from toolkit.providers.encoding import EncodedOnce, assemble_body, encode_tools_once, join_list, to_bytes
-from toolkit.providers.json_values import JsonObject, as_mapping, as_text
+from toolkit.providers.encoding import (
+    BEGINNING_LEFT_OUT,
+    USER,
+    EncodedOnce,
+    JsonObject,
+    as_mapping,
+    as_text,
+    assemble_body,
+    encode_tools_once,
+    join_by_role,
+    join_list,
+    to_bytes,
+)
 from toolkit.schema import project_anthropic, project_anthropic_strict
 
 __all__ = [

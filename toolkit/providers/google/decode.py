@@ -33,9 +33,9 @@ from toolkit.chat import (
 )
 from toolkit.errors import BadResponseError, ContentFilteredError
 from toolkit.providers.dialect import sealed
+from toolkit.providers.encoding import as_bytes, as_count, as_items, as_mapping, as_text, usage_details
 from toolkit.providers.failures import Failures
 from toolkit.providers.google.encode import GEMINI_SEAL
-from toolkit.providers.json_values import as_bytes, as_count, as_items, as_mapping, as_text, usage_details
 
 __all__ = ["GeminiStreamDecoder", "decode_answer", "decode_gemini_usage"]
 

@@ -2,7 +2,7 @@
 
 try:
     from toolkit.providers.openai.chat import OpenAIProvider
-    from toolkit.providers.openai.options import ChatOptions, ResponsesOptions
+    from toolkit.providers.openai.client import ChatOptions, ResponsesOptions
     from toolkit.providers.openai.responses import OpenAIResponsesProvider
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("toolkit"):

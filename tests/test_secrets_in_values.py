@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.scrubbing import Scrubber
+from toolkit.secrets import Scrubber
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,756 @@
+"""Chat completions, OpenAI's and those of every server that speaks them: the provider, its requests and its answers.
+
+Of what differs between formats (`toolkit.providers.dialect`) this one has:
+
+- A tool's message is text. Images, sounds and files of a result go into one user message after the last result of the
+  turn, and the result says so. There is no field for a failed call: the text begins with "Error".
+- What a model drew or spoke can't be sent back to it: a word in brackets stands for it.
+- A file that is text goes as text; one that is only a URL goes as its address.
+- System messages stay in their places, and neighbours of one role stay apart: the format has no rule against it.
+- Reasoning goes back where the server wants it: as text in a field, and sealed items in ``reasoning_details``.
+
+Compatible servers leave out, add and bend fields, so nothing of an answer is taken for granted: a missing field is
+empty, and an answer that can't be one is a `BadResponseError`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, assert_never, cast, get_args
+
+from openai import AsyncOpenAI
+from pydantic_core import from_json
+
+from toolkit.chat import (
+    ArgumentsDelta,
+    AssistantContent,
+    AssistantMessage,
+    AudioBlock,
+    ChatRequest,
+    ChatResponse,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    Message,
+    ReasoningBlock,
+    ReasoningDelta,
+    ResponseDone,
+    StopReason,
+    StreamEvent,
+    SystemMessage,
+    TextBlock,
+    TextDelta,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from toolkit.providers.adapter import Decoder
+from toolkit.providers.connection import Exchange, WholeAnswer
+from toolkit.providers.dialect import (
+    Dialect,
+    arguments_text,
+    checked_choice,
+    checked_message,
+    data_url_of,
+    extra_without,
+    file_text,
+    result_text,
+    sealed,
+    stop_texts,
+    strict_format,
+    unsealed,
+)
+from toolkit.providers.encoding import (
+    EncodedOnce,
+    JsonObject,
+    as_amount,
+    as_bytes,
+    as_count,
+    as_items,
+    as_key,
+    as_mapping,
+    as_text,
+    assemble_body,
+    encode_tools_once,
+    join_list,
+    to_bytes,
+    usage_details,
+)
+from toolkit.providers.failures import Failures
+from toolkit.providers.openai.client import KeySource, OpenAIClient
+from toolkit.schema import project_openai_strict
+from toolkit.settings import Duration, check_setting
+
+__all__ = [
+    "CHAT_SEAL",
+    "ChatEncoder",
+    "ChatReading",
+    "ChatStreamDecoder",
+    "ChatWireMessage",
+    "decode_chat_usage",
+    "decode_completion",
+    "encode_chat_message",
+    "encode_chat_tool",
+    "MaxTokensField",
+    "OpenAIProvider",
+]
+
+
+MaxTokensField: TypeAlias = Literal["max_tokens", "max_completion_tokens"]
+
+
+class OpenAIProvider(OpenAIClient):
+    """Talks to a model through chat completions: OpenAI's, or any server that speaks them.
+
+    ::
+
+        async with OpenAIProvider("gpt-5-mini") as provider:
+            result = await tool_loop(provider, registry, "What's the weather in Paris?")
+
+    ``OpenAIProvider("gpt-5-mini")`` needs ``OPENAI_API_KEY``; ``OpenAIProvider("qwen3", base_url=
+    "http://127.0.0.1:11434/v1")`` speaks to Ollama, and so to llama.cpp, vLLM, OpenRouter and others. It may be shared
+    by tasks, and used in one event loop after another; connections are made at the first request and closed by
+    `aclose` or by leaving ``async with``. It never retries by itself: the loop does.
+
+    Each message is encoded once, however often it is sent.
+
+    Args:
+        model: The model's name as the server knows it.
+        api_key: None takes ``OPENAI_API_KEY``. A server on this machine needs none, and the variable is not sent
+            there. A function is asked before each request.
+        base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
+            which waits ten minutes for each piece.
+        headers: Sent with each request.
+        options: Fields for each request, such as `ChatOptions`; `ChatRequest.options` go over them.
+        max_tokens_field: The name of that field; None means ``max_completion_tokens`` at OpenAI and Azure,
+            ``max_tokens`` elsewhere.
+        reasoning_field: The field in which the model's reasoning is sent back; None means ``reasoning_content``, and
+            nothing at OpenAI and Azure, which refuse it. An empty text leaves it out.
+        name: The name in errors.
+        client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
+            `headers` are its own matter.
+
+    Raises:
+        ProviderAuthError: There is no key and the server is not on this machine.
+    """
+
+    _path = "/chat/completions"
+    _protocol = "a chat completion"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: KeySource | None = None,
+        base_url: str | None = None,
+        timeout: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        max_tokens_field: MaxTokensField | None = None,
+        reasoning_field: str | None = None,
+        name: str = "openai",
+        client: AsyncOpenAI | None = None,
+    ) -> None:
+        super().__init__(
+            model, api_key=api_key, base_url=base_url, timeout=timeout, headers=headers, name=name, client=client
+        )
+        check_setting("max_tokens_field", max_tokens_field, *get_args(MaxTokensField), None)
+        if reasoning_field is None and not self._is_own:
+            reasoning_field = "reasoning_content"
+        self._encoder = ChatEncoder(
+            model=model,
+            defaults=options or {},
+            max_tokens_field=max_tokens_field or ("max_completion_tokens" if self._is_own else "max_tokens"),
+            reasoning_field=reasoning_field or None,
+            is_openai=self._is_own,
+        )
+
+    @property
+    def tells_cost(self) -> bool:
+        """True where answers may say what they cost: routers' do, OpenAI's and Azure's don't."""
+        return not self._is_own
+
+    async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+        return self._exchange, self._encoder.encode(request, streams=streams)
+
+    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
+        reading = self._encoder.reading_of(request)
+        return decode_completion(answer.json, self._make_failures, reading, request_id=answer.request_id)
+
+    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_chat_usage(answer.get("usage"))
+
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return ChatStreamDecoder(self._make_failures, self._encoder.reading_of(request), request_id=request_id)
+
+
+CHAT_SEAL = "openai"
+CHAT_DIALECT = Dialect(call_id=re.compile(r"[\x21-\x7e]+"), longest_call_id=40)
+
+_AUDIO_FORMATS = {"mpeg": "mp3", "wave": "wav", "vnd.wave": "wav"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWireMessage:
+    """One message as the wire has it.
+
+    Args:
+        wire: The message.
+        attachments: Parts of a tool's result that its own message can't hold; they go to the user's side.
+    """
+
+    wire: JsonObject
+    attachments: tuple[JsonObject, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReading:
+    """The parts of a request that its answer is read by.
+
+    Args:
+        names: The tools' own names by those on the wire, where they differ.
+        audio_format: The format of the sound that was asked for.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    audio_format: str = "wav"
+
+
+_ChatBytes: TypeAlias = tuple[bytes, ...]
+"""A message; after a result that has some, its attachments."""
+
+
+class ChatEncoder:
+    """Encodes the requests of one provider, each message and each tool once.
+
+    Args:
+        model: The model's name.
+        defaults: Fields that the request may overwrite.
+        max_tokens_field: Where the limit goes.
+        reasoning_field: Where reasoning goes back; None leaves it out.
+        is_openai: True where the server refuses what is not OpenAI's own: what others told with calls, say.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        defaults: Mapping[str, Any],
+        max_tokens_field: str = "max_tokens",
+        reasoning_field: str | None = None,
+        is_openai: bool = False,
+    ) -> None:
+        self._model = model
+        self._defaults = dict(defaults)
+        self._max_tokens_field = max_tokens_field
+        self._reasoning_field = reasoning_field
+        self._is_openai = is_openai
+        self._messages = EncodedOnce(self._encode_kept, size_of=lambda kept: sum(map(len, kept)))
+        self._tools = encode_tools_once(encode_chat_tool)
+
+    def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
+        """Return the body of the request: its `options` over everything, one of None takes the field away.
+
+        Raises:
+            ConfigurationError: The request asks for what can't be said.
+        """
+        body: JsonObject = {**self._defaults, "model": self._model}
+        tools = request.tools or ()
+        choice = checked_choice(request.tool_choice, tools)
+        if tools:
+            if choice == "one":
+                name = CHAT_DIALECT.tool_name_of(request.tool_choice)
+                body["tool_choice"] = {"type": "function", "function": {"name": name}}
+            elif choice != "auto":
+                body["tool_choice"] = choice
+            if request.parallel_tool_calls is not None:
+                body["parallel_tool_calls"] = request.parallel_tool_calls
+        if request.response_format is not None:
+            schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
+            name = CHAT_DIALECT.tool_name_of(request.response_format.name)
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": name, "schema": schema, "strict": is_strict},
+            }
+        settings: JsonObject = {
+            "temperature": request.temperature,
+            self._max_tokens_field: request.max_tokens,
+            "seed": request.seed,
+            "stop": stop_texts(request.stop),
+            "reasoning_effort": request.reasoning_effort,
+        }
+        body |= {name: value for name, value in settings.items() if value is not None}
+        if streams:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        body |= request.options
+        members = {"messages": self._join_messages(request.messages)}
+        if tools:
+            members["tools"] = self._tools.all_of(tools)
+        return assemble_body(body, members)
+
+    def reading_of(self, request: ChatRequest) -> ChatReading:
+        """Return what the answer to a request is read by."""
+        audio = request.options.get("audio", self._defaults.get("audio"))
+        audio_format = str(cast("JsonObject", audio).get("format", "wav")) if isinstance(audio, Mapping) else "wav"
+        return ChatReading(CHAT_DIALECT.names_back(request.tools), audio_format)
+
+    def _join_messages(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return the messages; what results could not hold follows the last result of each turn."""
+        all_kept = self._messages.all_of(messages)
+        if max(map(len, all_kept), default=1) == 1:
+            return [kept[0] for kept in all_kept]
+        wire: list[bytes] = []
+        waiting: list[bytes] = []
+        for message, kept in zip(messages, all_kept, strict=True):
+            if waiting and not isinstance(message, ToolResult):
+                wire.append(_join_user_message(waiting))
+                waiting = []
+            wire.append(kept[0])
+            waiting += kept[1:]
+        if waiting:
+            wire.append(_join_user_message(waiting))
+        return wire
+
+    def _encode_kept(self, message: Message) -> _ChatBytes:
+        encoded = encode_chat_message(
+            checked_message(message), reasoning_field=self._reasoning_field, sends_extra=not self._is_openai
+        )
+        wire = to_bytes(encoded.wire, f"the {message.role} message")
+        return (wire, to_bytes(encoded.attachments, "a result")[1:-1]) if encoded.attachments else (wire,)
+
+
+def encode_chat_message(
+    message: Message, *, reasoning_field: str | None = None, sends_extra: bool = True
+) -> ChatWireMessage:
+    """Return one message as the wire has it. Pure: the same message gives the same value, which may be kept.
+
+    Args:
+        message: The message to encode.
+        reasoning_field: The field in which the server wants its reasoning back; None leaves it out.
+        sends_extra: True where what servers told with calls goes back.
+    """
+    match message:
+        case SystemMessage():
+            return ChatWireMessage({"role": "system", "content": message.content})
+        case UserMessage():
+            return ChatWireMessage({"role": "user", "content": _encode_chat_user(message.content)})
+        case AssistantMessage():
+            return ChatWireMessage(_encode_chat_assistant(message, reasoning_field, sends_extra=sends_extra))
+        case ToolResult():
+            return _encode_chat_result(message)
+        case _:
+            assert_never(message)
+
+
+def encode_chat_tool(definition: ToolDefinition) -> JsonObject:
+    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
+
+    Raises:
+        SchemaError: The tool is strict and strict mode can't say its schema.
+    """
+    function: JsonObject = {"name": CHAT_DIALECT.tool_name_of(definition.name), "description": definition.description}
+    if definition.strict:
+        function |= {"parameters": project_openai_strict(definition.parameters), "strict": True}
+    else:
+        function["parameters"] = definition.parameters
+    return {"type": "function", "function": function}
+
+
+def _join_user_message(parts: list[bytes]) -> bytes:
+    return b'{"role":"user","content":' + join_list(parts) + b"}"
+
+
+def _encode_chat_user(content: str | Sequence[ContentBlock]) -> str | list[JsonObject]:
+    if isinstance(content, str):
+        return content
+    if all(isinstance(block, TextBlock) for block in content):
+        # Plain text is understood by small servers too, lists of parts are not.
+        return "\n".join(block.text for block in content if isinstance(block, TextBlock))
+    return [_encode_chat_part(block) for block in content]
+
+
+def _encode_chat_part(block: ContentBlock) -> JsonObject:
+    match block:
+        case TextBlock():
+            return _make_text_part(block.text)
+        case ImageBlock():
+            return {"type": "image_url", "image_url": {"url": data_url_of(block)}}
+        case AudioBlock():
+            subtype = block.media_type.partition("/")[2].partition(";")[0].removeprefix("x-")
+            return {
+                "type": "input_audio",
+                "input_audio": {"data": b64encode(block.data).decode(), "format": _AUDIO_FORMATS.get(subtype, subtype)},
+            }
+        case FileBlock():
+            return _encode_file(block)
+        case _:
+            assert_never(block)
+
+
+def _encode_file(block: FileBlock) -> JsonObject:
+    text = file_text(block)
+    if text is not None:
+        return _make_text_part(text)
+    return {"type": "file", "file": {"filename": block.name, "file_data": data_url_of(block)}}
+
+
+def _make_text_part(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _encode_chat_assistant(message: AssistantMessage, reasoning_field: str | None, *, sends_extra: bool) -> JsonObject:
+    texts: list[str] = []
+    calls: list[JsonObject] = []
+    reasoning: list[ReasoningBlock] = []
+    for block in message.content:
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+            case ToolCall():
+                calls.append({**(extra_without(block, "anthropic") if sends_extra else {}), **_encode_chat_call(block)})
+            case ReasoningBlock():
+                reasoning.append(block)
+            case ImageBlock() | AudioBlock() | FileBlock():
+                texts.append(f"[{block.type}]")
+            case _:
+                assert_never(block)
+    wire: JsonObject = {"role": "assistant", "content": "\n".join(texts) if texts or not calls else None}
+    if reasoning_field is not None:
+        wire.update(_encode_chat_reasoning(reasoning, reasoning_field))
+    if calls:
+        wire["tool_calls"] = calls
+    return wire
+
+
+def _encode_chat_reasoning(reasoning: Sequence[ReasoningBlock], reasoning_field: str) -> JsonObject:
+    wire: JsonObject = {}
+    if thoughts := [block.text for block in reasoning if block.text]:
+        wire[reasoning_field] = "\n".join(thoughts)
+    if details := [detail for block in reasoning if (detail := unsealed(CHAT_SEAL, block.encrypted or ""))]:
+        wire["reasoning_details"] = details
+    return wire
+
+
+def _encode_chat_call(call: ToolCall) -> JsonObject:
+    function = {"name": CHAT_DIALECT.tool_name_of(call.name), "arguments": arguments_text(call.arguments)}
+    return {"id": CHAT_DIALECT.call_id_of(call.id), "type": "function", "function": function}
+
+
+def _encode_chat_result(result: ToolResult) -> ChatWireMessage:
+    call_id = CHAT_DIALECT.call_id_of(result.call_id)
+    name = CHAT_DIALECT.tool_name_of(result.tool_name) if result.tool_name else ""
+    said = result_text(result, name=name, call_id=call_id)
+    attachments = tuple([_encode_chat_part(block) for block in said.attachments])
+    return ChatWireMessage({"role": "tool", "tool_call_id": call_id, "content": said.text}, attachments)
+
+
+# The words of compatible servers for a reply that is not whole, or that a filter stopped.
+_CHAT_STOP_REASONS: Mapping[str, StopReason] = {
+    **dict.fromkeys(
+        (
+            "length", "max_tokens", "max_length", "max_output_tokens", "model_length", "context_length",
+            "model_context_window_exceeded", "incomplete", "abort", "aborted", "cancelled", "error", "timeout",
+            "network_error", "insufficient_system_resource",
+        ),
+        "max_tokens",
+    ),
+    **dict.fromkeys(
+        ("content_filter", "content_filtered", "safety", "sensitive", "recitation", "blocklist", "prohibited_content"),
+        "content_filter",
+    ),
+}  # fmt: skip
+_ANSWER_FIELDS = ("id", "model", "usage", "system_fingerprint", "service_tier")
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+_SPOKEN_DETAILS = ("text", "summary", "data")
+_CHAT_CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
+
+
+def decode_completion(
+    answer: Mapping[str, Any],
+    failures: Callable[[], Failures],
+    reading: ChatReading,
+    *,
+    request_id: str | None = None,
+) -> ChatResponse:
+    """Return the first choice as an answer.
+
+    Args:
+        answer: The reply of the server.
+        failures: Makes errors.
+        reading: The settings of the request that decide how the answer is read.
+        request_id: From the headers; else the completion's own id is taken.
+
+    Raises:
+        BadResponseError: There is no answer in it.
+        ProviderError: It is an error dressed as a success.
+    """
+    if error := answer.get("error"):
+        raise failures().reported(error, request_id=request_id)
+    choice = _find_first_choice(answer)
+    message = as_mapping(choice.get("message"))
+    if not message:
+        raise failures().empty("choices", request_id=request_id)
+    reply = _ChatReply(reading)
+    for _ in reply.read(message):
+        pass
+    return reply.finish(answer, choice, request_id)
+
+
+class ChatStreamDecoder:
+    """Puts an answer together from its pieces: `feed` each one, then `finish`.
+
+    Args:
+        failures: Makes errors.
+        reading: The settings of the request that decide how the answer is read.
+        request_id: From the headers; else the completion's own id is taken.
+    """
+
+    def __init__(
+        self, failures: Callable[[], Failures], reading: ChatReading, *, request_id: str | None = None
+    ) -> None:
+        self._failures = failures
+        self._request_id = request_id
+        self._reply = _ChatReply(reading)
+        self._choice: Mapping[str, Any] = {}
+        self._answer: dict[str, Any] = {}
+
+    @property
+    def usage(self) -> Usage:
+        """The usage that the answer tells, as far as it does."""
+        return decode_chat_usage(self._answer.get("usage"))
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield what is new in a piece, the JSON of a chat completion chunk.
+
+        Raises:
+            ProviderError: The piece tells of an error.
+            ValueError: It is not JSON.
+        """
+        piece = as_mapping(from_json(data))
+        if error := piece.get("error"):
+            raise self._failures().reported(error, request_id=self._request_id)
+        choice = _find_first_choice(piece)
+        for name in _ANSWER_FIELDS:
+            if value := piece.get(name):
+                self._answer[name] = value
+        if choice.get("finish_reason"):
+            self._choice = choice
+        yield from self._reply.read(as_mapping(choice.get("delta")))
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer.
+
+        Raises:
+            ProviderError: The stream ended before the answer did; the same request may work.
+        """
+        if not self._choice.get("finish_reason"):
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._reply.finish(self._answer, self._choice, self._request_id))
+
+
+def decode_chat_usage(usage: object) -> Usage:
+    """Return the usage that an answer tells; zeros where the server did not say."""
+    told = as_mapping(usage)
+    prompt = as_mapping(told.get("prompt_tokens_details"))
+    completion = as_mapping(told.get("completion_tokens_details"))
+    cached = as_count(prompt.get("cached_tokens"))
+    thought = as_count(completion.get("reasoning_tokens"))
+    read, wrote = as_count(told.get("prompt_tokens")) or 0, as_count(told.get("completion_tokens")) or 0
+    if thought and as_count(told.get("total_tokens")) == read + wrote + thought:
+        wrote += thought  # xAI counts them apart
+    return Usage(
+        input_tokens=read,
+        output_tokens=wrote,
+        reasoning_tokens=thought,
+        cache_read_tokens=as_count(told.get("prompt_cache_hit_tokens")) if cached is None else cached,
+        cache_write_tokens=as_count(prompt.get("cache_write_tokens")),
+        cost=as_amount(told.get("cost")),
+        details=usage_details(
+            input_audio_tokens=as_count(prompt.get("audio_tokens")),
+            output_audio_tokens=as_count(completion.get("audio_tokens")),
+        ),
+    )
+
+
+class _ChatCall:
+    __slots__ = ("arguments", "extra", "id", "name")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+        self.extra: dict[str, Any] = {}
+
+
+class _ChatReply:
+    """An answer as far as it has come. A whole message is read as one large piece."""
+
+    def __init__(self, reading: ChatReading) -> None:
+        self._reading = reading
+        self._reasoning: list[str] = []
+        self._details: dict[tuple[int | str | None, str], dict[str, Any]] = {}
+        self._spoken_details: dict[tuple[int | str | None, str, str], list[str]] = {}
+        self._text: list[str] = []
+        self._refusal: list[str] = []
+        self._transcript: list[str] = []
+        self._audio: list[str] = []
+        self._images: list[ImageBlock] = []
+        self._calls: list[_ChatCall] = []
+        self._positions: dict[int | str, int] = {}
+
+    def read(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        for name in _REASONING_FIELDS:
+            if thought := piece.get(name):
+                self._reasoning.append(_join_text_parts(thought))
+                yield ReasoningDelta(self._reasoning[-1])
+                break
+        for position, detail in enumerate(as_items(piece.get("reasoning_details"))):
+            self._read_detail(detail, position)
+        if text := _read_thought(piece.get("content")):
+            self._reasoning.append(text)
+            yield ReasoningDelta(text)
+        if text := _join_text_parts(piece.get("content")):
+            self._text.append(text)
+            yield TextDelta(text)
+        if text := as_text(piece.get("refusal")):
+            self._refusal.append(text)
+            yield TextDelta(text)
+        yield from self._read_media(piece)
+        for position, call in enumerate(_list_calls(piece)):
+            yield self._read_call(call, position)
+
+    def _read_media(self, piece: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        if audio := as_mapping(piece.get("audio")):
+            self._audio.append(as_text(audio.get("data")))
+            if text := as_text(audio.get("transcript")):
+                self._transcript.append(text)
+                yield TextDelta(text)
+        for image in as_items(piece.get("images")):
+            if url := as_mapping(image.get("image_url")).get("url"):
+                self._images.append(_read_image_url(as_text(url)))
+
+    def _read_detail(self, piece: Mapping[str, Any], position: int) -> None:
+        """Put an item that the server wants back together from its pieces."""
+        kind = as_text(piece.get("type"))
+        if kind.startswith("reasoning."):
+            key = (as_key(piece.get("index", position)), kind)
+            detail = self._details.setdefault(key, {})
+            for name, value in piece.items():
+                if name in _SPOKEN_DETAILS and isinstance(value, str):
+                    detail[name] = ""
+                    self._spoken_details.setdefault((*key, name), []).append(value)
+                elif value is not None:
+                    detail[name] = value
+
+    def _read_call(self, piece: Mapping[str, Any], position: int) -> ArgumentsDelta:
+        # Some servers leave the index out, others give each call index 0 and an id of its own.
+        key = as_key(piece.get("index"))
+        key = position if key is None else key
+        call_id = as_text(piece.get("id"))
+        known = self._positions.get(key)
+        if known is None or (call_id and self._calls[known].id not in ("", call_id)):
+            known = self._positions[key] = len(self._calls)
+            self._calls.append(_ChatCall())
+        call = self._calls[known]
+        function = as_mapping(piece.get("function")) or as_mapping(piece.get("custom"))
+        call.id = call.id or call_id
+        if not call.name:
+            name = as_text(function.get("name"))
+            call.name = self._reading.names.get(name, name)
+        arguments = function.get("arguments", function.get("input"))
+        text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
+        call.arguments.append(text)
+        call.extra |= {
+            name: value for name, value in piece.items() if name not in _CHAT_CALL_FIELDS and value is not None
+        }
+        return ArgumentsDelta(known, call.id, call.name, text)
+
+    def finish(self, answer: Mapping[str, Any], choice: Mapping[str, Any], request_id: str | None) -> ChatResponse:
+        content: list[AssistantContent] = list(self._list_thoughts())
+        spoken = (self._text, self._refusal, self._transcript)
+        content.extend([TextBlock("".join(pieces)) for pieces in spoken if pieces])
+        if any(self._audio):
+            content.append(AudioBlock(_read_sound(self._audio), media_type=f"audio/{self._reading.audio_format}"))
+        content.extend(self._images)
+        content.extend(
+            [ToolCall(call.id, call.name, "".join(call.arguments), extra=call.extra or None) for call in self._calls]
+        )
+        told = {name: answer[name] for name in ("id", "system_fingerprint", "service_tier") if answer.get(name)}
+        return ChatResponse(
+            message=AssistantMessage(content),
+            usage=decode_chat_usage(answer.get("usage")),
+            stop_reason=self._find_stop_reason(choice),
+            model=as_text(answer.get("model")),
+            request_id=request_id or as_text(answer.get("id")) or None,
+            metadata=told,
+        )
+
+    def _list_thoughts(self) -> Iterator[ReasoningBlock]:
+        text = "".join(self._reasoning)
+        for (index, kind, name), pieces in self._spoken_details.items():
+            self._details[index, kind][name] = "".join(pieces)
+        for detail in self._details.values():
+            yield ReasoningBlock(
+                text=text,
+                signature=as_text(detail.get("signature")) or None,
+                encrypted=sealed(CHAT_SEAL, detail),
+                id=as_text(detail.get("id")) or None,
+            )
+            text = ""
+        if text:
+            yield ReasoningBlock(text=text)
+
+    def _find_stop_reason(self, choice: Mapping[str, Any]) -> StopReason:
+        reason = _CHAT_STOP_REASONS.get(as_text(choice.get("finish_reason")).lower())
+        if reason is not None:
+            return reason
+        if self._refusal:
+            return "refusal"
+        # Some servers say "stop" though they call, others say "tool_calls" though they don't.
+        if self._calls:
+            return "tool_use"
+        # vLLM names the text that it stopped at.
+        return "stop_sequence" if isinstance(choice.get("stop_reason"), str) else "end_turn"
+
+
+def _find_first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the choice of index 0; there are more where `options` ask for several."""
+    choices = [choice for choice in as_items(answer.get("choices")) if not choice.get("index")]
+    return choices[0] if choices else {}
+
+
+def _list_calls(piece: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the calls; old servers have another field, for a single one."""
+    function = as_mapping(piece.get("function_call"))
+    return [{"function": function}] if function else as_items(piece.get("tool_calls"))
+
+
+def _join_text_parts(value: object) -> str:
+    """Return a text; Mistral and others send it as a list of parts."""
+    return value if isinstance(value, str) else "".join([as_text(part.get("text")) for part in as_items(value)])
+
+
+def _read_thought(content: object) -> str:
+    """Return the reasoning in a list of parts, where Mistral has it."""
+    return "".join([_join_text_parts(part.get("thinking")) for part in as_items(content)])
+
+
+def _read_sound(pieces: Sequence[str]) -> bytes:
+    """Return what was spoken; some servers pad each piece of base64, others cut one text anywhere."""
+    if any(len(piece) % 4 for piece in pieces):
+        return as_bytes("".join(pieces))
+    return b"".join([as_bytes(piece) for piece in pieces])
+
+
+def _read_image_url(url: str) -> ImageBlock:
+    head, comma, data = url.partition(",")
+    if comma and head.startswith("data:") and head.endswith(";base64"):
+        return ImageBlock(as_bytes(data), media_type=head.removeprefix("data:").removesuffix(";base64") or "image/png")
+    return ImageBlock(url=url)

@@ -1,0 +1,752 @@
+"""Responses, OpenAI's format for models that reason: the provider, its requests and its answers.
+
+A request is a flat list of items, in which reasoning, text and calls keep their order. Of what differs between formats
+(`toolkit.providers.dialect`) this one has:
+
+- Results hold text, images and files. There is no field for a failed call: the text begins with "Error".
+- There is no sound: a user's is refused, and a word in brackets stands for a tool's or the model's own.
+- Reasoning goes back as it came where it is sealed; OpenAI refuses it without its seal, other servers read it.
+- Items without a counterpart here (calls of tools that run at OpenAI, the phase of a message) are kept sealed in a
+  `ReasoningBlock` and go back as they came.
+- There are no stop texts: a request that has some is refused. Nor is there a seed.
+
+Compatible servers leave fields out, the numbers of events among them, so nothing of an answer is taken for granted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any, assert_never, cast
+
+from openai import AsyncOpenAI
+from pydantic_core import from_json
+
+from toolkit.chat import (
+    ArgumentsDelta,
+    AssistantContent,
+    AssistantMessage,
+    AudioBlock,
+    ChatRequest,
+    ChatResponse,
+    ContentBlock,
+    FileBlock,
+    ImageBlock,
+    Message,
+    ReasoningBlock,
+    ReasoningDelta,
+    ResponseDone,
+    StopReason,
+    StreamEvent,
+    SystemMessage,
+    TextBlock,
+    TextDelta,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    UnansweredItem,
+    Usage,
+    UserMessage,
+)
+from toolkit.errors import ConfigurationError
+from toolkit.providers.adapter import Decoder
+from toolkit.providers.connection import Exchange, WholeAnswer
+from toolkit.providers.dialect import (
+    Dialect,
+    arguments_text,
+    checked_choice,
+    checked_message,
+    data_url_of,
+    error_text,
+    extra_without,
+    file_text,
+    sealed,
+    strict_format,
+    unsealed,
+)
+from toolkit.providers.encoding import (
+    EncodedOnce,
+    JsonObject,
+    as_bytes,
+    as_count,
+    as_items,
+    as_key,
+    as_mapping,
+    as_text,
+    assemble_body,
+    encode_tools_once,
+    to_bytes,
+    usage_details,
+)
+from toolkit.providers.failures import Failures
+from toolkit.providers.openai.client import KeySource, OpenAIClient
+from toolkit.schema import project_openai_strict
+from toolkit.settings import Duration
+
+__all__ = [
+    "decode_response",
+    "decode_responses_usage",
+    "encode_responses_message",
+    "encode_responses_tool",
+    "find_unanswered",
+    "MESSAGE_ITEMS",
+    "OpenAIResponsesProvider",
+    "RESPONSES_DIALECT",
+    "RESPONSES_SEAL",
+    "ResponsesEncoder",
+    "ResponsesStreamDecoder",
+    "SETTLED",
+    "WAITING",
+]
+
+
+_WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-5(\.\d)?-chat)")
+
+
+class OpenAIResponsesProvider(OpenAIClient):
+    """Talks to a model through OpenAI's responses, which keep what a model thought between its calls.
+
+    ::
+
+        async with OpenAIResponsesProvider("gpt-5-mini") as provider:
+            result = await tool_loop(provider, registry, "What's the weather in Paris?")
+
+    ``OpenAIResponsesProvider("gpt-5-mini")`` needs ``OPENAI_API_KEY``. The whole transcript goes with each request and
+    nothing is stored at the server, unless `options` say otherwise; reasoning comes sealed and goes back as it came.
+    Sharing, closing and retries are as for `OpenAIProvider`.
+
+    Args:
+        model: The model's name as the server knows it.
+        api_key: As for `OpenAIProvider`.
+        base_url: Where the server is, mostly ending in ``/v1``. None takes ``OPENAI_BASE_URL``, else OpenAI's own.
+        timeout: Seconds for a request that doesn't set its own, to the end of its answer; None leaves it to the SDK,
+            which waits ten minutes for each piece.
+        headers: Sent with each request.
+        options: Fields for each request, such as `ResponsesOptions`; `ChatRequest.options` go over them.
+        seals_reasoning: True to ask for sealed reasoning; None means yes, but for the models of OpenAI that don't
+            reason, which refuse to be asked.
+        name: The name in errors.
+        client: A client of your own, for Azure or a proxy; it is not closed, and `api_key`, `base_url` and
+            `headers` are its own matter.
+
+    Raises:
+        ProviderAuthError: There is no key and the server is not on this machine.
+    """
+
+    _path = "/responses"
+    _protocol = "a response"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: KeySource | None = None,
+        base_url: str | None = None,
+        timeout: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        seals_reasoning: bool | None = None,
+        name: str = "openai-responses",
+        client: AsyncOpenAI | None = None,
+    ) -> None:
+        super().__init__(
+            model, api_key=api_key, base_url=base_url, timeout=timeout, headers=headers, name=name, client=client
+        )
+        defaults: dict[str, Any] = {"store": False}
+        if seals_reasoning or (seals_reasoning is None and not _WITHOUT_REASONING.match(model)):
+            defaults["include"] = ["reasoning.encrypted_content"]
+        self._encoder = ResponsesEncoder(model=model, defaults=defaults, options=options or {}, is_openai=self._is_own)
+
+    async def _encode_request(self, request: ChatRequest, *, streams: bool) -> tuple[Exchange, bytes]:
+        return self._exchange, self._encoder.encode(request, streams=streams)
+
+    def _decode_answer(self, answer: WholeAnswer, request: ChatRequest) -> ChatResponse:
+        names = RESPONSES_DIALECT.names_back(request.tools)
+        return decode_response(answer.json, self._make_failures, names, request_id=answer.request_id)
+
+    def _read_usage(self, answer: Mapping[str, Any]) -> Usage:
+        return decode_responses_usage(answer)
+
+    def _make_decoder(self, request: ChatRequest, request_id: str | None) -> Decoder:
+        return ResponsesStreamDecoder(
+            self._make_failures, RESPONSES_DIALECT.names_back(request.tools), request_id=request_id
+        )
+
+    def _find_azure_path(self, path: str) -> str:
+        return path
+
+
+RESPONSES_SEAL = "openai-responses"
+RESPONSES_DIALECT = Dialect(longest_call_id=64)
+
+_RESPONSES_LAID_OVER = ("reasoning", "text")
+
+
+class ResponsesEncoder:
+    """Encodes the requests of one provider, each message and each tool once.
+
+    Args:
+        model: The model's name.
+        defaults: Fields that the options may overwrite, and the request.
+        options: Fields for each request, as `ResponsesOptions`.
+        is_openai: True where the server refuses what is not OpenAI's own: reasoning without a seal, say.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        defaults: Mapping[str, Any],
+        options: Mapping[str, Any] = MappingProxyType({}),
+        is_openai: bool = True,
+    ) -> None:
+        self._model = model
+        self._defaults = dict(defaults)
+        _add_options(self._defaults, options)
+        self._is_openai = is_openai
+        self._messages = EncodedOnce(self._encode_items, size_of=len)
+        self._tools = encode_tools_once(encode_responses_tool)
+
+    def encode(self, request: ChatRequest, *, streams: bool) -> bytes:
+        """Return the body of the request: its `options` over everything, one of None takes the field away.
+
+        Raises:
+            ConfigurationError: The request asks for what can't be said.
+        """
+        if request.stop:
+            raise ConfigurationError("responses have no stop texts: leave `stop` out, or use OpenAIProvider")
+        body: JsonObject = {**self._defaults, "model": self._model, **_encode_tool_settings(request)}
+        if request.response_format is not None:
+            schema, is_strict = strict_format(request.response_format.schema, is_openai=self._is_openai)
+            name = RESPONSES_DIALECT.tool_name_of(request.response_format.name)
+            wanted = {"type": "json_schema", "name": name, "schema": schema, "strict": is_strict}
+            _lay_over(body, "text", {"format": wanted})
+        if request.reasoning_effort is not None:
+            _lay_over(body, "reasoning", {"effort": request.reasoning_effort})
+        settings = {
+            "temperature": request.temperature,
+            "max_output_tokens": request.max_tokens,
+            "stream": True if streams else None,
+        }
+        body |= {name: value for name, value in settings.items() if value is not None}
+        _add_options(body, request.options)
+        members = {"input": [items for items in self._join_items(request.messages) if items]}
+        offered = [to_bytes(tool, "a tool of the options") for tool in body.pop("tools", None) or ()]
+        if request.tools or offered:
+            members["tools"] = [*self._tools.all_of(request.tools or ()), *offered]
+        return assemble_body(body, members)
+
+    def _join_items(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return the items of each message; the result of a call that a program made names its caller."""
+        encoded = self._messages.all_of(messages)
+        callers: dict[str, Any] = {}
+        for place, message in enumerate(messages):
+            if isinstance(message, AssistantMessage):
+                for block in message.content:
+                    if isinstance(block, ToolCall) and block.extra is not None and block.extra.get("caller"):
+                        callers[block.id] = block.extra["caller"]
+            elif callers and isinstance(message, ToolResult) and message.call_id in callers:
+                caller = to_bytes(callers[message.call_id], "the caller")
+                encoded[place] = b"".join([encoded[place][:-1], b',"caller":', caller, b"}"])
+        return encoded
+
+    def _encode_items(self, message: Message) -> bytes:
+        items = encode_responses_message(checked_message(message), sends_open_reasoning=not self._is_openai)
+        return to_bytes(items, f"the {message.role} message")[1:-1]
+
+
+def encode_responses_message(message: Message, *, sends_open_reasoning: bool = False) -> list[JsonObject]:
+    """Return the items that a message is on the wire. Pure: the same message gives the same value."""
+    match message:
+        case SystemMessage():
+            return [_make_message_item("system", message.content)]
+        case UserMessage():
+            return [_make_message_item("user", _encode_responses_user(message.content))]
+        case AssistantMessage():
+            return list(_encode_responses_assistant(message, sends_open_reasoning=sends_open_reasoning))
+        case ToolResult():
+            output = _encode_output(message)
+            return [
+                {
+                    "type": "function_call_output",
+                    "call_id": RESPONSES_DIALECT.call_id_of(message.call_id),
+                    "output": output,
+                }
+            ]
+        case _:
+            assert_never(message)
+
+
+def encode_responses_tool(definition: ToolDefinition) -> JsonObject:
+    """Return a tool as the wire has it; a strict one with its schema as strict mode accepts it.
+
+    Raises:
+        SchemaError: The tool is strict and strict mode can't say its schema.
+    """
+    parameters = project_openai_strict(definition.parameters) if definition.strict else definition.parameters
+    return {
+        "type": "function",
+        "name": RESPONSES_DIALECT.tool_name_of(definition.name),
+        "description": definition.description,
+        "parameters": parameters,
+        "strict": definition.strict,  # left out, it would mean yes
+    }
+
+
+def _encode_tool_settings(request: ChatRequest) -> JsonObject:
+    tools = request.tools or ()
+    choice = checked_choice(request.tool_choice, tools)
+    if not tools:
+        return {}
+    settings: JsonObject = {}
+    if choice == "one":
+        settings["tool_choice"] = {"type": "function", "name": RESPONSES_DIALECT.tool_name_of(request.tool_choice)}
+    elif choice != "auto":
+        settings["tool_choice"] = choice
+    if request.parallel_tool_calls is not None:
+        settings["parallel_tool_calls"] = request.parallel_tool_calls
+    return settings
+
+
+def _add_options(body: JsonObject, options: Mapping[str, Any]) -> None:
+    """Put options over a body; what is asked for beside what is there already is asked for too."""
+    for name, value in options.items():
+        if name in _RESPONSES_LAID_OVER and isinstance(value, Mapping):
+            _lay_over(body, name, cast("Mapping[str, Any]", value))
+        elif name == "include" and value is not None:
+            body[name] = list(dict.fromkeys([*(body.get(name) or ()), *value]))
+        else:
+            body[name] = value
+
+
+def _lay_over(body: JsonObject, name: str, over: Mapping[str, Any]) -> None:
+    under = body.get(name)
+    body[name] = {**(cast("JsonObject", under) if isinstance(under, Mapping) else {}), **over}
+
+
+def _make_message_item(role: str, content: str | list[JsonObject]) -> JsonObject:
+    return {"type": "message", "role": role, "content": content}
+
+
+def _encode_responses_user(content: str | Sequence[ContentBlock]) -> str | list[JsonObject]:
+    if isinstance(content, str):
+        return content
+    parts: list[JsonObject] = []
+    for block in content:
+        if isinstance(block, AudioBlock):
+            raise ConfigurationError("responses take no sound: use OpenAIProvider for an AudioBlock")
+        parts.append(_encode_responses_part(block))
+    return parts
+
+
+def _encode_responses_part(block: TextBlock | ImageBlock | FileBlock) -> JsonObject:
+    match block:
+        case TextBlock():
+            return {"type": "input_text", "text": block.text}
+        case ImageBlock():
+            return {"type": "input_image", "detail": "auto", "image_url": data_url_of(block)}
+        case FileBlock():
+            if block.data is None:
+                return {"type": "input_file", "file_url": data_url_of(block)}
+            if text := file_text(block):
+                return {"type": "input_text", "text": text}
+            return {"type": "input_file", "filename": block.name, "file_data": data_url_of(block)}
+        case _:
+            assert_never(block)
+
+
+def _encode_output(result: ToolResult) -> str | list[JsonObject]:
+    if isinstance(result.content, str):
+        return error_text(result.content) if result.is_error else result.content
+    blocks = [TextBlock("[audio]") if isinstance(block, AudioBlock) else block for block in result.content]
+    parts = [_encode_responses_part(block) for block in blocks]
+    if all(part["type"] == "input_text" for part in parts):
+        text = "\n".join([part["text"] for part in parts])
+        return error_text(text) if result.is_error else text
+    if result.is_error:
+        parts.insert(0, {"type": "input_text", "text": "Error:"})
+    return parts
+
+
+def _encode_responses_assistant(message: AssistantMessage, *, sends_open_reasoning: bool) -> Iterator[JsonObject]:
+    texts: list[str] = []
+    phase: JsonObject = {}
+    for block in message.content:
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+                continue
+            case ImageBlock() | AudioBlock() | FileBlock():
+                texts.append(f"[{block.type}]")
+                continue
+            case ToolCall():
+                item: JsonObject | None = _encode_responses_call(block)
+            case ReasoningBlock():
+                item = _encode_responses_reasoning(block, is_open_sent=sends_open_reasoning)
+            case _:
+                assert_never(block)
+        if item is None:
+            continue
+        if texts:
+            yield {**_make_message_item("assistant", "\n".join(texts)), **phase}
+            texts, phase = [], {}
+        if "type" in item:
+            yield item
+        else:
+            phase = item
+    if texts:
+        yield {**_make_message_item("assistant", "\n".join(texts)), **phase}
+
+
+def _encode_responses_call(call: ToolCall) -> JsonObject:
+    return {
+        **extra_without(call, "anthropic", "extra_content"),
+        "type": "function_call",
+        "call_id": RESPONSES_DIALECT.call_id_of(call.id),
+        "name": RESPONSES_DIALECT.tool_name_of(call.name),
+        "arguments": arguments_text(call.arguments),
+    }
+
+
+def _encode_responses_reasoning(block: ReasoningBlock, *, is_open_sent: bool) -> JsonObject | None:
+    """Return an item, the phase of the message that follows, or None for what another provider thought."""
+    if block.encrypted is not None and block.encrypted.startswith("{"):  # no seal of OpenAI's own begins so
+        return unsealed(RESPONSES_SEAL, block.encrypted)
+    if not block.id:
+        return None
+    if block.encrypted is not None:
+        summary = [{"type": "summary_text", "text": block.text}] if block.text else []
+        return {"type": "reasoning", "id": block.id, "summary": summary, "encrypted_content": block.encrypted}
+    if is_open_sent and block.text:
+        content = [{"type": "reasoning_text", "text": block.text}]
+        return {"type": "reasoning", "id": block.id, "summary": [], "content": content}
+    return None
+
+
+MESSAGE_ITEMS = frozenset({"function_call", "image_generation_call", "message", "reasoning"})
+"""Items that have a block of ours."""
+
+SETTLED = frozenset(
+    {"additional_tools", "code_interpreter_call", "compaction", "file_search_call", "mcp_approval_response", "mcp_call"}
+    | {"mcp_list_tools", "web_search_call"}
+    | {"apply_patch_call_output", "computer_call_output", "custom_tool_call_output", "function_call_output"}
+    | {"local_shell_call_output", "program_output", "shell_call_output", "tool_search_output"}
+)
+"""Items that report what happened at OpenAI, and answers that stand in the response already."""
+
+WAITING = frozenset(
+    {"apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call", "mcp_approval_request", "program"}
+    | {"shell_call", "tool_search_call"}
+)
+"""Items that the application answers, unless the response holds the answer."""
+
+
+def find_unanswered(items: Sequence[Mapping[str, Any]]) -> tuple[UnansweredItem, ...]:
+    """Return the items that wait for an answer, in order.
+
+    A program waits for nobody while calls of its own are answered. What is not known yet waits where it can be
+    answered: where it has a ``call_id`` or is a request, and no answer stands beside it.
+    """
+    waiting = [item for item in items if _is_waiting(item)]
+    if not waiting:
+        return ()
+    answered = {name for item in items for name in _list_answered(item)}
+    return tuple(
+        [
+            UnansweredItem(as_text(item.get("type")), _find_item_id(item), as_text(item.get("name")))
+            for item in waiting
+            if _find_item_id(item) not in answered
+        ]
+    )
+
+
+def _is_waiting(item: Mapping[str, Any]) -> bool:
+    kind = as_text(item.get("type"))
+    if kind in MESSAGE_ITEMS or kind in SETTLED:
+        return False
+    if kind == "tool_search_call":
+        return as_text(item.get("execution", "client" if item.get("call_id") else "server")) == "client"
+    if kind == "shell_call":
+        return as_text(as_mapping(item.get("environment")).get("type")) != "container_reference"
+    if kind in WAITING or kind.endswith("_request"):
+        return True
+    return bool(item.get("call_id")) and not kind.endswith(("_output", "_response"))
+
+
+def _find_item_id(item: Mapping[str, Any]) -> str:
+    return as_text(item.get("call_id")) or as_text(item.get("id"))
+
+
+def _list_answered(item: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ids of what an item answers, or goes on with."""
+    if as_text(item.get("type")).endswith("_output"):
+        yield as_text(item.get("call_id"))
+    if request := as_text(item.get("approval_request_id")):
+        yield request
+    if item.get("type") == "function_call":
+        yield as_text(as_mapping(item.get("caller")).get("caller_id"))
+
+
+_TEXT_DELTAS = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_REASONING_DELTAS = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
+_ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_RESPONSES_TOLD = ("id", "service_tier", "prompt_cache_diagnostics", "incomplete_details")
+_UNFINISHED = ("queued", "in_progress", "cancelled")
+_RESPONSES_CALL_FIELDS = frozenset({"id", "type", "call_id", "name", "arguments", "status"})
+_BETWEEN_SUMMARIES = "\n\n"
+_PAID_CALLS = {
+    "web_search_call": "web_searches",
+    "file_search_call": "storage_searches",
+    "code_interpreter_call": "code_executions",
+    "image_generation_call": "generated_images",
+}
+"""The counts by which OpenAI's own tools are priced, beside the tokens."""
+
+
+def decode_response(
+    answer: Mapping[str, Any],
+    failures: Callable[[], Failures],
+    names: Mapping[str, str],
+    *,
+    request_id: str | None = None,
+) -> ChatResponse:
+    """Return a response as an answer.
+
+    Args:
+        answer: The reply of the server.
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the response's own id is taken.
+
+    Raises:
+        BadResponseError: There is no answer in it.
+        ProviderError: It tells of a failure.
+    """
+    if error := answer.get("error"):
+        raise failures().reported(error, request_id=request_id)
+    if (status := answer.get("status")) in _UNFINISHED:
+        problem = f"the response is '{status}' and has no answer: leave `background` out, it is not waited for"
+        raise failures().reported({"message": problem, "type": "invalid_request_error"}, request_id=request_id)
+    if not isinstance(answer.get("output"), list):
+        raise failures().empty("output", request_id=request_id)
+    items = as_items(answer.get("output"))
+    content = [block for item in items for block in _read_item(item, names)]
+    is_refusal = any(part.get("type") == "refusal" for item in items for part in _list_message_parts(item))
+    told = {name: answer[name] for name in _RESPONSES_TOLD if answer.get(name)}
+    message = AssistantMessage(content)
+    return ChatResponse(
+        message=message,
+        usage=decode_responses_usage(answer),
+        stop_reason=_find_response_stop(answer, items, is_refusal=is_refusal),
+        model=as_text(answer.get("model")),
+        request_id=request_id or as_text(answer.get("id")) or None,
+        metadata=told,
+        unanswered=find_unanswered(items),
+    )
+
+
+def _read_item(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[AssistantContent]:
+    match item.get("type"):
+        case "message":
+            if phase := item.get("phase"):
+                yield ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, {"phase": phase}))
+            for part in _list_message_parts(item):
+                if text := as_text(part.get("text")) or as_text(part.get("refusal")):
+                    yield TextBlock(text)
+        case "reasoning":
+            yield _read_reasoning(item)
+        case "function_call":
+            yield _read_function_call(item, names)
+        case "image_generation_call" if item.get("result"):
+            yield _read_drawn_image(item)
+        case _:
+            yield ReasoningBlock(encrypted=sealed(RESPONSES_SEAL, item))
+
+
+def _list_message_parts(item: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return as_items(item.get("content")) if item.get("type") == "message" else ()
+
+
+class ResponsesStreamDecoder:
+    """Turns the events of a response into ours: `feed` each one, then `finish`.
+
+    Args:
+        failures: Makes errors.
+        names: The tools' own names by those on the wire, where they differ.
+        request_id: From the headers; else the response's own id is taken.
+    """
+
+    def __init__(
+        self, failures: Callable[[], Failures], names: Mapping[str, str], *, request_id: str | None = None
+    ) -> None:
+        self._failures = failures
+        self._names = names
+        self._request_id = request_id
+        self._items: list[tuple[int, Mapping[str, Any]]] = []
+        self._calls: dict[int | str | None, _ResponsesCall] = {}
+        self._response: ChatResponse | None = None
+        self._ended: Mapping[str, Any] = {}
+
+    @property
+    def usage(self) -> Usage:
+        """The usage that the answer tells, as far as it does."""
+        return decode_responses_usage(self._ended)
+
+    def feed(self, data: bytes) -> Iterator[StreamEvent]:
+        """Yield what an event tells.
+
+        Raises:
+            ProviderError: It tells of a failure.
+            ValueError: It is not JSON.
+        """
+        event = as_mapping(from_json(data))
+        kind = as_text(event.get("type"))
+        if kind in _TEXT_DELTAS:
+            yield TextDelta(as_text(event.get("delta")))
+        elif kind in _REASONING_DELTAS:
+            yield ReasoningDelta(as_text(event.get("delta")))
+        elif kind == "response.reasoning_summary_part.added" and event.get("summary_index"):
+            yield ReasoningDelta(_BETWEEN_SUMMARIES)
+        elif kind == "response.function_call_arguments.delta":
+            yield from self._continue_call(event, as_text(event.get("delta")))
+        elif kind == "response.output_item.added":
+            yield from self._begin_call(event)
+        elif kind == "response.output_item.done":
+            yield from self._end_item(event)
+        elif kind in _ENDINGS:
+            self._end_response(as_mapping(event.get("response")), is_cut=kind == "response.incomplete")
+        elif kind == "error" or (not kind and event.get("error")):
+            raise self._failures().reported(event.get("error") or event, request_id=self._request_id)
+
+    def finish(self) -> ResponseDone:
+        """Return the end, with the whole answer.
+
+        Raises:
+            ProviderError: The stream ended before the answer did; the same request may work.
+        """
+        if self._response is None:
+            raise self._failures().cut_off(request_id=self._request_id)
+        return ResponseDone(self._response)
+
+    def _begin_call(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        item = as_mapping(event.get("item"))
+        if item.get("type") == "function_call":
+            name = as_text(item.get("name"))
+            call = _ResponsesCall(len(self._calls), as_text(item.get("call_id")), self._names.get(name, name))
+            self._calls[_find_item_key(event)] = call
+            yield call.more(as_text(item.get("arguments")))
+
+    def _continue_call(self, event: Mapping[str, Any], text: str) -> Iterator[StreamEvent]:
+        call = self._calls.get(_find_item_key(event))
+        if call is not None:
+            yield call.more(text)
+
+    def _end_item(self, event: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        item = as_mapping(event.get("item"))
+        index = event.get("output_index")
+        self._items.append((index if isinstance(index, int) else len(self._items), item))
+        if item.get("type") == "function_call":
+            call = self._calls.get(_find_item_key(event))
+            if call is None:
+                yield from self._begin_call(event)
+            elif not call.has_arguments:
+                # Some servers send the arguments only whole.
+                yield from self._continue_call(event, as_text(item.get("arguments")))
+
+    def _end_response(self, answer: Mapping[str, Any], *, is_cut: bool) -> None:
+        self._ended = answer
+        output = answer.get("output") or [item for _, item in sorted(self._items, key=itemgetter(0))]
+        whole: dict[str, Any] = {**answer, "output": output}
+        if is_cut:
+            whole["status"] = "incomplete"
+        self._response = decode_response(whole, self._failures, self._names, request_id=self._request_id)
+
+
+class _ResponsesCall:
+    __slots__ = ("has_arguments", "id", "name", "number")
+
+    def __init__(self, number: int, call_id: str, name: str) -> None:
+        self.number = number
+        self.id = call_id
+        self.name = name
+        self.has_arguments = False
+
+    def more(self, text: str) -> ArgumentsDelta:
+        self.has_arguments = self.has_arguments or bool(text)
+        return ArgumentsDelta(self.number, self.id, self.name, text)
+
+
+def decode_responses_usage(answer: Mapping[str, Any]) -> Usage:
+    """Return the usage that an answer tells; zeros where the server did not say."""
+    told = as_mapping(answer.get("usage"))
+    read = as_mapping(told.get("input_tokens_details"))
+    wrote = as_mapping(told.get("output_tokens_details"))
+    return Usage(
+        input_tokens=as_count(told.get("input_tokens")) or 0,
+        output_tokens=as_count(told.get("output_tokens")) or 0,
+        reasoning_tokens=as_count(wrote.get("reasoning_tokens")),
+        cache_read_tokens=as_count(read.get("cached_tokens")),
+        cache_write_tokens=as_count(read.get("cache_write_tokens")),
+        details=usage_details(**_count_paid_calls(as_items(answer.get("output")))),
+    )
+
+
+def _count_paid_calls(items: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    """Count the calls of OpenAI's own tools that cost something beside their tokens."""
+    kinds = [_PAID_CALLS.get(as_text(item.get("type"))) for item in items if not _is_page_view(item)]
+    return Counter([kind for kind in kinds if kind is not None])
+
+
+def _is_page_view(item: Mapping[str, Any]) -> bool:
+    """Return whether a call of the search opens a page of an earlier search, which is free."""
+    return as_text(as_mapping(item.get("action")).get("type")) in ("open_page", "find_in_page")
+
+
+def _find_response_stop(
+    answer: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, is_refusal: bool
+) -> StopReason:
+    details = as_mapping(answer.get("incomplete_details"))
+    if details.get("reason") == "content_filter":
+        return "content_filter"
+    calls = [item for item in items if item.get("type") == "function_call"]
+    is_cut = answer.get("status") == "incomplete" or any(call.get("status") == "incomplete" for call in calls)
+    if is_cut or details:
+        # Other reasons to stop early, such as a word of the user, cut nothing off but a call.
+        return "max_tokens" if calls or details.get("reason") in (None, "max_output_tokens") else "end_turn"
+    if is_refusal:
+        return "refusal"
+    return "tool_use" if calls else "end_turn"
+
+
+def _read_reasoning(item: Mapping[str, Any]) -> ReasoningBlock:
+    summaries = [as_text(part.get("text")) for part in as_items(item.get("summary"))]
+    thoughts = [as_text(part.get("text")) for part in as_items(item.get("content"))]
+    return ReasoningBlock(
+        text=_BETWEEN_SUMMARIES.join(summaries) or "".join(thoughts),
+        encrypted=as_text(item.get("encrypted_content")) or None,
+        id=as_text(item.get("id")) or None,
+    )
+
+
+def _read_function_call(item: Mapping[str, Any], names: Mapping[str, str]) -> ToolCall:
+    name = as_text(item.get("name"))
+    extra = {field: value for field, value in item.items() if field not in _RESPONSES_CALL_FIELDS and value is not None}
+    return ToolCall(
+        as_text(item.get("call_id")), names.get(name, name), as_text(item.get("arguments")), extra=extra or None
+    )
+
+
+def _read_drawn_image(item: Mapping[str, Any]) -> ImageBlock:
+    media_type = f"image/{as_text(item.get('output_format')) or 'png'}"
+    return ImageBlock(as_bytes(item.get("result")), media_type=media_type)
+
+
+def _find_item_key(event: Mapping[str, Any]) -> int | str | None:
+    """Return what tells the items of a response apart; llama.cpp leaves the index out."""
+    index = as_key(event.get("output_index"))
+    if index is None:
+        return as_key(event.get("item_id")) or as_key(as_mapping(event.get("item")).get("id"))
+    return index

@@ -1,0 +1,360 @@
+"""Providers round another: a cache of answers, a second one when the first fails, limits on requests and tokens."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from threading import Lock
+
+import anyio
+import anyio.lowlevel
+from anyio.lowlevel import RunVar
+
+from toolkit.calls.caching import Cache, MemoryCache
+from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseDone, StreamEvent, Usage
+from toolkit.chat.provider import ProviderWrapper, closing, events_of
+from toolkit.chat.serialization import request_to_plain, response_from_plain, response_to_plain
+from toolkit.errors import ConfigurationError, ProviderError, RateLimitedError
+from toolkit.json_text import digest_json, write_json
+from toolkit.secrets import digest_of, replace_fields, without_keys
+from toolkit.settings import Duration, check_setting, describe_value, to_seconds
+
+__all__ = [
+    "CachedProvider",
+    "estimated_tokens",
+    "FallbackProvider",
+    "RateLimitedProvider",
+    "Spent",
+    "Window",
+]
+
+
+_WHOLE = ("end_turn", "tool_use", "stop_sequence")
+
+
+class CachedProvider(ProviderWrapper):
+    """Asks the provider once for equal requests, and the cache from then on.
+
+    ::
+
+        provider = CachedProvider(OpenAIProvider("gpt-5"), SqliteCache("answers.db"))
+
+    Requests are equal when all that they ask is: messages, tools, settings and options, whatever their timeouts.
+    `generate` and `stream` share the answers; one from the cache has a `Usage` of nothing, since it cost nothing, and
+    streams each block in one piece. Kept is what is whole: no error, nor an answer that was cut off, filtered or
+    refused. Answers to requests with secrets in their options are for this process alone. Each request is written down
+    whole to be looked up, which takes longer the longer its transcript is. Closing the provider and the cache stays
+    with who made them.
+
+    Args:
+        provider: Answers what is not in the cache.
+        cache: None is a `MemoryCache` of its own.
+        name: Tells apart the answers of the providers that share a cache. None takes the kind of the provider and its
+            ``model``; give one where providers differ in more, such as their servers.
+    """
+
+    def __init__(self, provider: Provider, cache: Cache | None = None, *, name: str | None = None) -> None:
+        super().__init__(provider)
+        self._cache = MemoryCache() if cache is None else cache
+        self._name = name or f"{type(provider).__qualname__}:{getattr(provider, 'model', '')}"
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the answer that is kept, or the provider's.
+
+        Raises:
+            ConfigurationError: The request holds something, mostly in its options, that JSON can't say.
+        """
+        key = self._make_key(request)
+        response = await self._find_answer(key)
+        if response is None:
+            response = await self._provider.generate(request)
+            await self._keep_answer(key, response)
+        return response
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer that is kept, or the provider's as it comes.
+
+        Raises:
+            ConfigurationError: As for `generate`.
+        """
+        key = self._make_key(request)
+        response = await self._find_answer(key)
+        if response is not None:
+            for event in events_of(response):
+                yield event
+            return
+        async with closing(self._provider.stream(request)) as events:
+            async for event in events:
+                if isinstance(event, ResponseDone):
+                    await self._keep_answer(key, event.response)
+                yield event
+
+    def _make_key(self, request: ChatRequest) -> str:
+        plain = request_to_plain(request)
+        if plain.get("options"):
+            # From the digest of the whole, a short secret would be found by trying all.
+            plain["options"] = replace_fields(plain["options"], digest_of)
+        return f"answer:{digest_json({'provider': self._name, **plain})}"
+
+    async def _find_answer(self, key: str) -> ChatResponse | None:
+        await anyio.lowlevel.checkpoint()
+        text = await self._cache.get(key)
+        try:
+            return None if text is None else replace(response_from_plain(json.loads(text)), usage=Usage())
+        except ValueError:  # of another version, or damaged: a miss is always right
+            return None
+
+    async def _keep_answer(self, key: str, response: ChatResponse) -> None:
+        if response.stop_reason in _WHOLE:
+            await self._cache.set(key, write_json(response_to_plain(response)))
+
+
+_logger = logging.getLogger("toolkit.providers")
+
+
+def _is_worth_another(error: ProviderError) -> bool:
+    return error.is_retryable
+
+
+class FallbackProvider:
+    """Asks the providers in order until one answers; each request begins with the first.
+
+    ::
+
+        provider = FallbackProvider(AnthropicProvider("claude-sonnet-4-5"), OpenAIProvider("gpt-5"))
+
+    Another one is asked only before the first token: a stream that breaks off in the middle is an error, because what
+    has been told can't be taken back. The error of the last one asked is the one that is raised, with the others as
+    notes. Closing the providers stays with who made them.
+
+    Args:
+        providers: At least one.
+        when: A function of an error that says whether the next one is asked; the default asks it after retryable ones.
+
+    Raises:
+        ConfigurationError: There is no provider, or what is none.
+    """
+
+    def __init__(self, *providers: Provider, when: Callable[[ProviderError], bool] = _is_worth_another) -> None:
+        if not providers:
+            raise ConfigurationError("a FallbackProvider needs at least one provider, mostly two")
+        for provider in providers:
+            if not hasattr(provider, "stream"):
+                raise ConfigurationError(
+                    "a FallbackProvider takes its providers one by one, as in FallbackProvider(a, b), "
+                    f"not {describe_value(provider)}"
+                )
+        self._providers = providers
+        self._when = when
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._providers))})"
+
+    @property
+    def model(self) -> str:
+        """The names of the models, with commas between."""
+        return ",".join([str(getattr(provider, "model", "")) for provider in self._providers])
+
+    @property
+    def tells_cost(self) -> bool:
+        """True where answers may say what they cost, as far as is known."""
+        return all(getattr(provider, "tells_cost", True) for provider in self._providers)
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the first answer.
+
+        Raises:
+            ProviderError: None could answer, or what went wrong would go wrong elsewhere too.
+        """
+        failed: list[ProviderError] = []
+        for provider in self._providers:
+            try:
+                return await provider.generate(request)
+            except ProviderError as error:
+                self._take_failure(error, failed)
+        raise AssertionError("the last provider answers or raises")
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the first answer as it comes.
+
+        Raises:
+            ProviderError: As for `generate`, or the stream broke off after its first event.
+        """
+        failed: list[ProviderError] = []
+        for provider in self._providers:
+            has_begun = False
+            try:
+                async with closing(provider.stream(request)) as events:
+                    async for event in events:
+                        has_begun = True
+                        yield event
+            except ProviderError as error:
+                if has_begun:
+                    raise
+                self._take_failure(error, failed)
+            else:
+                return
+
+    def _take_failure(self, error: ProviderError, failed: list[ProviderError]) -> None:
+        """Go on to the next provider, or raise the error where there is none or it would not help."""
+        if len(failed) == len(self._providers) - 1 or not self._when(error):
+            for earlier in failed:
+                error.add_note(f"asked before: {earlier}")
+            raise error
+        _logger.warning("%s; asking the next provider", without_keys(str(error)))
+        failed.append(error)
+
+
+_CHARACTERS_PER_TOKEN = 4
+
+
+def estimated_tokens(request: ChatRequest) -> int:
+    """Return about how many tokens a request will cost: a quarter of its characters, and what it may be answered."""
+    characters = 0
+    for message in request.messages:
+        characters += len(message.text)
+        if message.role == "assistant":
+            characters += sum([len(call.name) + len(call.arguments) for call in message.tool_calls])
+    return characters // _CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
+
+
+class RateLimitedProvider(ProviderWrapper):
+    """Lets requests wait until they are within the limits, first come, first served.
+
+    ::
+
+        provider = RateLimitedProvider(OpenAIProvider("gpt-5"), requests=500, tokens=200_000, concurrency=20)
+
+    Within any `per` seconds no more than `requests` are begun, whoever asks: tasks, threads and event loops that share
+    this object share its limits (`concurrency` and the order hold within one event loop). A request counts with its
+    estimated tokens until its answer says what it cost; one that alone is over the limit waits until nothing else
+    counts. When the server asks to wait, by a `RateLimitedError` with `retry_after`, everybody does. Who is cancelled
+    while waiting has used up nothing. A stream holds its place until it is closed. Closing the provider stays with who
+    made it.
+
+    Args:
+        provider: Answers.
+        requests: How many in `per`; None sets no limit.
+        tokens: How many in `per`, input and output together; None sets no limit.
+        per: The time that both are counted in; a minute, as most vendors have it.
+        concurrency: How many requests at once; None sets no limit.
+        estimate: Tells the tokens of a request before it is made.
+
+    Raises:
+        ConfigurationError: A limit that is no whole number above 0.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        requests: int | None = None,
+        tokens: int | None = None,
+        per: Duration = 60.0,
+        concurrency: int | None = None,
+        estimate: Callable[[ChatRequest], int] = estimated_tokens,
+    ) -> None:
+        for name, limit in (("requests", requests), ("tokens", tokens), ("concurrency", concurrency)):
+            check_setting(name, limit, int, None, least=1)
+        seconds = to_seconds(per, "the time of a rate limit")
+        super().__init__(provider)
+        self._requests = Window(requests, seconds)
+        self._tokens = Window(tokens, seconds)
+        self._estimate = estimate
+        self._concurrency = concurrency
+        self._open_at = 0.0
+        self._lock = Lock()
+        self._lines: RunVar[_Line] = RunVar("line")
+
+    async def generate(self, request: ChatRequest) -> ChatResponse:
+        """Return the answer, when it is this request's turn."""
+        async with self._await_turn(request) as spent:
+            response = await self._provider.generate(request)
+            spent.amount = response.usage.total_tokens
+        return response
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
+        """Yield the answer as it comes, when it is this request's turn."""
+        async with self._await_turn(request) as spent, closing(self._provider.stream(request)) as events:
+            async for event in events:
+                if isinstance(event, ResponseDone):
+                    spent.amount = event.response.usage.total_tokens
+                yield event
+
+    @asynccontextmanager
+    async def _await_turn(self, request: ChatRequest) -> AsyncGenerator[Spent]:
+        line = self._lines.get(None)
+        if line is None:
+            line = _Line(self._concurrency)
+            self._lines.set(line)
+        async with line.places:
+            # The first in the line keeps it while it waits; it is handed on in the order of asking.
+            async with line.head:
+                spent = Spent(self._estimate(request))
+                while (wait := self._count_request(spent)) > 0:  # noqa: ASYNC110 - no event tells that time has passed
+                    await anyio.sleep(wait)
+            try:
+                yield spent
+            except RateLimitedError as error:
+                self._open_at = max(self._open_at, time.monotonic() + (error.retry_after or 0.0))
+                raise
+
+    def _count_request(self, spent: Spent) -> float:
+        """Count a request from now on, or return the seconds after which to ask again."""
+        with self._lock:
+            now = time.monotonic()
+            wait = max(self._open_at - now, self._requests.wait(1, now), self._tokens.wait(spent.amount, now))
+            if wait <= 0:
+                self._requests.count(Spent(1), now)
+                self._tokens.count(spent, now)
+            return wait
+
+
+class _Line:
+    """The line in which the requests of one event loop wait."""
+
+    def __init__(self, concurrency: int | None) -> None:
+        self.places: AbstractAsyncContextManager[object] = (
+            nullcontext() if concurrency is None else anyio.Semaphore(concurrency)
+        )
+        self.head = anyio.Lock()
+
+
+@dataclass(slots=True)
+class Spent:
+    """The amount that one request uses up; the amount is put right when the answer tells it."""
+
+    amount: int
+
+
+class Window:
+    """The amount that was spent within the last `seconds`."""
+
+    def __init__(self, limit: int | None, seconds: float) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self._counted: deque[tuple[float, Spent]] = deque()
+
+    def wait(self, amount: int, now: float) -> float:
+        """Return the seconds until `amount` can be spent, or nothing else counts."""
+        while self._counted and self._counted[0][0] + self._seconds <= now:
+            self._counted.popleft()
+        wait = 0.0
+        left = math.inf if self._limit is None else self._limit - sum([spent.amount for _, spent in self._counted])
+        for begun, spent in self._counted:
+            if amount <= left:
+                break
+            left += spent.amount
+            wait = begun + self._seconds - now
+        return wait
+
+    def count(self, spent: Spent, now: float) -> None:
+        """Count what is spent from now on."""
+        if self._limit is not None:
+            self._counted.append((now, spent))
