@@ -234,7 +234,7 @@ async def test_a_reply_that_can_not_be_stored_fails_the_run_and_is_asked_for_aga
     async with DurableRuns(url) as runs:
         with worker_beside(url, replace(desk, provider=FunctionProvider(model))):
             run = await runs.start(desk, "go", run_id="r")
-            with pytest.raises(DurableError, match="'model_replied' is given can't be kept"):
+            with pytest.raises(DurableError, match="ModelReplied can't be stored in the log"):
                 await run.result(timeout=90)
             mended.touch()
             await run.retry()

@@ -352,7 +352,7 @@ async def test_what_can_not_be_kept_is_an_error_that_names_it(anyio_backend: str
 
         return ChatResponse(message=AssistantMessage("x"), metadata={"raw": object()})
 
-    with pytest.raises(JournalError, match="'model_replied' is given can't be kept"):
+    with pytest.raises(JournalError, match="ModelReplied can't be stored in the log"):
         await tool_loop(FunctionProvider(model), ToolRegistry(), "go", config=_with(Memory()))
 
 

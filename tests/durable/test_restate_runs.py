@@ -210,7 +210,7 @@ def test_settings_that_ask_for_other_entries_are_refused_until_they_are_mended(f
 @pytest.mark.real
 def test_what_can_not_be_kept_is_told_again_and_the_model_is_not_asked_again(fleet: RestateFleet) -> None:
     error = fleet.server.call("/crashes/reply_with_no_json", "odd")
-    assert "'model_replied' is given can't be kept" in error
+    assert "ModelReplied can't be stored in the log" in error
     assert (fleet.folder / "odd.attempts").read_text().split() == ["asked", "told", "told"]
 
 

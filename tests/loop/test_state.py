@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -18,17 +18,39 @@ from toolkit import (
     Usage,
     UserMessage,
 )
+from toolkit.calls.run import CutCall
 from toolkit.chat import ChatResponse, StopReason, validate_transcript
-from toolkit.endings import TypedAnswer, UsageLimit
+from toolkit.endings import Cancelled, Timeout, TypedAnswer, UsageLimit
 from toolkit.errors import LoopUsageError
-from toolkit.loop.open_calls import OpenCalls
-from toolkit.loop.record import LoopRecord
+from toolkit.loop.feeds import (
+    ALLOWED_PHASES,
+    CALLS_AS_WRITTEN,
+    TURN_BEGUN,
+    AnswerJudged,
+    CallCut,
+    CallDecided,
+    CallReopened,
+    CallReturned,
+    CallsPrepared,
+    CallStarted,
+    CommandGiven,
+    Feed,
+    LimitReached,
+    MessagesSteered,
+    ModelReplied,
+    Phase,
+    ReplyCutOff,
+    RunClosed,
+    RunEnded,
+    RunWoundUp,
+    TranscriptCompacted,
+    TranscriptEdited,
+    UsageSpent,
+)
 from toolkit.loop.state import LoopState
-from toolkit.loop.steps import CallModel, Compact, Finished, RunTools
-from toolkit.policies import Sequential
-
-Feed = Callable[[LoopState], object]
-
+from toolkit.loop.steps import AskApproval, BeginTurn, CallModel, Compact, Finished, RunTools
+from toolkit.loop.turn import Turn
+from toolkit.policies import Sequential, Stop
 
 CALLS = [ToolCall(each, "echo", "{}") for each in "ab"]
 
@@ -50,123 +72,172 @@ def ready(*, compacts: bool = False) -> LoopState:
 
 def compacting() -> LoopState:
     state = ready(compacts=True)
-    assert isinstance(state.next_step(), Compact)
+    state.feed(TURN_BEGUN)
+    return state
+
+
+def compacted() -> LoopState:
+    state = compacting()
+    state.feed(TranscriptCompacted([UserMessage("go")]))
     return state
 
 
 def asking() -> LoopState:
     state = ready()
-    assert isinstance(state.next_step(), CallModel)
+    state.feed(TURN_BEGUN)
     return state
 
 
 def preparing() -> LoopState:
     state = asking()
-    assert state.model_replied(response("a", "b")) == CALLS
+    state.feed(ModelReplied(response("a", "b")))
+    assert [entry.call for entry in state.calls_to_prepare] == CALLS
     return state
 
 
 def deciding() -> LoopState:
     state = preparing()
-    state.calls_prepared(CALLS)
+    state.feed(CALLS_AS_WRITTEN)
     return state
 
 
 def running() -> LoopState:
     state = deciding()
-    state.approval_decided("a", Approve())
-    state.approval_decided("b", Approve())
+    state.feed(CallDecided("a", Approve()))
+    state.feed(CallDecided("b", Approve()))
     assert isinstance(state.next_step(), RunTools)
-    state.tool_started("a")
+    state.feed(CallStarted("a"))
     return state
 
 
 def awaiting() -> LoopState:
     state = deciding()
-    state.approval_decided("a", Approve())
-    state.approval_decided("b", Defer())
+    state.feed(CallDecided("a", Approve()))
+    state.feed(CallDecided("b", Defer()))
     state.next_step()
-    state.tool_started("a")
-    state.tool_returned("a", result("a"))
+    state.feed(CallStarted("a"))
+    state.feed(CallReturned("a", result("a")))
     assert isinstance(state.next_step(), Finished)
     return state
 
 
 def finished() -> LoopState:
     state = asking()
-    state.model_replied(response())
+    state.feed(ModelReplied(response()))
     return state
 
 
 def failed() -> LoopState:
     state = running()
-    state.failed()
+    state.feed(RunEnded(None))
     return state
 
 
 PHASES: dict[str, Callable[[], LoopState]] = {
     made.__name__: made
-    for made in (ready, compacting, asking, preparing, deciding, running, awaiting, finished, failed)
+    for made in (ready, compacting, compacted, asking, preparing, deciding, running, awaiting, finished, failed)
 }
 
-FEEDS: dict[str, tuple[Feed, set[str]]] = {
-    "compacted": (lambda state: state.compacted([UserMessage("go")]), {"compacting"}),
-    "limit_reached": (lambda state: state.limit_reached(UsageLimit("requests", 1, 1)), {"asking"}),
-    "model_replied": (lambda state: state.model_replied(response("x")), {"asking"}),
-    "calls_prepared": (lambda state: state.calls_prepared(CALLS), {"preparing"}),
-    "prepare other calls": (lambda state: state.calls_prepared(CALLS[:1]), set()),
-    "judge the answer": (lambda state: state.answer_judged(TypedAnswer()), {"finished"}),
-    "refuse the answer": (lambda state: state.answer_judged(UserMessage("Again.")), {"finished"}),
-    "reopen a call": (lambda state: state.call_reopened("b"), {"running"}),
-    "reopen a call that runs": (lambda state: state.call_reopened("a"), set()),
-    "wind_up": (
-        lambda state: state.wind_up(UsageLimit("tool_calls", 1, 1)),
+AS_ALLOWED: set[str] | None = None
+"""Stands for the phases that the table of feeds has."""
+
+FEEDS: dict[str, tuple[Feed, set[str] | None]] = {
+    "begin a turn": (TURN_BEGUN, AS_ALLOWED),
+    "compact": (TranscriptCompacted([UserMessage("go")]), AS_ALLOWED),
+    "reach a limit": (LimitReached(UsageLimit("requests", 1, 1)), AS_ALLOWED),
+    "cut the reply off": (ReplyCutOff("I was"), AS_ALLOWED),
+    "reply": (ModelReplied(response("x")), AS_ALLOWED),
+    "prepare the calls": (CallsPrepared(CALLS, {}), AS_ALLOWED),
+    "prepare other calls": (CallsPrepared(CALLS[:1], {}), set()),
+    "judge the answer": (AnswerJudged(TypedAnswer()), AS_ALLOWED),
+    "refuse the answer": (AnswerJudged(UserMessage("Again.")), AS_ALLOWED),
+    "reopen a call": (CallReopened("b"), AS_ALLOWED),
+    "reopen a call that runs": (CallReopened("a"), set()),
+    "wind up": (
+        RunWoundUp(UsageLimit("tool_calls", 1, 1)),
         {"preparing", "deciding", "running", "awaiting"},
     ),
-    "run a call": (lambda state: state.approval_decided("b", Approve()), {"deciding", "awaiting"}),
-    "refuse a call": (lambda state: state.approval_decided("b", Deny("No.")), {"deciding", "awaiting"}),
-    "postpone a call": (lambda state: state.approval_decided("b", Defer()), {"deciding", "awaiting"}),
-    "end by approval": (lambda state: state.approval_decided("b", Abort("no")), {"deciding", "awaiting"}),
-    "decide on no call": (lambda state: state.approval_decided("z", Approve()), set()),
-    "start a call": (lambda state: state.tool_started("b"), {"running"}),
-    "start it twice": (lambda state: state.tool_started("a"), set()),
-    "start no call": (lambda state: state.tool_started("z"), set()),
-    "return": (lambda state: state.tool_returned("a", result("a")), {"running"}),
-    "return another's result": (lambda state: state.tool_returned("a", result("b")), set()),
-    "return no call": (lambda state: state.tool_returned("z", result("z")), set()),
-    "steer": (
-        lambda state: state.steered([UserMessage("stop")]),
-        {"ready", "compacting", "asking", "preparing", "deciding", "running", "finished"},
-    ),
+    "run a call": (CallDecided("b", Approve()), {"deciding", "awaiting"}),
+    "refuse a call": (CallDecided("b", Deny("No.")), {"deciding", "awaiting"}),
+    "postpone a call": (CallDecided("b", Defer()), {"deciding", "awaiting"}),
+    "end by approval": (CallDecided("b", Abort("no")), {"deciding", "awaiting"}),
+    "decide on no call": (CallDecided("z", Approve()), set()),
+    "start a call": (CallStarted("b"), AS_ALLOWED),
+    "start it twice": (CallStarted("a"), set()),
+    "start no call": (CallStarted("z"), set()),
+    "return": (CallReturned("a", result("a")), AS_ALLOWED),
+    "return another's result": (CallReturned("a", result("b")), set()),
+    "return no call": (CallReturned("z", result("z")), set()),
+    "cut a call": (CallCut("a", CutCall(None, may_run_on=False)), AS_ALLOWED),
+    "spend": (UsageSpent(Usage(input_tokens=1)), AS_ALLOWED),
+    "steer": (MessagesSteered([UserMessage("stop")]), AS_ALLOWED),
+    "command": (CommandGiven(Stop()), AS_ALLOWED),
+    "edit": (TranscriptEdited(), AS_ALLOWED),
+    "end": (RunEnded(Cancelled()), AS_ALLOWED),
+    "close": (RunClosed(), AS_ALLOWED),
 }
+
+CHANGES_NOTHING = {"postpone a call", "cut a call", "command", "edit", "end", "close"}
+"""The feeds that leave some phase that they fit as it was: there is no such call, or the end has come already."""
 
 
 def everything(state: LoopState) -> dict[str, Any]:
-    known = {slot: getattr(state, slot) for slot in LoopRecord.__slots__ if slot not in ("_config", "_open")}
-    calls: OpenCalls = getattr(state, "_open")  # noqa: B009 - all that there is, whoever it belongs to
-    return copy.deepcopy(known | {f"open {slot}": getattr(calls, slot) for slot in OpenCalls.__slots__})
+    known = {slot: getattr(state, slot) for slot in LoopState.__slots__ if slot not in ("_config", "turn")}
+    return copy.deepcopy(known | {f"turn {slot}": getattr(state.turn, slot) for slot in Turn.__slots__})
+
+
+def test_the_table_of_phases_has_every_feed_and_every_phase_is_tried() -> None:
+    assert set(ALLOWED_PHASES) == set(get_args(Feed))
+    assert {type(feed) for feed, _ in FEEDS.values()} == set(get_args(Feed))
+    assert set(PHASES) == set(get_args(Phase))
+    assert set().union(*ALLOWED_PHASES.values()) == set(get_args(Phase))
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("feed", FEEDS)
-def test_a_feed_fits_its_phases_and_anywhere_else_raises_and_changes_nothing(phase: str, feed: str) -> None:
+@pytest.mark.parametrize("name", FEEDS)
+def test_a_feed_fits_its_phases_and_anywhere_else_raises_and_changes_nothing(phase: str, name: str) -> None:
     state = PHASES[phase]()
-    give, fitting = FEEDS[feed]
+    feed, fitting = FEEDS[name]
     before = everything(state)
-    if phase in fitting:
-        give(state)
-        assert everything(state) != before or feed == "postpone a call"
+    if phase in (ALLOWED_PHASES[type(feed)] if fitting is None else fitting):
+        state.feed(feed)
+        assert everything(state) != before or name in CHANGES_NOTHING
         return
     with pytest.raises(LoopUsageError):
-        give(state)
+        state.feed(feed)
+    assert everything(state) == before
+
+
+STEPS: dict[str, type] = {
+    "ready": BeginTurn,
+    "compacting": Compact,
+    "compacted": BeginTurn,
+    "asking": CallModel,
+    "deciding": AskApproval,
+    "awaiting": Finished,
+    "finished": Finished,
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_next_step_is_the_same_until_it_is_answered(phase: str) -> None:
+    state = PHASES[phase]()
+    if phase not in STEPS:
+        with pytest.raises(LoopUsageError):
+            state.next_step()
+        return
+    step = state.next_step()
+    before = everything(state)
+    assert isinstance(step, STEPS[phase])
+    assert state.next_step() == step
     assert everything(state) == before
 
 
 ENDS: dict[str, Feed] = {
-    "timed_out": lambda state: state.timed_out(1.0),
-    "cancelled": lambda state: state.cancelled(),
-    "failed": lambda state: state.failed(),
-    "close": lambda state: state.close(),
+    "timed_out": RunEnded(Timeout(1.0)),
+    "cancelled": RunEnded(Cancelled()),
+    "failed": RunEnded(None),
+    "close": RunClosed(),
 }
 
 
@@ -174,7 +245,7 @@ ENDS: dict[str, Feed] = {
 @pytest.mark.parametrize("end", ENDS)
 def test_every_end_in_every_phase_answers_what_is_open_and_is_final(phase: str, end: str) -> None:
     state = PHASES[phase]()
-    ENDS[end](state)
+    state.feed(ENDS[end])
     assert state.is_finished
     validate_transcript(state.messages, allow_pending=phase == "awaiting" and end != "close")
     texts = {each.call_id: each.text for each in state.messages if isinstance(each, ToolResult)}
@@ -189,5 +260,5 @@ def test_every_end_in_every_phase_answers_what_is_open_and_is_final(phase: str, 
         assert texts == {"a": "real", "b": "Not started: the run was cancelled."}
     before = everything(state)
     for again in ("timed_out", "cancelled", "failed"):
-        ENDS[again](state)
+        state.feed(ENDS[again])
     assert everything(state) == before

@@ -18,7 +18,7 @@ from toolkit.durable.encryption import StoredText
 from toolkit.loop.closing_events import describe_call_end
 from toolkit.loop.event_json import dump_event
 from toolkit.loop.events import Done, Failed, IterationStart, ProviderRetried, ResponseReceived
-from toolkit.loop.feeds import load_feed
+from toolkit.loop.feeds import CallReturned, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
 from toolkit.run_log.cleaning import EntryCleaner
 from toolkit.run_log.entries import make_header, write_line
@@ -147,10 +147,13 @@ class AttemptEvents:
             return
         stamps: dict[str, Any] = {"run_id": self.run_id, "loop_id": log or self.loop_id, "time": time.time()}
         for feed in value.get("feeds", ()):
-            if kind == "turn" and feed[0] == "model_replied":
-                self.put(ResponseReceived(iteration=int(key), response=load_feed(feed)[1][0], **stamps))
-            elif kind == "call" and feed[0] == "tool_returned":
-                self.put(replace(describe_call_end(load_feed(feed)[1][1], registrations), **stamps))
+            if (kind, feed[0]) not in (("turn", "model_replied"), ("call", "tool_returned")):
+                continue
+            fed = load_feed(feed)
+            if isinstance(fed, ModelReplied):
+                self.put(ResponseReceived(iteration=int(key), response=fed.response, **stamps))
+            elif isinstance(fed, CallReturned):
+                self.put(replace(describe_call_end(fed.result, registrations), **stamps))
 
     def _find_key(self, told: Told) -> str | None:
         """Return the key of the entry that says what an event tells; None where no log has it."""

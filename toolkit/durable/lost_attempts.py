@@ -7,13 +7,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from toolkit.chat import ChatResponse, ToolCall, ToolResult
+from toolkit.chat import ToolCall
 from toolkit.durable.entry_log import KeptEntries
 from toolkit.durable.segment_journal import unwrap_value
 from toolkit.durable.tables import runs
-from toolkit.loop.feeds import load_feed
+from toolkit.loop.feeds import CallReturned, Feed, ModelReplied, load_feed
 from toolkit.loop.journal import storable_id
-from toolkit.loop.own_results import LOST
+from toolkit.loop.turn import LOST
 from toolkit.schema.nodes import is_object
 
 __all__ = ["count_attempt", "describe_under_way", "spare_attempt"]
@@ -45,7 +45,7 @@ def describe_under_way(kept: KeptEntries) -> str:
         kind, _, key = name.partition(" ")
         if kind == "turn":
             turn = int(key)
-            replies = [each[0] for each in feeds if isinstance(each[0], ChatResponse)]
+            replies = [each.response for each in feeds if isinstance(each, ModelReplied)]
             calls = {storable_id(call.id): call for reply in replies for call in reply.tool_calls}
         elif kind == "call":
             calls.pop(key, None)
@@ -59,21 +59,21 @@ def describe_under_way(kept: KeptEntries) -> str:
 def _count_ended(kept: KeptEntries) -> int:
     """Return how many calls have come to an end, also in loops inside of calls."""
     results = [
-        each[1]
+        each.result
         for entries in kept.values()
         for name, feeds in _read_fed(entries)
         if name.startswith("call ")
         for each in feeds
-        if len(each) > 1 and isinstance(each[1], ToolResult)
+        if isinstance(each, CallReturned)
     ]
     return sum(result.text != LOST for result in results)
 
 
-def _read_fed(entries: Any) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-    """Yield the names of entries in their order, and the arguments of what they fed; without what can't be read."""
+def _read_fed(entries: Any) -> Iterator[tuple[str, list[Feed]]]:
+    """Yield the names of entries in their order, and what they fed the machine; without what can't be read."""
     for _, (name, stored) in sorted(entries.items()):
         feeds: Any = unwrap_value(stored).get("feeds", ()) if is_object(stored) else ()
         try:
-            yield name, [load_feed(feed)[1] for feed in feeds if feed[0] in ("model_replied", "tool_returned")]
+            yield name, [load_feed(feed) for feed in feeds if feed[0] in ("model_replied", "tool_returned")]
         except (LookupError, TypeError, ValueError):
             continue  # the replay says what is wrong with it

@@ -7,9 +7,10 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic
 
-from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
+from toolkit.calls.approval import Abort, Approve, Deny, Verdict
 from toolkit.calls.authorize import apply_answer, authorize
 from toolkit.calls.events import ToolCallRefused
 from toolkit.calls.handler import Ctx
@@ -19,19 +20,21 @@ from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, LoopUsageError
 from toolkit.json_text import sign_json
 from toolkit.loop.events import LoopEvent
+from toolkit.loop.feeds import CALLS_AS_WRITTEN, CallDecided, CallReopened, CallsPrepared, RunWoundUp
 from toolkit.loop.resources import LoopResources
-from toolkit.loop.state import NO_MISTAKES
 from toolkit.loop.steps import AskApproval
+from toolkit.loop.turn import OpenCall
 from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:
     from toolkit.loop.snapshot import SavedLoop
 
-__all__ = ["Approvals", "CallBinder", "PendingApproval", "identify_tool"]
+__all__ = ["Approvals", "CallBinder", "PendingApproval", "dump_modified", "identify_tool"]
 
 _logger = logging.getLogger("toolkit.loop")
 
 _APPROVE = Approve()
+_call_of = attrgetter("call")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,25 +116,19 @@ def identify_tool(tool: object) -> list[str]:
 
 
 class Approvals(Generic[Ctx]):
-    """Prepares the calls of a turn, asks the guards about them, and keeps what may run.
+    """Prepares the calls of a turn and asks the guards about them; each open call carries how it was prepared.
 
     Attributes:
         binder: Ties decisions to calls.
-        mistakes: The mistake of each call of the turn that can't run because of its name or arguments, by its id;
-            known for `SteeredRetries` alone.
-        ready: The calls that may run or await a decision, by id.
-        untold: The events of late decisions that are still to be told, when the loop goes on.
+        pending_events: The events of deferred decisions, emitted when the loop resumes.
     """
 
-    __slots__ = ("_prepared", "_resources", "binder", "mistakes", "ready", "untold")
+    __slots__ = ("_resources", "binder", "pending_events")
 
     def __init__(self, resources: LoopResources[Ctx], binder: CallBinder) -> None:
         self._resources = resources
         self.binder: CallBinder = binder
-        self._prepared: dict[str, Ready[Ctx] | Refused] = {}
-        self.mistakes: Mapping[str, Literal["name", "arguments"]] = NO_MISTAKES
-        self.ready: dict[str, Ready[Ctx]] = {}
-        self.untold: list[LoopEvent] = []
+        self.pending_events: list[LoopEvent] = []
 
     def warn_if_nobody_is_asked(self) -> None:
         """Warn of the tools that need approval where no approver is set, here or by a caller, and no guard decides."""
@@ -154,21 +151,40 @@ class Approvals(Generic[Ctx]):
                 ", ".join([f"'{name}'" for name in names]),
             )
 
-    def prepare(self, calls: Sequence[ToolCall]) -> None:
-        """Prepare calls of a turn that are taken up again."""
-        policy, scope = self._resources.policy, self._resources.find_scope()
-        self._prepared = {call.id: prepare(call, scope, policy) for call in calls}
+    # before a call may run
 
-    async def prepare_again(self, call: ToolCall, arguments: str | None, binding: str | None) -> Ready[Ctx] | Refused:
+    async def prepare_turn(self, calls: Sequence[OpenCall]) -> CallsPrepared:
+        """Prepare all calls of the turn, before anybody is asked about any and any runs.
+
+        They are made canonical only for what looks at them.
+        """
+        resources = self._resources
+        config = resources.config
+        found = await prepare_all(list(map(_call_of, calls)), resources.find_scope(), resources.policy)
+        for entry, prepared in zip(calls, found, strict=True):
+            entry.prepared = prepared
+        has_watchers = config.stop_when is not None or config.loop_detection is not None
+        if not has_watchers and config.order is None and config.steered_retries is None:
+            return CALLS_AS_WRITTEN
+        refused = [each for each in found if isinstance(each, Refused)]
+        mistakes = {each.call.id: each.mistake for each in refused if each.mistake is not None}
+        return CallsPrepared(list(map(canonical_call, found)), mistakes if config.steered_retries is not None else {})
+
+    def prepare(self, calls: Sequence[ToolCall]) -> list[Ready[Ctx] | Refused]:
+        """Prepare calls that are taken from a saved loop."""
+        policy, scope = self._resources.policy, self._resources.find_scope()
+        return [prepare(call, scope, policy) for call in calls]
+
+    async def prepare_again(self, entry: OpenCall, arguments: str | None, binding: str | None) -> Ready[Ctx] | Refused:
         """Prepare a call that was decided on in another process.
 
         Args:
-            call: The call.
+            entry: The call.
             arguments: The arguments that an approver gave it in place of its own arguments, as canonical JSON.
             binding: The binding of the decision; None where nobody was asked.
         """
         policy = self._resources.policy
-        [prepared] = await prepare_all([call], self._resources.find_scope(), policy)
+        [prepared] = await prepare_all([entry.call], self._resources.find_scope(), policy)
         if isinstance(prepared, Ready) and arguments is not None:
             prepared = self._restore_modified(prepared, arguments)
         if isinstance(prepared, Refused):
@@ -176,85 +192,86 @@ class Approvals(Generic[Ctx]):
         if binding is not None and self.binder.bind(prepared) != binding:
             changed = "Not started: the tool or its arguments are not what they were when this call was approved."
             return Refused(prepared.call, error_result(prepared.call, changed))
-        self.ready[call.id] = prepared
+        entry.prepared = prepared
         return prepared
-
-    async def prepare_turn(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-        """Prepare all calls of the turn, before anybody is asked about any and any runs; return them as they would run.
-
-        They are made canonical only for what looks at them.
-        """
-        resources = self._resources
-        config = resources.config
-        found = await prepare_all(calls, resources.find_scope(), resources.policy)
-        self._prepared = prepared = {}
-        for each in found:
-            prepared[each.call.id] = each
-        if config.steered_retries is not None:
-            refused = [each for each in found if isinstance(each, Refused)]
-            self.mistakes = {each.call.id: each.mistake for each in refused if each.mistake is not None}
-        has_watchers = config.stop_when is not None or config.loop_detection is not None
-        if not has_watchers and config.order is None and config.steered_retries is None:
-            return calls
-        return list(map(canonical_call, found))
 
     def refusal_of(self, tool_name: str) -> str | None:
         """Return why all calls of a tool are refused, as they were prepared; None where one may run."""
-        calls = [each for each in self._prepared.values() if each.call.name == tool_name]
+        prepared = [entry.prepared for entry in self._resources.state.calls_to_prepare]
+        calls = [each for each in prepared if each is not None and each.call.name == tool_name]
         refused = [each for each in calls if isinstance(each, Refused)]
         return refused[-1].result.text if calls and len(refused) == len(calls) else None
-
-    def argument_of(self, tool_name: str, name: str) -> Any:
-        """Return an argument of the first call of a tool that may run, as it was prepared; None where there is none."""
-        for each in self._prepared.values():
-            if isinstance(each, Ready) and each.call.name == tool_name:
-                return each.arguments[name]
-        return None
 
     async def ask(self, step: AskApproval) -> None:
         """Ask the guards about each call, in call order."""
         resources, policy = self._resources, self._resources.policy
         is_guarded = policy.config.on_tool_call is not None or policy.caller is not None or bool(policy.guards)
-        self.ready = {}
-        for position, call in enumerate(step.calls):
-            prepared = self._prepared[call.id]
+        for position, entry in enumerate(step.calls):
+            prepared: Ready[Ctx] | Refused = entry.prepared
             if resources.listener is not None:
                 for repair in prepared.repairs:
                     await resources.listener.emit(repair)
             if isinstance(prepared, Refused):
-                await self._refuse_prepared(prepared)
+                await self._refuse_prepared(entry, prepared)
                 continue
             verdict: Verdict = _APPROVE
             if is_guarded or prepared.asks is not None:
                 verdict = await authorize(prepared, policy)
             if type(verdict) is Abort:
                 await self._refuse_rest(step.calls[position + 1 :])
-            admits = type(verdict) is Approve
-            refusal = self._admit_call(prepared) if admits else self._apply_verdict(prepared, verdict)
+            refusal = self._apply_verdict(entry, prepared, verdict)
             if refusal is not None and resources.listener is not None:
                 await resources.listener.emit(refusal)
             if resources.state.reason is not None:
                 return
 
-    async def _refuse_rest(self, calls: Sequence[ToolCall]) -> None:
+    async def _refuse_rest(self, calls: Sequence[OpenCall]) -> None:
         """Refuse what was refused when it was prepared: nobody is asked about these calls, but their reasons stand."""
-        for call in calls:
-            prepared = self._prepared[call.id]
-            if isinstance(prepared, Refused):
-                await self._refuse_prepared(prepared)
+        for entry in calls:
+            if isinstance(entry.prepared, Refused):
+                await self._refuse_prepared(entry, entry.prepared)
 
-    async def _refuse_prepared(self, prepared: Refused) -> None:
-        refusal = self._deny_call(prepared.call, prepared.result.text, prepared.crash)
+    async def _refuse_prepared(self, entry: OpenCall, prepared: Refused) -> None:
+        refusal = self._deny_call(entry, prepared.call, prepared.result.text, prepared.crash)
         if self._resources.listener is not None:
             await self._resources.listener.emit(refusal)
 
+    def _apply_verdict(self, entry: OpenCall, ready: Ready[Ctx], verdict: Verdict) -> ToolCallRefused | None:
+        """Feed the machine the decision on a call; return the event of a refusal."""
+        call, resources = ready.call, self._resources
+        match verdict:
+            case Approve():
+                limit = None if resources.budget is None else resources.budget.reserve_tool_call()
+                if limit is not None:
+                    resources.feed(RunWoundUp(limit))
+                    used_up = f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."
+                    return self._deny_call(entry, call, used_up)
+                resources.feed(CallDecided(call.id, _APPROVE, "", ready.registration.options.sequential))
+            case Deny(reason):
+                return self._deny_call(entry, call, reason)
+            case _:
+                resources.feed(CallDecided(call.id, verdict))
+        return None
+
+    def _deny_call(
+        self, entry: OpenCall, call: ToolCall, reason: str, crash: BaseException | None = None
+    ) -> ToolCallRefused:
+        self._resources.feed(CallDecided(call.id, Deny(reason), call.name))
+        result = entry.result
+        assert result is not None
+        registration = self._resources.registry.registrations.get(call.name)
+        if registration is None:
+            return ToolCallRefused(call_id=call.id, tool_name=call.name, result=result)
+        options = registration.options
+        return ToolCallRefused(
+            call_id=call.id, tool_name=call.name, label=options.label, tags=options.tags, result=result, error=crash
+        )
+
+    # decisions that come later
+
     def list_pending(self) -> list[PendingApproval]:
         """Return what awaits a decision, in call order."""
-        return [self._write_pending(self.ready[call_id]) for call_id in self._resources.state.deferred_ids]
-
-    def list_bindings(self) -> dict[str, str]:
-        """Return what each call that has not run yet is tied to, by id."""
-        return {call.id: self.binder.bind(self.ready[call.id]) for call in self._resources.state.open_calls}
+        return [self._write_pending(entry.prepared) for entry in self._resources.state.deferred_calls]
 
     def _write_pending(self, ready: Ready[Ctx]) -> PendingApproval:
         return PendingApproval(
@@ -271,40 +288,51 @@ class Approvals(Generic[Ctx]):
         Raises:
             LoopUsageError: No decision is awaited on it, or the decision was made on something else.
         """
-        if call_id not in self._resources.state.deferred_ids:
+        entry = self._resources.state.turn.by_id.get(call_id)
+        if entry is None or entry.status != "deferred":
             raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
-        ready = self.ready[call_id]
+        ready = entry.prepared
         if self.binder.bind(ready) != binding:
             raise LoopUsageError(
                 f"the decision on call '{call_id}' was made on another tool, other arguments or another schema: "
                 "ask again with what is pending now"
             )
-        refusal = self._apply_verdict(ready, apply_answer(ready, answer, self._resources.policy))
+        refusal = self._apply_verdict(entry, ready, apply_answer(ready, answer, self._resources.policy))
         if refusal is not None:
-            self.untold.append(refusal)
+            self.pending_events.append(refusal)
 
-    def take_up(self, saved: SavedLoop) -> None:
+    # saving and restoring
+
+    def list_bindings(self) -> dict[str, str]:
+        """Return what each call that has not run yet is tied to, by id."""
+        return {entry.call.id: self.binder.bind(entry.prepared) for entry in self._resources.state.open_calls}
+
+    def dump_modified(self) -> dict[str, str]:
+        """Return what an approver gave the open calls in place of their own arguments, as canonical JSON."""
+        return dump_modified([entry.prepared for entry in self._resources.state.open_calls])
+
+    def restore(self, saved: SavedLoop) -> None:
         """Prepare the open calls of a saved loop again. What is not exactly what was decided on is asked about again.
 
         Raises:
             LoopUsageError: A tool is gone.
         """
-        state, registry = self._resources.state, self._resources.registry
-        for call in state.open_calls:
-            self.prepare([call])
-            prepared = self._prepared[call.id]
+        resources = self._resources
+        for entry in resources.state.open_calls:
+            call = entry.call
+            [prepared] = self.prepare([call])
             if isinstance(prepared, Ready) and call.id in saved.arguments:
                 prepared = self._restore_modified(prepared, saved.arguments[call.id])
             if isinstance(prepared, Refused):
-                if prepared.call.name not in registry:
+                if prepared.call.name not in resources.registry:
                     raise LoopUsageError(f"the saved call '{call.id}' can't be taken up: {prepared.result.text}")
-                state.call_reopened(call.id)
-                self.untold.append(self._deny_call(prepared.call, prepared.result.text))
+                resources.feed(CallReopened(call.id))
+                self.pending_events.append(self._deny_call(entry, prepared.call, prepared.result.text))
                 continue
-            self.ready[call.id] = prepared
+            entry.prepared = prepared
             if saved.bindings.get(call.id) != self.binder.bind(prepared):
                 prepared.asks = "The tool or its arguments are not what they were when this call was saved."
-                state.call_reopened(call.id)
+                resources.feed(CallReopened(call.id))
 
     def _restore_modified(self, ready: Ready[Ctx], arguments: str) -> Ready[Ctx] | Refused:
         """Give a call the arguments that an approver gave it before it was saved; the rules hold for them, too."""
@@ -315,50 +343,11 @@ class Approvals(Generic[Ctx]):
             return Refused(ready.call, error_result(ready.call, text))
         return permit(ready, self._resources.policy)
 
-    def dump_modified(self) -> dict[str, str]:
-        """Return what an approver gave the open calls in place of their own arguments, as canonical JSON."""
-        open_calls = [self.ready[call.id] for call in self._resources.state.open_calls]
-        return {
-            ready.call.id: ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True)
-            for ready in open_calls
-            if ready.is_modified
-        }
 
-    def _apply_verdict(self, ready: Ready[Ctx], verdict: Verdict) -> ToolCallRefused | None:
-        """Feed the machine what was decided on a call; return what is to be told of a refusal."""
-        call_id, state = ready.call.id, self._resources.state
-        match verdict:
-            case Approve():
-                return self._admit_call(ready)
-            case Deny(reason):
-                return self._deny_call(ready.call, reason)
-            case Defer():
-                self.ready[call_id] = ready
-                state.approval_decided(call_id, verdict)
-            case Abort():
-                state.approval_decided(call_id, verdict)
-        return None
-
-    def _admit_call(self, ready: Ready[Ctx]) -> ToolCallRefused | None:
-        call, budget = ready.call, self._resources.budget
-        limit = None if budget is None else budget.reserve_tool_call()
-        if limit is None:
-            self.ready[call.id] = ready
-            is_alone = ready.registration.options.sequential
-            self._resources.state.approval_decided(call.id, _APPROVE, is_alone=is_alone)
-            return None
-        self._resources.state.wind_up(limit)
-        return self._deny_call(
-            call, f"Not started: the run may make {limit.maximum:g} tool calls, and they are used up."
-        )
-
-    def _deny_call(self, call: ToolCall, reason: str, crash: BaseException | None = None) -> ToolCallRefused:
-        result = self._resources.state.approval_decided(call.id, Deny(reason), tool_name=call.name)
-        assert result is not None
-        registration = self._resources.registry.registrations.get(call.name)
-        if registration is None:
-            return ToolCallRefused(call_id=call.id, tool_name=call.name, result=result)
-        options = registration.options
-        return ToolCallRefused(
-            call_id=call.id, tool_name=call.name, label=options.label, tags=options.tags, result=result, error=crash
-        )
+def dump_modified(calls: Sequence[Ready[Any]]) -> dict[str, str]:
+    """Return the arguments that an approver gave calls in place of their own, as canonical JSON, by call id."""
+    return {
+        ready.call.id: ready.registration.arguments.dump_json(ready.arguments, reveal_secrets=True)
+        for ready in calls
+        if ready.is_modified
+    }

@@ -12,20 +12,20 @@ import anyio
 from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready
 from toolkit.calls.run import run
-from toolkit.loop.approvals import Approvals
 from toolkit.loop.depth import LoopFrame, current_call_id, current_frame
+from toolkit.loop.feeds import CallStarted
 from toolkit.loop.listener import Listener
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import RunTools
 from toolkit.runtime.backend import gather, run_in_own_context
 from toolkit.runtime.call_clock import CallClock
 
-_id_of = attrgetter("id")
+_prepared_of = attrgetter("prepared")
 
 __all__ = ["run_beside_pump", "run_call", "run_unit"]
 
 
-async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: Approvals[Ctx], clock: CallClock) -> None:
+async def run_unit(step: RunTools, resources: LoopResources[Ctx], clock: CallClock) -> None:
     """Run calls to their results, at most ``step.limit`` at once; a message that was steered meanwhile skips them.
 
     Each call has a copy of the context variables to itself.
@@ -33,17 +33,16 @@ async def run_unit(step: RunTools, resources: LoopResources[Ctx], approvals: App
     Args:
         step: The calls.
         resources: The resources of the loop.
-        approvals: Has the calls as they were prepared.
         clock: Counts the time of a call that is awaited here, by itself.
     """
     steering = resources.config.steering
     if steering is not None:
         steered = steering.take_steered()
         if steered:
-            resources.state.steered(steered)
+            resources.steer(steered)
             return
     listener, frame = resources.listener, resources.frame
-    ready = list(map(approvals.ready.__getitem__, map(_id_of, step.calls)))
+    ready: list[Ready[Ctx]] = list(map(_prepared_of, step.calls))
     has_pump = listener is not None and listener.needs_pump and _may_report(ready)
     if len(ready) > 1:
         run_calls = partial(gather, [partial(run_call, each, resources, None, frame) for each in ready], step.limit)
@@ -78,5 +77,5 @@ async def run_call(ready: Ready[Ctx], resources: LoopResources[Ctx], clock: Call
     """Run one call in a context of its own, telling the machine that it started and ended."""
     current_frame.set(frame)  # which loops inside the call inherit; nobody else has this context
     current_call_id.set(ready.call.id)
-    resources.state.tool_started(ready.call.id)
+    resources.feed(CallStarted(ready.call.id))
     await run(ready, resources.host, clock)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
 from toolkit.calls.handler import Ctx
-from toolkit.chat import ChatRequest, Message, Provider, text_of
+from toolkit.chat import ChatRequest, Message, Provider, Usage, text_of
 from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
@@ -28,6 +28,7 @@ from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.depth import LoopFrame, enter_depth, nested_context, new_loop_id
 from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import Compacted, Done, Failed, RunStart
+from toolkit.loop.feeds import TURN_BEGUN, Feed, RunEnded, RunWoundUp, TranscriptCompacted, UsageSpent
 from toolkit.loop.listener import EventFeed, Listener
 from toolkit.loop.middleware_chain import MiddlewareChain, check_states, join_middleware
 from toolkit.loop.nested_journals import find_journal
@@ -36,7 +37,8 @@ from toolkit.loop.prompt import transcript_of
 from toolkit.loop.requests import ModelRequests
 from toolkit.loop.resources import LoopResources, find_own_policy, sub_agent_seat
 from toolkit.loop.state import LoopState
-from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
+from toolkit.loop.steering import Steering
+from toolkit.loop.steps import AskApproval, CallModel, Compact, RunTools
 from toolkit.runtime.call_clock import CallClock
 from toolkit.tools.registry import ToolRegistry
 
@@ -70,6 +72,7 @@ class Driver(Generic[Ctx, Out]):
         "_resources",
         "_saved_states",
         "_user_ctx",
+        "feed",
         "has_begun",
         "has_middleware",
         "journaled",
@@ -93,13 +96,16 @@ class Driver(Generic[Ctx, Out]):
         compacts = config.compaction is not None
         journal = find_journal(config)
         self.journaled: JournaledSteps[Ctx] | None = None if journal is None else _drive_by_journal(journal, config)
-        make_state, decides, now = LoopState, config, time.time
+        decides, now = config, time.time
         if self.journaled is not None:
-            make_state, decides, now = self.journaled.make_state, self.journaled.config, self.journaled.read_time
+            decides, now = self.journaled.config, self.journaled.read_time
         if saved is None:
-            self.state: LoopState = make_state(transcript_of(prompt), decides, compacts=compacts, now=now)
+            self.state: LoopState = LoopState(transcript_of(prompt), decides, compacts=compacts, now=now)
         else:
-            self.state = make_state.thaw(saved.state, decides, compacts=compacts, now=now)
+            self.state = LoopState.thaw(saved.state, decides, compacts=compacts, now=now)
+        self.feed: Callable[[Feed], None] = self.state.feed
+        if self.journaled is not None:
+            self.feed = self.journaled.record_feeds(self.state)
         self._budget = None if config.limits.usage is None else Budget(config.limits.usage)
         if saved is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
@@ -119,6 +125,7 @@ class Driver(Generic[Ctx, Out]):
         self._feed: EventFeed | None = None
         self._resources: LoopResources[Ctx] = LoopResources(
             state=self.state,
+            feed=self.feed,
             config=config,
             registry=registry,
             ctx=ctx,
@@ -133,8 +140,8 @@ class Driver(Generic[Ctx, Out]):
         request = prompt if isinstance(prompt, ChatRequest) else None
         self._requests = ModelRequests(self._resources, self._approvals, provider, request)
         if saved is not None:
-            self._approvals.take_up(saved)
-            self._requests.take_up(saved)
+            self._approvals.restore(saved)
+            self._requests.restore(saved)
             self._resources.resume(saved.uses, saved.cut_texts)
         if self.journaled is not None:
             self.journaled.serve(self, self._resources, self._requests, is_restored=saved is not None)
@@ -195,7 +202,7 @@ class Driver(Generic[Ctx, Out]):
     def _take_place(self) -> None:
         resources = self._resources
         frame = enter_depth(self._user_ctx, resources.config.max_depth, self.loop_id)
-        frame.spend, frame.stop = self.state.spent, self._stop_run
+        frame.spend, frame.stop = self._count_usage, self._stop_run
         if self._budget is None:
             resources.budget = frame.budget
         else:
@@ -221,7 +228,10 @@ class Driver(Generic[Ctx, Out]):
 
     def _stop_run(self, reason: str) -> None:
         if not self.state.is_finished:
-            self.state.wind_up(Aborted(reason))
+            self.feed(RunWoundUp(Aborted(reason)))
+
+    def _count_usage(self, usage: Usage) -> None:
+        self.feed(UsageSpent(usage))
 
     def _set_listener(self, feed: EventFeed | None) -> None:
         resources, self._feed = self._resources, feed
@@ -254,23 +264,22 @@ class Driver(Generic[Ctx, Out]):
             self._resources.host.deadlines = clock.deadlines
             is_between_turns = not state.is_finished
             while True:
-                if is_between_turns:
-                    if self._approvals.untold:
-                        await self._tell_decisions()
-                    if steering is not None:
-                        state.steered(steering.take_steered())
+                if is_between_turns and (steering is not None or self._approvals.pending_events):
+                    await self._go_on(steering)
+                if state.phase == "ready" or state.phase == "compacted":
+                    self.feed(TURN_BEGUN)
                 step = state.next_step()
                 if isinstance(step, CallModel):
                     await self._requests.ask(step)
                 elif isinstance(step, AskApproval):
                     await self._approvals.ask(step)
                 elif isinstance(step, RunTools):
-                    await run_unit(step, self._resources, self._approvals, clock)
-                elif isinstance(step, Finished):
-                    return
-                else:
+                    await run_unit(step, self._resources, clock)
+                elif isinstance(step, Compact):
                     await self.compact_transcript(step)
-                if state.closed:
+                else:
+                    return
+                if state.turn.closed:
                     await self.tell_refusals()
                 is_between_turns = state.phase == "ready"
                 if is_between_turns and not to_end:
@@ -283,10 +292,10 @@ class Driver(Generic[Ctx, Out]):
 
     def fail(self, error: Exception) -> None:
         """Close the transcript, and hang it on the error where that can carry one."""
-        self.state.failed()
+        self.feed(RunEnded(None))
         if isinstance(error, (LoopError, ProviderError)):
             if error.usage is not None and not error.messages:  # by the request itself, as its provider told
-                self.state.spent(error.usage)
+                self.feed(UsageSpent(error.usage))
             error.usage = self.state.usage
             error.messages = tuple(self.state.messages)
 
@@ -309,7 +318,7 @@ class Driver(Generic[Ctx, Out]):
 
     async def tell_end(self, end: Done | Failed) -> None:
         """Tell of the calls that the end answered, then how the run ended, once; a cancellation does not stop it."""
-        listener, untold = self._resources.listener, self._approvals.untold
+        listener, pending = self._resources.listener, self._approvals.pending_events
         if self._is_logged:
             self._is_logged = False
             self._log_end(end)
@@ -317,21 +326,24 @@ class Driver(Generic[Ctx, Out]):
             self._is_telling = False
             if isinstance(end, Done):  # whose list of messages is the caller's, and not the observers'
                 end = Done(copy_outcome(end.result))
-            closed, registrations = self.state.closed, self._resources.registry.registrations
+            closed, registrations = self.state.turn.closed, self._resources.registry.registrations
             closing = [take_closing_event(closed, registrations) for _ in range(len(closed))]
-            await listener.emit_last([*untold, *closing, end])
-        untold.clear()
+            await listener.emit_last([*pending, *closing, end])
+        pending.clear()
 
-    async def _tell_decisions(self) -> None:
-        untold, listener = self._approvals.untold, self._resources.listener
-        while untold:
-            event = untold.pop(0)
+    async def _go_on(self, steering: Steering | None) -> None:
+        """Emit the events of deferred decisions, and pass on what was steered."""
+        if steering is not None:
+            self._resources.steer(steering.take_steered())
+        pending, listener = self._approvals.pending_events, self._resources.listener
+        while pending:
+            event = pending.pop(0)
             if listener is not None:
                 await listener.emit(event)
 
     async def tell_refusals(self) -> None:
         """Tell of the calls that the machine answered itself."""
-        closed, listener = self.state.closed, self._resources.listener
+        closed, listener = self.state.turn.closed, self._resources.listener
         while closed:
             event = take_closing_event(closed, self._resources.registry.registrations)
             if listener is not None:
@@ -344,7 +356,7 @@ class Driver(Generic[Ctx, Out]):
             raise LoopUsageError("the loop has not ended yet")
         text = "" if state.response is None else text_of(state.response.message.content)
         if isinstance(state.reason, (ResultAsAnswer, TypedAnswer)):
-            told = [result.text for result in state.last_results if result.result_as_answer and not result.is_error]
+            told = [result.text for result in state.results if result.result_as_answer and not result.is_error]
             text = told[0] if told and state.response is not None and state.response.tool_calls else text
         return maker_of(ToolLoopResult)(
             text=text,
@@ -393,7 +405,7 @@ class Driver(Generic[Ctx, Out]):
         messages = await ask_compaction(compaction, step.messages)
         if before and not messages:
             raise LoopUsageError("the compaction left nothing of the transcript: keep at least the newest message")
-        self.state.compacted(messages)
+        self.feed(TranscriptCompacted(messages))
         if listener is not None and len(messages) != before:
             await listener.emit(Compacted(before=before, after=len(messages)))
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from contextvars import ContextVar
+from dataclasses import field
+from typing import Protocol, TypeAlias
 
 import anyio
 
 from toolkit.chat.serialization import provider_error_from_plain, provider_error_to_plain
+from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, JournalError, LoopError, ProviderError, ToolCrashedError
-from toolkit.loop.feeds import dump_feed, load_feed
+from toolkit.loop.feeds import FeedJson, UsageSpent, dump_feed, load_feed
 from toolkit.loop.journal import JournalValue
-from toolkit.loop.recorded_state import FeedRecord, RecordedState, current_record
 from toolkit.secrets import without_keys
 
-__all__ = ["CutError", "RecordedRun", "LiveWork", "load_failure"]
+__all__ = ["CutError", "FeedRecord", "LiveWork", "RecordedRun", "StopAnswer", "current_record", "load_failure"]
 
 
 class CutError(BaseException):
@@ -22,6 +24,31 @@ class CutError(BaseException):
 
     It is no `Exception`, so that no journal takes it for the outcome of the work.
     """
+
+
+StopAnswer: TypeAlias = dict[str, str | None] | None
+"""An answer of ``stop_when``: None to go on, else the reason to stop."""
+
+
+@dataclass(slots=True)
+class FeedRecord:
+    """The feeds of one piece of work.
+
+    Args:
+        run: The run whose machine it feeds.
+        outer: The record of the work that this is a part of: that of a loop round this one.
+        feeds: In order.
+        stops: The answers of ``stop_when``, in order.
+    """
+
+    run: RecordedRun
+    outer: FeedRecord | None
+    feeds: list[FeedJson] = field(default_factory=list[FeedJson])
+    stops: list[StopAnswer] = field(default_factory=list[StopAnswer])
+
+
+current_record: ContextVar[FeedRecord | None] = ContextVar("toolkit_feed_record", default=None)
+"""The record of the work that the current code does."""
 
 
 class RecordedRun(Protocol):
@@ -54,7 +81,6 @@ class LiveWork:
 
     Args:
         run: The run.
-        state: Its machine.
         name: The entry.
         do: Feeds the machine, and gives what else is to be kept.
 
@@ -64,11 +90,8 @@ class LiveWork:
         failure: The error that ended it.
     """
 
-    def __init__(
-        self, run: RecordedRun, state: RecordedState, name: str, do: Callable[[], Awaitable[JournalValue]]
-    ) -> None:
+    def __init__(self, run: RecordedRun, name: str, do: Callable[[], Awaitable[JournalValue]]) -> None:
         self._run = run
-        self._state = state
         self._do = do
         self.name: str = name
         self.scope: anyio.CancelScope = anyio.CancelScope()
@@ -77,7 +100,7 @@ class LiveWork:
 
     async def __call__(self) -> JournalValue:
         """Do it, and return the entry."""
-        run, record = self._run, FeedRecord(self._state, current_record.get())
+        run, record = self._run, FeedRecord(self._run, current_record.get())
         run.works.add(self)
         token = current_record.set(record)
         value: JournalValue = {"at": run.time}
@@ -117,7 +140,7 @@ def _dump_failure(error: Exception) -> JournalValue:
     if isinstance(error, ProviderError):
         plain: JournalValue = provider_error_to_plain(error)
         plain["message"] = without_keys(plain["message"])
-        return {"provider": plain, "usage": None if error.usage is None else dump_feed("spent", [error.usage])}
+        return {"provider": plain, "usage": None if error.usage is None else dump_feed(UsageSpent(error.usage))}
     if isinstance(error, ToolCrashedError):
         said = str(error).removeprefix(str(ToolCrashedError(error.tool, error.call_id, "")))
         return {"crash": [error.tool, error.call_id, without_keys(said)]}
@@ -137,7 +160,8 @@ def load_failure(value: JournalValue) -> Exception | None:
                 return None
             case {"provider": plain, "usage": usage}:
                 error = provider_error_from_plain(plain)
-                error.usage = None if usage is None else load_feed(usage)[1][0]
+                spent = None if usage is None else load_feed(usage)
+                error.usage = spent.usage if isinstance(spent, UsageSpent) else None
                 return error
             case {"crash": [str(tool), str(call_id), str(reason)]}:
                 return ToolCrashedError(tool, call_id, reason)

@@ -1,82 +1,359 @@
-"""The feeds of a loop's machine as plain JSON, and back: what the entries of a durable run's log are made of."""
+"""The feeds of a loop's machine: what each is, the phases in which it fits, and how it is written in a run's log."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
 from toolkit.calls.run import CutCall
 from toolkit.chat import ChatResponse, Message, ToolCall, ToolResult, Usage, UserMessage
-from toolkit.loop.outcome import Aborted, NoValidAnswer, TypedAnswer, UsageLimit
+from toolkit.dataclass import dataclass
+from toolkit.loop.outcome import Aborted, NoValidAnswer, TerminationReason, TypedAnswer, UsageLimit
+from toolkit.loop.steps import Command
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["FEED_TYPES", "Feed", "dump_feed", "dump_verdict", "load_feed", "load_verdict"]
+__all__ = [
+    "ALLOWED_PHASES",
+    "CALLS_AS_WRITTEN",
+    "TURN_BEGUN",
+    "AnswerJudged",
+    "CallCut",
+    "CallDecided",
+    "CallReopened",
+    "CallReturned",
+    "CallStarted",
+    "CallsPrepared",
+    "CommandGiven",
+    "Feed",
+    "FeedJson",
+    "LimitReached",
+    "MessagesSteered",
+    "ModelReplied",
+    "Phase",
+    "ReplyCutOff",
+    "RunClosed",
+    "RunEnded",
+    "RunWoundUp",
+    "TranscriptCompacted",
+    "TranscriptEdited",
+    "TurnBegun",
+    "UsageSpent",
+    "dump_feed",
+    "load_feed",
+]
 
-Feed = list[Any]
+Phase: TypeAlias = Literal[
+    "ready",
+    "compacting",
+    "compacted",
+    "asking",
+    "preparing",
+    "deciding",
+    "running",
+    "awaiting",
+    "finished",
+    "failed",
+]
+"""Where a machine stands: ``ready`` between two turns, ``awaiting`` where somebody has to decide on calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBegun:
+    """A turn begins: with the command that was given last, with what was steered, and within the limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptCompacted:
+    """The transcript as it is after `Compact`."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """The budget has nothing left for the request that `CallModel` asked for: the loop ends."""
+
+    limit: UsageLimit
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyCutOff:
+    """The text of a reply that was cut off for good; it is no answer, and the loop is about to end."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReplied:
+    """The model's reply. Its calls are in `LoopState.calls_to_prepare` afterwards, their ids unique."""
+
+    response: ChatResponse
+
+
+@dataclass(frozen=True, slots=True)
+class CallsPrepared:
+    """The calls of a reply, prepared.
+
+    Args:
+        calls: The calls as they would run: names repaired, arguments canonical. Only what looks at calls reads them
+            (`stop_when`, loop detection, the order of tools). None stands for the calls as the model wrote them.
+        mistakes: The mistake of each call that can't run because of its name or its arguments, by its id; read for
+            `SteeredRetries` alone.
+    """
+
+    calls: Sequence[ToolCall] | None
+    mistakes: Mapping[str, Literal["name", "arguments"]]
+
+
+@dataclass(frozen=True, slots=True)
+class CallDecided:
+    """The decision on one call.
+
+    Args:
+        call_id: The call.
+        verdict: The decision.
+        tool_name: The repaired name of its tool, for the result of a call that is denied; empty takes the call's own.
+        is_alone: True where it must not run beside another.
+    """
+
+    call_id: str
+    verdict: Verdict
+    tool_name: str = ""
+    is_alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallReopened:
+    """Somebody has to decide again on a call that has not started: what it would do has changed."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A call runs from now on."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallReturned:
+    """The result of a call, stored at once and for good."""
+
+    call_id: str
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class CallCut:
+    """How far a call came that started and ended without a result, because the loop ends.
+
+    A call that has been answered meanwhile stays answered as it was.
+    """
+
+    call_id: str
+    cut: CutCall
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerJudged:
+    """The verdict on the reply that completed the loop; a message asks for another reply."""
+
+    judgement: TypedAnswer | NoValidAnswer | UserMessage
+
+
+@dataclass(frozen=True, slots=True)
+class RunWoundUp:
+    """The loop ends once this turn's results are in: nothing more may be spent, or asked."""
+
+    reason: UsageLimit | NoValidAnswer | Aborted
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSpent:
+    """The usage of a request that failed, or of a loop inside a tool."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesSteered:
+    """Messages from outside: calls that have not started are skipped, and the next turn begins with the messages.
+
+    After a completed loop they open it again.
+    """
+
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGiven:
+    """The caller's wish for the next turn; the last one counts, and none is left after the end."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptEdited:
+    """The caller may have changed `LoopState.messages`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The end: time is up, the caller has gone, or what the loop needs has failed (None). Ignored after the end."""
+
+    reason: TerminationReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunClosed:
+    """The end, also of a loop that awaits decisions: its calls are answered as not started."""
+
+    reason: str | None = None
+
+
+Feed: TypeAlias = (
+    TurnBegun
+    | TranscriptCompacted
+    | LimitReached
+    | ReplyCutOff
+    | ModelReplied
+    | CallsPrepared
+    | CallDecided
+    | CallReopened
+    | CallStarted
+    | CallReturned
+    | CallCut
+    | AnswerJudged
+    | RunWoundUp
+    | UsageSpent
+    | MessagesSteered
+    | CommandGiven
+    | TranscriptEdited
+    | RunEnded
+    | RunClosed
+)
+"""All that a machine learns."""
+
+TURN_BEGUN = TurnBegun()
+CALLS_AS_WRITTEN = CallsPrepared(None, {})
+
+_ANY: frozenset[Phase] = frozenset(
+    (
+        "ready",
+        "compacting",
+        "compacted",
+        "asking",
+        "preparing",
+        "deciding",
+        "running",
+        "awaiting",
+        "finished",
+        "failed",
+    )
+)
+
+ALLOWED_PHASES: Mapping[type[Feed], frozenset[Phase]] = {
+    TurnBegun: frozenset({"ready", "compacted"}),
+    TranscriptCompacted: frozenset({"compacting"}),
+    LimitReached: frozenset({"asking"}),
+    ReplyCutOff: frozenset({"asking"}),
+    ModelReplied: frozenset({"asking"}),
+    CallsPrepared: frozenset({"preparing"}),
+    CallDecided: frozenset({"deciding", "running", "awaiting"}),
+    CallReopened: frozenset({"running"}),
+    CallStarted: frozenset({"running"}),
+    CallReturned: frozenset({"running"}),
+    CallCut: _ANY,
+    AnswerJudged: frozenset({"finished"}),
+    RunWoundUp: frozenset({"ready", "preparing", "deciding", "running", "awaiting"}),
+    UsageSpent: _ANY,
+    MessagesSteered: _ANY - {"awaiting", "failed"},
+    CommandGiven: _ANY,
+    TranscriptEdited: _ANY,
+    RunEnded: _ANY,
+    RunClosed: _ANY,
+}
+"""The phases in which each feed fits. A feed may name a call, too, or follow an answer: that is checked beside this."""
+
+
+# feeds as JSON, for the log of a run
+
+FeedJson: TypeAlias = list[Any]
 """A feed as JSON: its name, and its arguments."""
 
-FEED_TYPES: dict[str, tuple[Any, ...]] = {
-    "next_step": (),
-    "model_replied": (ChatResponse,),
-    "calls_prepared": (list[ToolCall] | None, dict[str, Literal["name", "arguments"]]),
-    "approval_decided": (str, str, str, str, bool),
-    "call_reopened": (str,),
-    "tool_started": (str,),
-    "tool_returned": (str, ToolResult),
-    "tool_cut": (str, CutCall),
-    "answer_judged": (TypedAnswer | NoValidAnswer | UserMessage,),
-    "spent": (Usage,),
-    "steered": (list[Message],),
-    "compacted": (list[Message | tuple[int, int]],),
-    "keep_partial": (str,),
-    "limit_reached": (UsageLimit,),
-    "wind_up": (UsageLimit | NoValidAnswer | Aborted,),
+_FORMS: Mapping[type[Feed], tuple[str, tuple[Any, ...]]] = {
+    TurnBegun: ("next_step", ()),
+    ModelReplied: ("model_replied", (ChatResponse,)),
+    CallsPrepared: ("calls_prepared", (list[ToolCall] | None, dict[str, Literal["name", "arguments"]])),
+    CallDecided: ("approval_decided", (str, str, str, str, bool)),
+    CallReopened: ("call_reopened", (str,)),
+    CallStarted: ("tool_started", (str,)),
+    CallReturned: ("tool_returned", (str, ToolResult)),
+    CallCut: ("tool_cut", (str, CutCall)),
+    AnswerJudged: ("answer_judged", (TypedAnswer | NoValidAnswer | UserMessage,)),
+    UsageSpent: ("spent", (Usage,)),
+    MessagesSteered: ("steered", (list[Message],)),
+    TranscriptCompacted: ("compacted", (list[Message | tuple[int, int]],)),
+    ReplyCutOff: ("keep_partial", (str,)),
+    LimitReached: ("limit_reached", (UsageLimit,)),
+    RunWoundUp: ("wind_up", (UsageLimit | NoValidAnswer | Aborted,)),
 }
-"""The arguments of each feed that is recorded, by its name."""
+"""The name and the types of each feed that a log has; the others come from the caller, or end the run."""
+
+_NAMED: Mapping[str, type[Feed]] = {name: kind for kind, (name, _) in _FORMS.items()}
 
 
-def dump_feed(name: str, arguments: Sequence[object]) -> Feed:
-    """Return a feed as JSON values.
+def dump_feed(feed: Feed, messages: Sequence[Message] = ()) -> FeedJson | None:
+    """Return a feed as JSON values; None where logs don't have it.
+
+    Args:
+        feed: The feed.
+        messages: The transcript of the machine before it takes the feed.
 
     Raises:
         ValueError: Something in it can't be said in JSON; the message says what.
     """
-    plain: list[Any] = _make_feed_adapter(name).dump_python(
-        tuple(map(_leave_out_details, arguments)), mode="json", warnings="none"
-    )
-    return [name, *plain]
+    kind: type[Feed] = type(feed)
+    if kind not in _FORMS:
+        return None
+    match feed:
+        case CallDecided(call_id, verdict, tool_name, is_alone):
+            reason = verdict.reason if isinstance(verdict, (Deny, Abort)) else ""
+            values: list[object] = [call_id, type(verdict).__name__.lower(), reason, tool_name, is_alone]
+        case TranscriptCompacted(after):
+            values = [_refer_to_kept(messages, after)]
+        case _:
+            values = [_leave_out_details(getattr(feed, each.name)) for each in fields(feed)]
+    plain: list[Any] = _make_adapter(kind).dump_python(tuple(values), mode="json", warnings="none")
+    return [_FORMS[kind][0], *plain]
 
 
-def load_feed(feed: Feed) -> tuple[str, tuple[Any, ...]]:
-    """Return the name and the arguments of a feed.
+def load_feed(plain: FeedJson, messages: Sequence[Message] = ()) -> Feed:
+    """Return the feed that `dump_feed` wrote; `messages` as there.
 
     Raises:
         ValueError: It is none.
     """
-    name = feed[0] if feed else None
-    if name not in FEED_TYPES:
-        raise ValueError(f"{name!r} is no feed of the loop")
-    return name, _make_feed_adapter(name).validate_json(json.dumps(feed[1:]))
+    kind = _NAMED.get(plain[0]) if plain else None
+    if kind is None:
+        raise ValueError(f"{plain[0] if plain else None!r} is no feed of the loop")
+    values: tuple[Any, ...] = _make_adapter(kind).validate_json(json.dumps(plain[1:]))
+    if kind is CallDecided:
+        call_id, verdict, reason, tool_name, is_alone = values
+        return CallDecided(call_id, _load_verdict(verdict, reason), tool_name, is_alone)
+    if kind is TranscriptCompacted:
+        return TranscriptCompacted(_restore_kept(messages, values[0]))
+    return kind(*values)
 
 
-def dump_verdict(verdict: Verdict) -> tuple[str, str]:
-    """Return the kind of a decision on a call, and its reason."""
-    reason = verdict.reason if isinstance(verdict, (Deny, Abort)) else ""
-    return type(verdict).__name__.lower(), reason
-
-
-def load_verdict(kind: str, reason: str) -> Verdict:
-    """Return the decision that `dump_verdict` said.
-
-    Raises:
-        ValueError: There is none of this kind.
-    """
+def _load_verdict(kind: str, reason: str) -> Verdict:
     match kind:
         case "approve":
             return Approve()
@@ -90,20 +367,43 @@ def load_verdict(kind: str, reason: str) -> Verdict:
             raise ValueError(f"{kind!r} is no decision on a call")
 
 
-def _leave_out_details(argument: object) -> object:
-    """Return an argument without the application's own objects, which are not kept."""
-    if isinstance(argument, ToolResult) and argument.details is not None:
-        return replace(argument, details=None)
-    if isinstance(argument, CutCall):
-        return replace(argument, left_by_child=(argument.left_by_child[0], None))
-    if isinstance(argument, list):
-        return [_leave_out_details(each) for each in cast("list[object]", argument)]
-    return argument
+def _leave_out_details(value: object) -> object:
+    """Return a value without the application's own objects, which are not stored."""
+    if isinstance(value, ToolResult) and value.details is not None:
+        return replace(value, details=None)
+    if isinstance(value, CutCall):
+        return replace(value, left_by_child=(value.left_by_child[0], None))
+    if isinstance(value, (list, tuple)):
+        return [_leave_out_details(each) for each in cast("Sequence[object]", value)]
+    return value
+
+
+def _refer_to_kept(before: Sequence[Message], after: Sequence[Message]) -> list[Message | tuple[int, int]]:
+    """Return a shorter transcript, with a pair of positions in place of each stretch that stayed."""
+    positions = {id(message): position for position, message in enumerate(before)}
+    parts: list[Message | tuple[int, int]] = []
+    for message in after:
+        position = positions.get(id(message))
+        last = parts[-1] if parts else None
+        if position is None:
+            parts.append(message)
+        elif isinstance(last, tuple) and last[1] == position:
+            parts[-1] = (last[0], position + 1)
+        else:
+            parts.append((position, position + 1))
+    return parts
+
+
+def _restore_kept(before: Sequence[Message], parts: Sequence[Message | tuple[int, int]]) -> list[Message]:
+    messages: list[Message] = []
+    for part in parts:
+        messages.extend(before[part[0] : part[1]] if isinstance(part, tuple) else (part,))
+    return messages
 
 
 @cache
-def _make_feed_adapter(name: str) -> TypeAdapter[Any]:
+def _make_adapter(kind: type[Feed]) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415 - slow to import, and few runs are durable
 
-    kind: Any = tuple  # a checker wants the types to be written here
-    return TypeAdapter(kind[FEED_TYPES[name]])
+    shape: Any = tuple  # a checker wants the types to be written here
+    return TypeAdapter(shape[_FORMS[kind][1]])

@@ -20,6 +20,7 @@ from toolkit.loop.clock import LoopClock
 from toolkit.loop.config import DEFAULT_CONFIG, ToolLoopConfig
 from toolkit.loop.driver import Driver
 from toolkit.loop.events import Failed
+from toolkit.loop.feeds import CommandGiven
 from toolkit.loop.listener import EventFeed
 from toolkit.loop.outcome import Completed, Out, Snapshot, ToolLoopResult
 from toolkit.loop.prompt import Decisions, LoopOptions, Prompt, check_keywords, check_parts, check_prompt, with_options
@@ -332,7 +333,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
             return outcome
         response = self._loop_state.response
         assert response is not None
-        return Yielded(self, response, tuple(self._loop_state.last_results))
+        return Yielded(self, response, tuple(self._loop_state.results))
 
     def _outcome_now(self) -> Completed[Out] | Failed | None:
         return self._outcome  # asked anew, since a checker remembers what it was
@@ -348,7 +349,7 @@ class ToolLoopHandle(RunningLoop[Ctx, Out]):
         """
         if self._driver.journaled is not None:
             self._driver.journaled.refuse_steps()
-        self._loop_state.commanded(command)
+        self._loop_state.feed(CommandGiven(command))
 
     @property
     def pending_approvals(self) -> list[PendingApproval]:

@@ -12,10 +12,12 @@ from toolkit.chat.messages import messages_to_plain
 from toolkit.errors import JournalError, LoopUsageError
 from toolkit.json_text import digest_json
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.entry_work import LiveWork, load_failure
+from toolkit.loop.entry_work import LiveWork, StopAnswer, current_record, load_failure
+from toolkit.loop.feeds import CallReturned, CallsPrepared, Feed, RunEnded, dump_feed, load_feed
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue
-from toolkit.loop.recorded_state import RecordedState, StopAnswer, current_record
+from toolkit.loop.outcome import Cancelled, Timeout
 from toolkit.loop.side_state import SideState
+from toolkit.loop.state import LoopState
 from toolkit.loop.stopping import Continue, Stop, StopContext, StopDecision, ask_stop_when
 
 if TYPE_CHECKING:
@@ -44,8 +46,6 @@ class JournaledEntries(Generic[Ctx]):
         time: The time of what the machine writes itself, in seconds since 1970: that of the entry it follows from.
     """
 
-    make_state = RecordedState
-
     def __init__(self, journal: Journal, config: ToolLoopConfig[Any]) -> None:
         self._journal = journal
         self._stop_when = config.stop_when
@@ -60,13 +60,42 @@ class JournaledEntries(Generic[Ctx]):
         self.is_cut: bool = False
         self.is_failing: bool = False
 
+    def record_feeds(self, state: LoopState) -> Callable[[Feed], None]:
+        """Return what feeds the machine, and writes down each feed that comes out of the work of an entry."""
+        self._state = state
+        return self.feed
+
+    def feed(self, feed: Feed) -> None:
+        """Feed the machine, and write that down.
+
+        Raises:
+            LoopUsageError: It does not fit.
+            JournalError: It can't be stored.
+        """
+        record = current_record.get()
+        while record is not None and record.run is not self:
+            record = record.outer
+        if record is None:
+            self._state.feed(feed)
+            return
+        dumped = feed
+        if isinstance(feed, CallsPrepared) and not self._state.reads_calls:
+            dumped = replace(feed, calls=None)  # the answers of `stop_when` are recorded by themselves
+        elif isinstance(feed, CallReturned) and feed.result.time is None:
+            feed = dumped = replace(feed, result=replace(feed.result, time=time.time()))
+        try:
+            plain = dump_feed(dumped, self._state.messages)
+        except ValueError as error:
+            raise JournalError(f"{type(feed).__name__} can't be stored in the log of the run: {error}") from error
+        self._state.feed(feed)
+        if plain is not None:
+            record.feeds.append(plain)
+
     def serve(
         self, driver: Driver[Ctx, Any], resources: LoopResources[Ctx], requests: ModelRequests, *, is_restored: bool
     ) -> None:
         """Take the loop that is driven."""
-        assert isinstance(driver.state, RecordedState)
         self._driver = driver
-        self._state = driver.state
         self._resources = resources
         self._requests = requests
         self._side = SideState(resources, requests)
@@ -112,7 +141,7 @@ class JournaledEntries(Generic[Ctx]):
             before = side.read_spent()
             return {**await do(), **side.count_spent(before)}
 
-        work = LiveWork(self, self._state, name, do_measured)
+        work = LiveWork(self, name, do_measured)
         self.time = time.time()
         value = await self._journal.once(JournalEntry(name, work))
         await self._take_entry(work, value)
@@ -121,7 +150,7 @@ class JournaledEntries(Generic[Ctx]):
     async def _take_entry(self, work: LiveWork, value: JournalValue) -> None:
         if not work.is_done:
             self._replay_entry(work.name, value)
-        elif self._state.closed:
+        elif self._state.turn.closed:
             await self._driver.tell_refusals()
         failure = work.failure or load_failure(value)
         if failure is not None:
@@ -130,12 +159,13 @@ class JournaledEntries(Generic[Ctx]):
 
     def _replay_entry(self, name: str, value: JournalValue) -> None:
         self._has_replayed = True
-        untold = len(self._state.closed)  # of works that were done beside this entry
+        untold = len(self._state.turn.closed)  # of works that were done beside this entry
         try:
             if not name.startswith("call "):  # which run at the same time, and so at none
                 self.time = value["at"]
             self._stops = list(value.get("stops", ()))
-            self._state.replay(value.get("feeds", ()))
+            for feed in value.get("feeds", ()):
+                self._state.feed(load_feed(feed, self._state.messages))
             self._take_arguments(value.get("arguments", _NO_ARGUMENTS))
             self._bindings |= value.get("bindings", {})
             self._side.note(value)
@@ -145,20 +175,22 @@ class JournaledEntries(Generic[Ctx]):
             ) from error
         finally:
             self._stops = None
-        del self._state.closed[untold:]
+        del self._state.turn.closed[untold:]
 
     def _take_arguments(self, arguments: Mapping[str, str]) -> None:
         """Have calls run with the arguments that were decided on, also where they are prepared with their own."""
         self._arguments |= arguments
         for call_id in arguments:
-            self._driver.approvals.ready.pop(call_id, None)
+            entry = self._state.turn.by_id.get(call_id)
+            if entry is not None:
+                entry.prepared = None
 
     def _end_as_kept(self, value: JournalValue) -> None:
         match value.get("stopped"):
             case {"kind": "cancelled", "reason": reason}:
-                self._state.cancelled(reason)
+                self._state.feed(RunEnded(Cancelled(reason)))
             case {"kind": "timeout", "limit": limit}:
-                self._state.timed_out(limit)
+                self._state.feed(RunEnded(Timeout(limit)))
             case _:
                 pass
 

@@ -33,16 +33,18 @@ from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready, Refused
 from toolkit.chat import ToolCall
 from toolkit.errors import ConfigurationError, JournalError, LoopUsageError
+from toolkit.loop.approvals import dump_modified
 from toolkit.loop.budget import Budget, UsageLimits
 from toolkit.loop.config import ToolLoopConfig
 from toolkit.loop.dispatch import run_beside_pump, run_call
 from toolkit.loop.entry_work import CutError, LiveWork
+from toolkit.loop.feeds import TURN_BEGUN, CallReturned, CallStarted
 from toolkit.loop.journal import Journal, JournalEntry, JournalValue, storable_id
 from toolkit.loop.journaled_entries import JournaledEntries
 from toolkit.loop.nested_journals import NestedJournals
 from toolkit.loop.outcome import AwaitingApproval
-from toolkit.loop.own_results import write_lost
 from toolkit.loop.steps import AskApproval, CallModel, Compact, Finished, RunTools
+from toolkit.loop.turn import OpenCall, write_lost
 from toolkit.runtime.backend import run_in_own_context
 from toolkit.trace_context import inject_trace_context, link_trace_context
 
@@ -65,7 +67,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
         self._marked_by: str | None = None  # whose mark stands before the unit that is next
         self._logged: Collection[str] = ()  # the calls of that whose loops have logs
         self._unit = self._decided = 0
-        self._has_begun = self._is_prepared = False
+        self._has_begun = False
 
     def refuse_steps(self) -> None:
         """Refuse to be stepped by hand.
@@ -134,10 +136,10 @@ class JournaledSteps(JournaledEntries[Ctx]):
         """Have all that a result and a snapshot tell, also where it was replayed."""
         self._side.restore()
         if isinstance(self._state.reason, AwaitingApproval):
-            for call in self._state.open_calls:
-                ready = await self._find_ready(call)
+            for entry in self._state.open_calls:
+                ready = await self._find_ready(entry)
                 if isinstance(ready, Refused):
-                    raise LoopUsageError(f"the call '{call.id}' can't be taken up: {ready.result.text}")
+                    raise LoopUsageError(f"the call '{entry.call.id}' can't be taken up: {ready.result.text}")
         self._requests.restore_answer()
         await self._journal.finish()
 
@@ -172,18 +174,18 @@ class JournaledSteps(JournaledEntries[Ctx]):
         """Do what lies between two turns, and then ask the model."""
         state, resources = self._state, self._resources
         compacts = self.config.compaction is not None and state.is_at_boundary
-        self._unit, self._is_prepared = 0, False
+        self._unit = 0
 
         async def take_turn() -> JournalValue:
             steering = resources.config.steering
             if steering is not None and state.is_at_boundary:
-                state.steered(steering.take_steered())
-            step = state.begin_turn()
+                resources.steer(steering.take_steered())
+            self.feed(TURN_BEGUN)
+            step = state.next_step()
             if isinstance(step, Compact):
                 await self._driver.compact_transcript(step)
             elif isinstance(step, CallModel):
                 await self._requests.ask(step)
-                self._is_prepared = True
                 await self._decide_at_once()
             return self._write_mark()
 
@@ -196,14 +198,10 @@ class JournaledSteps(JournaledEntries[Ctx]):
 
     def _write_mark(self) -> JournalValue:
         """Return what says whose process is about to start calls, and what they were approved with."""
-        approvals, ids = self._driver.approvals, [call.id for call in self._state.open_calls]
-        ready = [approvals.ready[call_id] for call_id in ids if call_id in approvals.ready]
+        approvals, decided = self._driver.approvals, self._state.turn.with_status("approved", "alone", "deferred")
+        ready: list[Ready[Ctx]] = [entry.prepared for entry in decided if isinstance(entry.prepared, Ready)]
         mark = self._write_token()
-        modified = {
-            each.call.id: each.registration.arguments.dump_json(each.arguments, reveal_secrets=True)
-            for each in ready
-            if each.is_modified
-        }
+        modified = dump_modified(ready)
         if modified:
             mark["arguments"] = modified
         if ready and self._is_guarded():
@@ -212,7 +210,7 @@ class JournaledSteps(JournaledEntries[Ctx]):
 
     def _write_token(self) -> JournalValue:
         """Return what says whose process it is, and which calls have loops with logs: a journal may place them so."""
-        logged = [call.id for call in self._state.open_calls if self._has_log(call)]
+        logged = [entry.call.id for entry in self._state.open_calls if self._has_log(entry.call)]
         return {"by": self._token, "logs": logged} if logged else {"by": self._token}
 
     def _is_guarded(self) -> bool:
@@ -236,11 +234,11 @@ class JournaledSteps(JournaledEntries[Ctx]):
         """Have a message that has come skip the calls that are about to start."""
         steering = self._resources.config.steering
         if steering is not None and self._state.phase == "running":
-            self._state.steered(steering.take_steered())
+            self._resources.steer(steering.take_steered())
 
     async def _decide_calls(self, step: AskApproval) -> None:
         async def decide() -> JournalValue:
-            if not self._is_prepared:
+            if any(entry.prepared is None for entry in step.calls):
                 await self._driver.approvals.prepare_turn(step.calls)
             await self._driver.approvals.ask(step)
             self._take_steered()
@@ -263,10 +261,10 @@ class JournaledSteps(JournaledEntries[Ctx]):
         places = None if step.limit is None else anyio.Semaphore(step.limit)
         works: list[LiveWork] = []
         entries: list[JournalEntry] = []
-        for call in step.calls:
-            do = partial(self._do_call, call, places, in_doubt=in_doubt)
-            works.append(LiveWork(self, self._state, f"call {storable_id(call.id)}", do))
-            entries.append(JournalEntry(works[-1].name, works[-1], is_nested=call.id in self._logged))
+        for entry in step.calls:
+            do = partial(self._do_call, entry, places, in_doubt=in_doubt)
+            works.append(LiveWork(self, f"call {storable_id(entry.call.id)}", do))
+            entries.append(JournalEntry(works[-1].name, works[-1], is_nested=entry.call.id in self._logged))
         values: list[JournalValue] = []
 
         async def run_all() -> None:
@@ -294,21 +292,21 @@ class JournaledSteps(JournaledEntries[Ctx]):
         registration = self._resources.registry.registrations.get(call.name)
         return registration is not None and registration.options.after_crash == "resume"
 
-    async def _do_call(self, call: ToolCall, places: anyio.Semaphore | None, *, in_doubt: bool) -> JournalValue:
-        state = self._state
+    async def _do_call(self, entry: OpenCall, places: anyio.Semaphore | None, *, in_doubt: bool) -> JournalValue:
+        call = entry.call
         async with places if places is not None else _NO_PLACES:
-            ready = await self._find_ready(call)
+            ready = await self._find_ready(entry)
             if isinstance(ready, Refused):
-                state.tool_started(call.id)
-                state.tool_returned(call.id, ready.result)
+                self.feed(CallStarted(call.id))
+                self.feed(CallReturned(call.id, ready.result))
                 return {}
             crash = ready.registration.options.after_crash
             is_logged = call.id in self._logged
             if in_doubt and (crash == "tell" or (crash == "resume" and not is_logged)):
-                state.tool_started(call.id)
+                self.feed(CallStarted(call.id))
                 lost = write_lost(call)
-                state.tool_returned(call.id, lost)
-                state.closed.append((lost, True))
+                self.feed(CallReturned(call.id, lost))
+                self._state.turn.closed.append((lost, True))
                 return {}
             ledger = Budget(UsageLimits(), self._resources.budget)
             nested = NestedJournals(self._journal, storable_id(call.id)) if is_logged else None
@@ -317,13 +315,12 @@ class JournaledSteps(JournaledEntries[Ctx]):
             await run_in_own_context(partial(run_call, ready, self._resources, None, frame))
             return {} if budget is None else {"spent": ledger.spent}
 
-    async def _find_ready(self, call: ToolCall) -> Ready[Ctx] | Refused:
+    async def _find_ready(self, entry: OpenCall) -> Ready[Ctx] | Refused:
         """Return a call that may run as it was decided on, perhaps in another process."""
-        ready = self._driver.approvals.ready.get(call.id)
-        if ready is not None:
-            return ready
-        arguments, binding = self._arguments.get(call.id), self._bindings.get(call.id)
-        return await self._driver.approvals.prepare_again(call, arguments, binding)
+        if isinstance(entry.prepared, Ready):
+            return entry.prepared
+        arguments, binding = self._arguments.get(entry.call.id), self._bindings.get(entry.call.id)
+        return await self._driver.approvals.prepare_again(entry, arguments, binding)
 
     # decisions that come later
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import anyio
 
 from toolkit.backoff import run_again
+from toolkit.calls.prepare import Ready
 from toolkit.chat import (
     ArgumentsDelta,
     ChatRequest,
@@ -29,6 +30,7 @@ from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, ProviderRetried, ResponseReceived
+from toolkit.loop.feeds import AnswerJudged, LimitReached, ModelReplied, ReplyCutOff, RunWoundUp, UsageSpent
 from toolkit.loop.listener import Listener
 from toolkit.loop.middleware import Delta, RequestInfo
 from toolkit.loop.middleware_chain import DeltaTaker, MiddlewareChain
@@ -81,7 +83,7 @@ class ModelRequests:
             resources.shown_tools = resources.registry.definitions()
             self.request = ChatRequest(messages=messages, tools=resources.shown_tools)
 
-    def take_up(self, saved: SavedLoop) -> None:
+    def restore(self, saved: SavedLoop) -> None:
         """Go on where a saved loop stood."""
         self.answer_retries = min(self.answer_retries, saved.answer_retries)
         self.restore_answer()
@@ -93,21 +95,22 @@ class ModelRequests:
         if answer is None or not isinstance(state.reason, TypedAnswer) or state.response is None:
             return
         if resources.config.asks_by_tool:
-            self._approvals.prepare(state.response.tool_calls)
-            answer.value = self._approvals.argument_of(ANSWER_TOOL, "answer")
+            prepared = self._approvals.prepare(state.response.tool_calls)
+            given = [each for each in prepared if isinstance(each, Ready) and each.call.name == ANSWER_TOOL]
+            answer.value = given[0].arguments["answer"] if given else None
         else:
             answer.read(state.response.text)
 
     def offer_again(self) -> None:
         """Offer what the newest request of another process offered: the calls of its answer may name that alone."""
         if self._resources.state.iterations:
-            self._request_for(CallModel(self._resources.state.iterations))
+            self._request_for(CallModel())
 
     async def ask(self, step: CallModel) -> None:
         """Ask the model and feed its answer to the machine, or end the loop where a limit forbids to ask."""
         listener, state = self._resources.listener, self._resources.state
         if listener is not None:
-            await listener.emit(maker_of(IterationStart)(iteration=step.iteration, message_count=len(state.messages)))
+            await listener.emit(maker_of(IterationStart)(iteration=state.iterations, message_count=len(state.messages)))
         chain = self._resources.middleware
         if chain is not None and chain.has_offer and step.has_tools:
             await self._choose_tools(chain)
@@ -126,18 +129,20 @@ class ModelRequests:
                 self._keep_partial()
         if response is None:
             return
-        calls = state.model_replied(response)
-        approvals = self._approvals
-        detected = state.calls_prepared(await approvals.prepare_turn(calls), approvals.mistakes) if calls else None
+        feed = self._resources.feed
+        feed(ModelReplied(response))
+        has_calls = state.phase == "preparing"
+        if has_calls:
+            feed(await self._approvals.prepare_turn(state.calls_to_prepare))
         if self._resources.answer is not None or self._resources.config.steering is not None:
-            self._see_whether_answered(response, has_calls=bool(calls))
+            self._see_whether_answered(response, has_calls=has_calls)
         if listener is not None:
             # As the machine took it: ids of calls may have been mended.
             await listener.emit(
-                maker_of(ResponseReceived)(iteration=step.iteration, response=state.response or response)
+                maker_of(ResponseReceived)(iteration=state.iterations, response=state.response or response)
             )
-            if detected is not None:
-                await listener.emit(detected)
+            if has_calls and state.detected is not None:
+                await listener.emit(state.detected)
 
     async def _try_request(
         self, request: ChatRequest, listener: Listener | None, attempt: int = 1
@@ -146,7 +151,7 @@ class ModelRequests:
         budget = self._resources.budget
         limit = None if budget is None else budget.reserve_request(request.max_tokens)
         if limit is not None:
-            self._resources.state.limit_reached(limit)
+            self._resources.feed(LimitReached(limit))
             return None
         spent: Usage | None = None
         try:
@@ -183,7 +188,7 @@ class ModelRequests:
 
             assert isinstance(error, ProviderError)
             if error.usage is not None:
-                self._resources.state.spent(error.usage)
+                self._resources.feed(UsageSpent(error.usage))
             self._partial.clear()  # the next one says it again
             run_id = self._resources.frame.run_id
             said = "request %d of run %s is made again in %.1f s: %s"
@@ -204,7 +209,7 @@ class ModelRequests:
         text = "".join(self._partial)
         self._partial.clear()
         if text and not self._resources.state.is_finished:
-            self._resources.state.keep_partial(text)
+            self._resources.feed(ReplyCutOff(text))
 
     def _ask_around(
         self, chain: MiddlewareChain, request: ChatRequest, *, streams: bool, attempt: int
@@ -306,7 +311,7 @@ class ModelRequests:
             self._count_wrong_calls()
         steering = self._resources.config.steering
         if steering is not None and isinstance(state.reason, Complete):
-            state.steered(steering.take_steered() or steering.take_follow_up())
+            self._resources.steer(steering.take_steered() or steering.take_follow_up())
         if answer is not None and isinstance(state.reason, Complete):
             self._check_answer(answer, response)
 
@@ -317,25 +322,24 @@ class ModelRequests:
         if problem is None or not self._resources.config.asks_by_tool or state.find_missing(ANSWER_TOOL):
             return  # one that comes too early is counted as that
         if self.answer_retries == 0:
-            state.wind_up(NoValidAnswer(problem))
+            self._resources.feed(RunWoundUp(NoValidAnswer(problem)))
         self.answer_retries = max(0, self.answer_retries - 1)
 
     def _check_answer(self, answer: ExpectedAnswer[Any], response: ChatResponse) -> None:
         """See whether a reply without calls is the answer; else ask again, as often as allowed."""
-        state = self._resources.state
         if self._resources.config.asks_by_tool:
             problem = f"Give your answer by calling the tool {ANSWER_TOOL}."
         else:
             found = answer.read(response.text)
             if found is None:
-                state.answer_judged(TypedAnswer())
+                self._resources.feed(AnswerJudged(TypedAnswer()))
                 return
             problem = f"That answer can't be used. {found}"
         if self.answer_retries == 0:
-            state.answer_judged(NoValidAnswer(problem))
+            self._resources.feed(AnswerJudged(NoValidAnswer(problem)))
             return
         self.answer_retries -= 1
-        state.answer_judged(UserMessage(problem))
+        self._resources.feed(AnswerJudged(UserMessage(problem)))
 
 
 def _asked_pause(error: BaseException) -> float:

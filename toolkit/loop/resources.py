@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic
@@ -11,14 +11,15 @@ from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.policy import Caller, ExecutionPolicy
 from toolkit.calls.prepare import Scope
 from toolkit.calls.results import ResultStore
-from toolkit.calls.run import CallHost
+from toolkit.calls.run import CallHost, CutCall
 from toolkit.calls.run_memory import READER, RunMemory
-from toolkit.chat import Provider, ToolDefinition
+from toolkit.chat import Message, Provider, ToolDefinition, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.budget import Budget
 from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
 from toolkit.loop.depth import LoopFrame, current_call_id
+from toolkit.loop.feeds import CallCut, CallReturned, Feed, MessagesSteered
 from toolkit.loop.middleware import RunInfo
 from toolkit.loop.state import LoopState
 from toolkit.tool_names import is_legal_name
@@ -54,6 +55,7 @@ class LoopResources(Generic[Ctx]):
 
     Args:
         state: The machine.
+        feed: Feeds it.
         config: The settings.
         registry: The tools.
         ctx: The context of the tools.
@@ -73,6 +75,7 @@ class LoopResources(Generic[Ctx]):
     """
 
     state: LoopState
+    feed: Callable[[Feed], None]
     config: ToolLoopConfig[Any]
     registry: ToolRegistry[Ctx]
     ctx: Ctx
@@ -96,15 +99,25 @@ class LoopResources(Generic[Ctx]):
 
     def prepare_host(self) -> None:
         """Put together what all calls share, once the run has its place, its middleware and its listener."""
-        state = self.state
         self.host = CallHost(
             self.ctx,
             self.policy,
             depth=self.frame.depth,
             memory=self.memory,
-            keep=state.tool_returned,
-            cut=state.tool_cut,
+            keep=self._store_result,
+            cut=self._note_cut,
         )
+
+    def _store_result(self, call_id: str, result: ToolResult) -> None:
+        self.feed(CallReturned(call_id, result))
+
+    def _note_cut(self, call_id: str, cut: CutCall) -> None:
+        self.feed(CallCut(call_id, cut))
+
+    def steer(self, messages: Sequence[Message]) -> None:
+        """Feed the machine messages from outside, where there are any."""
+        if messages:
+            self.feed(MessagesSteered(messages))
 
     def count_uses(self) -> dict[str, int]:
         """Return how often this run has used each tool that has a limit."""

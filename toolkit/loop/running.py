@@ -16,8 +16,9 @@ from toolkit.loop.clock import LoopClock
 from toolkit.loop.depth import current_frame
 from toolkit.loop.driver import Driver
 from toolkit.loop.events import Done, Failed
+from toolkit.loop.feeds import RunClosed, RunEnded, TranscriptEdited
 from toolkit.loop.middleware_chain import MiddlewareChain
-from toolkit.loop.outcome import Completed, Out, ToolLoopResult
+from toolkit.loop.outcome import Cancelled, Completed, Out, Timeout, ToolLoopResult
 from toolkit.loop.state import LoopState
 from toolkit.runtime.backend import LoopWaker, cancellation_mark, loop_waker, make_scope, read_loop_time
 
@@ -81,7 +82,7 @@ class RunningLoop(Generic[Ctx, Out]):
         driver, is_waiting = self._driver, bool(self._loop_state.open_calls)
         if self._outcome is not None and not is_waiting:
             return
-        driver.state.close()
+        driver.feed(RunClosed())
         with anyio.CancelScope(shield=True):
             if is_waiting:
                 await self._run_part(partial(driver.begin, None, waits=False))
@@ -95,7 +96,7 @@ class RunningLoop(Generic[Ctx, Out]):
         if self._is_running:
             raise LoopUsageError("the loop is running already: a handle runs in one way, and one turn at a time")
         if self._may_be_edited:
-            self._loop_state.edited()
+            self._driver.feed(TranscriptEdited())
         self._is_running = True
         self.turn += 1
         work, frame = partial(self._drive_loop, to_end=to_end, feed=feed), current_frame.get()
@@ -137,7 +138,7 @@ class RunningLoop(Generic[Ctx, Out]):
         finally:
             # Neither through nor failed only when cancelled, or when something no `Exception` passes through.
             if not is_through and error is None:
-                state.cancelled(*(self._wish or ()))
+                driver.feed(RunEnded(Cancelled(*(self._wish or ()))))
             if state.is_finished:
                 await self._end_run(error)
 
@@ -165,7 +166,7 @@ class RunningLoop(Generic[Ctx, Out]):
                 await chain.run_around(proceed)
                 _require_reached(is_reached=is_reached)
             if self._wish is not None and not is_ended:
-                state.cancelled(*self._wish)
+                self._driver.feed(RunEnded(Cancelled(*self._wish)))
                 await self._end_run(None)
         except Exception as error:
             if not is_ended:
@@ -175,7 +176,7 @@ class RunningLoop(Generic[Ctx, Out]):
                 raise
         except BaseException:
             if not is_ended:
-                state.cancelled()
+                self._driver.feed(RunEnded(Cancelled()))
                 await self._end_run(None)
             raise
         finally:
@@ -203,7 +204,7 @@ class RunningLoop(Generic[Ctx, Out]):
 
     async def _drive_loop(self, *, to_end: bool, feed: EventFeed | None) -> None:
         """Run within the loop's time, and within the reach of `cancel`."""
-        driver, state = self._driver, self._loop_state
+        driver = self._driver
         # The log is read whatever the time: it says how much of that is left.
         deadline = self._clock.start() if driver.journaled is None else math.inf
         is_late = False
@@ -223,9 +224,9 @@ class RunningLoop(Generic[Ctx, Out]):
             with self._lock:
                 self._reach = None
         if self._wish is not None:
-            state.cancelled(*self._wish)
+            driver.feed(RunEnded(Cancelled(*self._wish)))
         elif is_late or scope.cancelled_caught:
-            state.timed_out(driver.timeout)
+            driver.feed(RunEnded(Timeout(driver.timeout)))
 
     def _expect_cancel(self, scope: anyio.CancelScope) -> bool:
         """Let `cancel` reach the scope from now on; return False where it was called before."""

@@ -18,8 +18,7 @@ from toolkit.json_text import digest_json, sign_json
 from toolkit.loop.approvals import Approvals
 from toolkit.loop.budget import Budget
 from toolkit.loop.outcome import Snapshot
-from toolkit.loop.record import FrozenState
-from toolkit.loop.state import LoopState
+from toolkit.loop.state import FrozenState, LoopState
 from toolkit.secrets import MASK, replace_fields
 
 if TYPE_CHECKING:

@@ -1,246 +1,550 @@
 """Every decision of a loop, as plain data: no await, no clock, no randomness, no I/O.
 
 A loop is a conversation between this machine and a driver. The driver asks `LoopState.next_step` what to do, does it,
-and feeds back what came of it; all views of a loop (run, stream, handle, saved and restored) are drivers of this one
-machine. The steps and the feeds that answer them::
+and feeds what came of it to `LoopState.feed`; all views of a loop (run, stream, handle, saved and restored) are driven
+by this one machine. The steps and the feeds that answer them::
 
-    step            done by the driver                        fed back by
-    Compact         shorten the transcript                    compacted
-    CallModel       ask the model                             model_replied | limit_reached
-                    prepare the calls of its reply            calls_prepared, where there are calls
-    AskApproval     ask the guards about each call            approval_decided, once per call
-    RunTools        run one unit of calls                     tool_started, tool_returned | tool_cut, once per call
+    step            done by the driver                        answered by
+    BeginTurn       pass on what was steered                  TurnBegun
+    Compact         shorten the transcript                    TranscriptCompacted
+    CallModel       ask the model                             ModelReplied | LimitReached
+                    prepare the calls of its reply            CallsPrepared, where there are calls
+    AskApproval     ask the guards about each call            CallDecided, once per call
+    RunTools        run one unit of calls                     CallStarted, CallReturned | CallCut, once per call
     Finished        nothing: the loop is over
 
-At any time come `steered`, `commanded`, `timed_out`, `cancelled`, `failed` and `close`.
+At any time come `MessagesSteered`, `CommandGiven`, `RunEnded` and `RunClosed`. `toolkit.loop.feeds` has all feeds, and
+the phases in which each fits.
 
 The order of a turn: pending commands and steering, limits, the model, its usage, its calls as they would run,
 `stop_when`, done?, loop detection, approvals, execution, results appended, warnings appended, the limit of iterations.
 
 What the machine guarantees, whatever is fed and whenever it ends: each call of an assistant message gets exactly one
-result, directly after that message, in call order. While calls are open their results wait here, each kept the moment
-it lands; they are appended together, when the last one is in or when the loop ends. A call that the end finds
+result, directly after that message, in call order. While calls are open their results wait in the turn, each stored the
+moment it arrives; they are appended together, when the last one is in or when the loop ends. A call that the end finds
 unanswered is answered by what is known of it: "not started" if the driver never said that it started, "interrupted"
 if it did. So a result, once fed, is never lost or replaced, and no call is ever offered to run twice.
 
-The one state in which calls stay open is `AwaitingApproval`: the decision belongs to somebody who is not here. Feeding
-it moves the machine on; closing it answers those calls as not started.
+The one phase in which calls stay open without being run is ``awaiting``: the decision belongs to somebody who is not
+here. Feeding it moves the machine on; closing it answers those calls as not started.
 
-A feed that does not fit the current state raises `LoopUsageError` and changes nothing.
+A feed that does not fit raises `LoopUsageError` and changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Literal, Self
 
-from toolkit.calls.approval import Abort, Approve, Defer, Deny, Verdict
-from toolkit.calls.run import CutCall
+from toolkit.calls.approval import Abort, Approve, Defer, Deny
 from toolkit.chat import (
     AssistantMessage,
     ChatResponse,
     Message,
     ToolCall,
     ToolResult,
+    Usage,
     UserMessage,
     call_ids_of,
     repair_call_ids,
+    validate_transcript,
 )
 from toolkit.chat.output import copy_result
-from toolkit.errors import LoopUsageError
-from toolkit.loop.detection import Repetition, warning_text
-from toolkit.loop.guiding import LoopGuiding
-from toolkit.loop.intervening import LoopIntervening
-from toolkit.loop.open_calls import OpenCall
+from toolkit.dataclass import dataclass
+from toolkit.errors import LoopUsageError, TranscriptError
+from toolkit.loop.config import ANSWER_TOOL, ToolLoopConfig
+from toolkit.loop.detection import LoopDetector, warning_text
+from toolkit.loop.feeds import (
+    ALLOWED_PHASES,
+    AnswerJudged,
+    CallCut,
+    CallDecided,
+    CallReopened,
+    CallReturned,
+    CallsPrepared,
+    CallStarted,
+    CommandGiven,
+    Feed,
+    LimitReached,
+    MessagesSteered,
+    ModelReplied,
+    Phase,
+    ReplyCutOff,
+    RunClosed,
+    RunEnded,
+    RunWoundUp,
+    TranscriptCompacted,
+    TranscriptEdited,
+    TurnBegun,
+    UsageSpent,
+)
 from toolkit.loop.outcome import (
     Aborted,
     AwaitingApproval,
+    Cancelled,
     Complete,
     LoopDetected,
     MaxIterations,
+    MissingSteps,
     NoValidAnswer,
+    ResultAsAnswer,
     StopCondition,
+    TerminationReason,
+    Timeout,
     TypedAnswer,
     UnansweredItems,
     UsageLimit,
 )
-from toolkit.loop.own_results import write_cut_off, write_denied, write_one_too_many, write_repeated
-from toolkit.loop.steered_retries import ANY_TOOL
+from toolkit.loop.steered_retries import ANY_TOOL, CallHistory
 from toolkit.loop.steps import (
     AskApproval,
+    BeginTurn,
     CallModel,
+    Command,
     Compact,
     Finished,
     InjectMessages,
     RunTools,
     Step,
 )
-from toolkit.loop.stopping import Stop, StopContext, StopWhen, ask_stop_when
+from toolkit.loop.stopping import Continue, Stop, StopContext, StopWhen, ask_stop_when
+from toolkit.loop.tool_order import OrderProgress
+from toolkit.loop.turn import (
+    CallStatus,
+    OpenCall,
+    Turn,
+    join_steps,
+    write_cut_off,
+    write_denied,
+    write_early,
+    write_not_started,
+    write_one_too_many,
+    write_repeated,
+    write_tried,
+)
+from toolkit.settings import check_setting
 
-__all__ = ["NO_MISTAKES", "LoopState"]
+__all__ = ["FrozenCall", "FrozenState", "LoopState"]
 
 _CUT_REASONS = ("content_filter", "refusal")
 """Why a provider stops a reply whose calls must not run."""
 
 _COMPLETE = Complete()
-NO_MISTAKES: Mapping[str, Literal["name", "arguments"]] = {}
-"""Fed with calls that can all run, or where nobody asks."""
+_BEGIN_TURN = BeginTurn()
+_REQUEST, _LAST_REQUEST = CallModel(), CallModel(has_tools=False)
+
+_WHY: dict[type[Any], str] = {
+    StopCondition: "the run was stopped",
+    MaxIterations: "no more tool turns are allowed",
+    Timeout: "the run's time was up",
+    LoopDetected: "the same call was repeated too often",
+    UsageLimit: "the run's usage limit was reached",
+    Aborted: "the run was aborted",
+    Cancelled: "the run was cancelled",
+    type(None): "the run failed",
+}
+"""What the results of calls say that an end found open, by the end's reason."""
 
 
-class LoopState(LoopIntervening, LoopGuiding):
-    """The machine; see the module's text, and `LoopRecord` for what may be asked of it.
+@dataclass(slots=True)
+class FrozenCall:
+    """One open call of a frozen machine."""
 
-    What comes at any time is in `LoopIntervening`, what ends a turn or the loop in `LoopClosing`.
+    call_id: str
+    status: CallStatus
+    result: ToolResult | None
+    is_own: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class FrozenState:
+    """All that a machine knows, as plain data: what is not listed here is not known after a restore."""
+
+    messages: list[Message]
+    usage: Usage
+    iterations: int
+    tool_rounds: int
+    response: ChatResponse | None
+    reason: TerminationReason | None
+    open_calls: list[FrozenCall]
+    results: list[ToolResult]
+    incoming: list[Message]
+    warnings: list[Message]
+    command: Command | None
+    wound_up: UsageLimit | NoValidAnswer | MissingSteps | Aborted | None
+    is_last: bool
+    tool_calls_executed: int
+    detector: dict[str, Any] | None
+    order: dict[str, Any] | None = None
+    history: dict[str, Any] | None = None
+
+
+_CONVERTED = ("usage", "reason", "open_calls", "detector", "order", "history")
+_COPIED = [each.name for each in fields(FrozenState) if each.name not in _CONVERTED]
+
+
+class LoopState:
+    """The machine; see the module's text. Everybody may read its attributes, and nobody but `feed` changes them.
+
+    Args:
+        messages: The transcript to start from: valid, and owned by the machine from here on.
+        config: The settings; only what decides is read here.
+        compacts: True where a `Compact` step comes before each request.
+        now: Gives the time of a result that the machine writes itself; None leaves it without.
+
+    Attributes:
+        messages: The transcript so far.
+        iterations: How many requests were made.
+        tool_rounds: How many turns ran to their results.
+        tool_calls_executed: How many calls got a result.
+        phase: Where the machine stands.
+        response: The last response.
+        reason: Why the loop ended; None while it goes on.
+        results: The results of the turn that was finished last.
+        turn: The calls of the turn that is under way.
+        calls_to_prepare: The calls of the last reply that `CallsPrepared` is to speak of.
+        detected: What loop detection found in the calls of the last reply.
+        incoming: The messages that were steered and are not in the transcript yet.
+        warnings: The messages that follow the results of this turn.
+        command: What the caller wants of the next turn.
+        wound_up: Why the loop ends when this turn's results are in.
+        is_last: True where the limit of turns allows no other request.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_call_ids",
+        "_compacts",
+        "_config",
+        "_detector",
+        "_history",
+        "_hold",
+        "_order",
+        "_spent",
+        "calls_to_prepare",
+        "command",
+        "detected",
+        "incoming",
+        "is_last",
+        "iterations",
+        "messages",
+        "phase",
+        "reason",
+        "response",
+        "results",
+        "tool_calls_executed",
+        "tool_rounds",
+        "turn",
+        "warnings",
+        "wound_up",
+    )
+
+    def __init__(
+        self,
+        messages: list[Message],
+        config: ToolLoopConfig[Any],
+        *,
+        compacts: bool = False,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self.messages: list[Message] = messages
+        self.iterations: int = 0
+        self.tool_rounds: int = 0
+        self.tool_calls_executed: int = 0
+        self.phase: Phase = "ready"
+        self.response: ChatResponse | None = None
+        self.reason: TerminationReason | None = None
+        self.results: Sequence[ToolResult] = ()
+        self.turn: Turn = Turn(now)
+        self.calls_to_prepare: Sequence[OpenCall] = ()
+        self.detected: LoopDetected | None = None
+        self.incoming: list[Message] = []
+        self.warnings: list[Message] = []
+        self.command: Command | None = None
+        self.wound_up: UsageLimit | NoValidAnswer | MissingSteps | Aborted | None = None
+        self.is_last: bool = False
+        self._config = config
+        self._compacts = compacts
+        self._spent: list[Usage] = []  # summed when somebody asks
+        self._detector = None if config.loop_detection is None else LoopDetector(config.loop_detection)
+        self._order = None if config.order is None else OrderProgress(config.order)
+        self._history = None if config.steered_retries is None else CallHistory(config.steered_retries)
+        self._hold: str = ""
+        self._call_ids: set[str] = call_ids_of(messages)
+
+    # what it knows
+
+    @property
+    def usage(self) -> Usage:
+        """The sum over all responses so far; it stays what it is when more come."""
+        if len(self._spent) != 1:
+            self._spent[:] = [Usage.total(self._spent)]
+        return self._spent[0]
+
+    @property
+    def is_finished(self) -> bool:
+        """True where no step is left, or only somebody's decision can bring one."""
+        return self.phase in ("finished", "failed", "awaiting")
+
+    @property
+    def is_at_boundary(self) -> bool:
+        """True where no turn is under way: the transcript is whole and may be changed."""
+        return self.phase == "ready"
+
+    @property
+    def open_calls(self) -> list[OpenCall]:
+        """The calls that have no result yet, in call order."""
+        return [entry for entry in self.turn.by_id.values() if entry.result is None]
+
+    @property
+    def deferred_calls(self) -> list[OpenCall]:
+        """The calls that await a decision, in call order."""
+        return self.turn.with_status("deferred")
+
+    def settled_messages(self) -> list[Message]:
+        """Return the transcript; where calls await a decision, a copy in which they are answered as not started."""
+        entries = self.turn.by_id.values()
+        if not entries:
+            return self.messages
+        answers = [entry.result or write_not_started(entry.call, "approval is awaited") for entry in entries]
+        return [*self.messages, *answers]
+
+    def refusal_of(self, tool_name: str) -> str | None:
+        """Return the result of a call of a tool that the machine answered in this turn without asking anybody."""
+        texts = [result.text for result, _ in self.turn.closed if result.tool_name == tool_name]
+        return texts[0] if texts else None
+
+    def find_missing(self, tool_name: str) -> tuple[str, ...]:
+        """Return the tools that must be used before one may be called, the answer's tool too."""
+        if self._order is None:
+            return ()
+        is_answer = tool_name == ANSWER_TOOL and self._config.asks_by_tool
+        return self._order.find_missing_steps() if is_answer else self._order.find_missing(tool_name)
+
+    @property
+    def reads_calls(self) -> bool:
+        """True where the calls of `CallsPrepared` are read, apart from `stop_when`."""
+        return self._detector is not None or self._order is not None or self._history is not None
+
+    def take_undelivered(self) -> Sequence[Message]:
+        """Return, once, what was steered and did not come into the transcript before the end."""
+        messages = self.incoming
+        if messages:
+            self.incoming = []
+        return messages
+
+    def freeze(self) -> FrozenState:
+        """Return all that the machine knows, as plain data: between turns, at the end, or round a late decision.
+
+        Raises:
+            LoopUsageError: A turn is under way.
+        """
+        is_decided = self.phase == "running" and not self.turn.with_status("started")
+        if self.phase not in ("ready", "finished", "awaiting") and not is_decided:
+            raise LoopUsageError(f"the loop is {self.phase}: it can be saved between turns, or when it has ended")
+        known = {name: getattr(self, name) for name in _COPIED}
+        return FrozenState(
+            **{name: list(value) if isinstance(value, (list, tuple)) else value for name, value in known.items()},
+            usage=self.usage,
+            reason=None if self.phase == "awaiting" else self.reason,
+            open_calls=[
+                FrozenCall(entry.call.id, entry.status, entry.result, entry.is_own)
+                for entry in self.turn.by_id.values()
+            ],
+            detector=None if self._detector is None else self._detector.state(),
+            order=None if self._order is None else self._order.state(),
+            history=None if self._history is None else self._history.state(),
+        )
+
+    @classmethod
+    def thaw(
+        cls,
+        frozen: FrozenState,
+        config: ToolLoopConfig[Any],
+        *,
+        compacts: bool = False,
+        now: Callable[[], float] | None = None,
+    ) -> Self:
+        """Return a machine that goes on where the frozen one stood."""
+        state = cls(list(frozen.messages), config, compacts=compacts, now=now)
+        for name in _COPIED:
+            value = getattr(frozen, name)
+            if name != "messages":
+                setattr(state, name, list(value) if isinstance(value, list) else value)
+        state._spent.append(frozen.usage)
+        if state._detector is not None and frozen.detector is not None:
+            state._detector.restore(frozen.detector)
+        if state._order is not None and frozen.order is not None:
+            state._order.restore(frozen.order)
+        if state._history is not None and frozen.history is not None:
+            state._history.restore(frozen.history)
+        if frozen.reason is not None:
+            state.reason, state.phase = frozen.reason, "finished"
+        elif frozen.open_calls:
+            state._thaw_calls(frozen.open_calls)
+        return state
+
+    def _thaw_calls(self, frozen: Sequence[FrozenCall]) -> None:
+        """Open the calls of the last message again, each where it stood."""
+        last = self.messages[-1] if self.messages else None
+        calls = {call.id: call for call in last.tool_calls} if isinstance(last, AssistantMessage) else {}
+        if list(calls) != [saved.call_id for saved in frozen]:
+            raise LoopUsageError("the saved calls are not those of the last message")
+        self.turn.open(
+            {
+                saved.call_id: OpenCall(calls[saved.call_id], saved.status, saved.result, is_own=saved.is_own)
+                for saved in frozen
+            }
+        )
+        self.phase = "running"
+
+    # what is to be done
 
     def next_step(self) -> Step:
         """Return what to do now; the same step again until it is answered."""
         phase = self.phase
-        if phase == "ready":
-            return self._begin_turn()
         if phase == "running":
-            calls = self._open.find_unit(self._config.execution.unit_size)
-            return RunTools(calls, self._config.execution.limit) if calls else self._await_decisions()
+            calls = self.turn.find_unit(self._config.execution.unit_size)
+            if calls:
+                return RunTools(calls, self._config.execution.limit)
+            self.reason = AwaitingApproval(tuple([entry.call for entry in self.deferred_calls]))
+            self.phase = "awaiting"
+            return Finished(self.reason)
         if phase == "deciding":
-            is_all = self._open.undecided == len(self._calls)
-            return AskApproval(self._calls if is_all else self._open.list_undecided())
+            is_all = self.turn.undecided == len(self.calls_to_prepare)
+            return AskApproval(self.calls_to_prepare if is_all else self.turn.with_status("undecided"))
         if phase == "asking":
-            return CallModel(self.iterations, has_tools=not self._is_last, hold=self._hold)
+            if self._hold:
+                return CallModel(hold=self._hold)
+            return _LAST_REQUEST if self.is_last else _REQUEST
+        if phase == "ready" or phase == "compacted":
+            return _BEGIN_TURN
         if phase == "preparing":
-            raise LoopUsageError("the reply has calls: feed calls_prepared before asking for the next step")
+            raise LoopUsageError("the reply has calls: feed CallsPrepared before asking for the next step")
         if phase == "compacting":
             return Compact(self.messages)
-        if phase == "compacted":
-            return self._begin_turn()
         if self.reason is None:
             raise LoopUsageError("the loop failed and can't go on: its error was raised already")
         return Finished(self.reason)
 
+    def feed(self, feed: Feed) -> None:
+        """Take a feed: all that the machine learns comes in here.
+
+        Raises:
+            LoopUsageError: It does not fit; nothing has changed.
+        """
+        phases, take = self._RULES[type(feed)]
+        if self.phase not in phases:
+            raise LoopUsageError(
+                f"{type(feed).__name__} does not fit here: the loop is {self.phase}, not {' or '.join(sorted(phases))}"
+            )
+        take(self, feed)
+
     # the beginning of a turn
 
-    def _begin_turn(self) -> Step:
-        if self._command is not None:
-            command, self._command = self._command, None
+    def _begin_turn(self, _: TurnBegun) -> None:
+        if self.command is not None:
+            command, self.command = self.command, None
             if isinstance(command, Stop):
                 self._end_loop(StopCondition(command.reason))
-                return self.next_step()
+                return
             if isinstance(command, InjectMessages):
                 self.messages.extend(command.messages)
                 self._call_ids |= call_ids_of(command.messages)
-        if self._incoming:
-            self.messages.extend(self._incoming)
-            self._incoming = []
+        if self.incoming:
+            self.messages.extend(self.incoming)
+            self.incoming = []
         most = self._config.max_iterations
-        if self._is_last or (most == 0 and self._config.on_max_iterations == "stop"):
+        if self.is_last or (most == 0 and self._config.on_max_iterations == "stop"):
             self._end_loop(MaxIterations(most))
-            return self.next_step()
+            return
         if self._compacts and self.phase == "ready":
             self.phase = "compacting"
-            return Compact(self.messages)
-        self._is_last = self.tool_rounds >= most
+            return
+        self.is_last = self.tool_rounds >= most
         self.phase = "asking"
         self.iterations += 1
         if self._history is not None:
-            self._hold = "" if self._is_last else self._history.take_hold()
-        return CallModel(self.iterations, has_tools=not self._is_last, hold=self._hold)
+            self._hold = "" if self.is_last else self._history.take_hold()
 
-    def compacted(self, messages: Sequence[Message]) -> None:
-        """Take the transcript as it is after `Compact`."""
-        self._require_phase("compacting", "compacted")
-        self.messages[:] = messages
+    def _take_compacted(self, feed: TranscriptCompacted) -> None:
+        self.messages[:] = feed.messages
         self.phase = "compacted"
 
-    def keep_partial(self, text: str) -> None:
-        """Keep what an answer had said when it was cut off for good; it is no answer, and the loop is about to end."""
-        self._require_phase("asking", "keep_partial")
-        self.messages.append(AssistantMessage(text))
+    def _take_partial(self, feed: ReplyCutOff) -> None:
+        self.messages.append(AssistantMessage(feed.text))
 
-    def limit_reached(self, limit: UsageLimit) -> None:
-        """End the loop because the budget has nothing left for the request that `CallModel` asked for."""
-        self._require_phase("asking", "limit_reached")
+    def _take_limit(self, feed: LimitReached) -> None:
         self.iterations -= 1
-        self._end_loop(limit)
+        self._end_loop(feed.limit)
 
     # the model's answer
 
-    def model_replied(self, response: ChatResponse) -> Sequence[ToolCall]:
-        """Take the answer and keep it; return the calls that are to be prepared and fed to `calls_prepared`, if any.
+    def _take_reply(self, feed: ModelReplied) -> None:
+        """Store the reply and open its calls.
 
         Missing and repeated call ids are mended first, so that every later feed has one id for one call. Calls beyond
         the most of one reply are answered here.
         """
-        if self.phase != "asking":
-            self._require_phase("asking", "model_replied")
+        response = feed.response
         message = response.message
-        calls: list[ToolCall] = []
+        count = 0
         opened: dict[str, OpenCall] = {}
         for block in message.content:
             if isinstance(block, ToolCall):
-                calls.append(block)
+                count += 1
                 opened[block.id] = OpenCall(block)
-        if len(opened) != len(calls) or "" in opened or not self._call_ids.isdisjoint(opened):
+        if len(opened) != count or "" in opened or not self._call_ids.isdisjoint(opened):
             message = repair_call_ids(message, self._call_ids, self.iterations)
             response = replace(response, message=message)
-            calls = list(message.tool_calls)
-            opened = {call.id: OpenCall(call) for call in calls}
+            opened = {call.id: OpenCall(call) for call in message.tool_calls}
         self.response = response
         self._spent.append(response.usage)
         self.messages.append(message)
-        self._calls = calls
         self._call_ids.update(opened)
-        self._open.by_id = opened
-        self._open.unanswered = self._open.undecided = len(opened)
-        if not calls:
+        turn = self.turn
+        turn.by_id = opened
+        turn.unanswered = turn.undecided = count
+        self.detected = None
+        if not count:
             if self._config.stop_when is None or not self._is_stopped(self._config.stop_when, response, ()):
                 self._take_answer(response)
-            return ()
+            return
+        calls = list(opened.values())
         most = self._config.limits.calls_per_turn
-        if most is not None and len(calls) > most:
-            for call in calls[most:]:
-                self._open.refuse(opened[call.id], write_one_too_many(call, most))
+        if most is not None and count > most:
+            for entry in calls[most:]:
+                turn.refuse(entry, write_one_too_many(entry.call, most))
             calls = calls[:most]
+        self.calls_to_prepare = calls
         self.phase = "preparing"
-        return calls
 
-    def calls_prepared(
-        self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]] = NO_MISTAKES
-    ) -> LoopDetected | None:
-        """Decide what follows from a reply with calls; return what loop detection has to tell.
-
-        Args:
-            calls: Those that `model_replied` returned, as they would run: names repaired, arguments canonical. Only
-                what looks at calls (`stop_when`, loop detection, the order of tools) reads them.
-            mistakes: The mistake of each call that can't run because of its name or its arguments, by its id; read
-                for `SteeredRetries` alone.
-        """
-        if self.phase != "preparing":
-            self._require_phase("preparing", "calls_prepared")
-        if len(calls) != self._open.undecided:
-            raise LoopUsageError("calls_prepared was given other calls than model_replied returned")
-        response, stop_when = self.response, self._config.stop_when
+    def _take_prepared(self, feed: CallsPrepared) -> None:
+        """Decide what follows from a reply with calls."""
+        response, stop_when, calls = self.response, self._config.stop_when, feed.calls
+        if calls is None and (self.reads_calls or stop_when is not None):
+            calls = [entry.call for entry in self.calls_to_prepare]
+        if calls is not None and len(calls) != self.turn.undecided:
+            raise LoopUsageError("CallsPrepared speaks of other calls than those to prepare")
         assert response is not None
-        if stop_when is not None and self._is_stopped(stop_when, response, calls):
-            return None
-        if self._is_last:
+        if stop_when is not None and calls is not None and self._is_stopped(stop_when, response, calls):
+            return
+        if self.is_last:
             self._end_loop(MaxIterations(self._config.max_iterations))
-            return None
+            return
         self.phase = "deciding"
         if response.stop_reason in _CUT_REASONS:
-            self._open.answer_all("the reply was stopped by the provider's content filter")
+            self.turn.answer_all("the reply was stopped by the provider's content filter")
             self._close_turn()
-            return None
-        found = None if self._detector is None else self._detector.saw_calls(calls)
-        detected = None if found is None else self._answer_repetition(found)
+            return
+        if self._detector is not None and calls is not None:
+            self._detect_repetition(self._detector, calls)
         if response.stop_reason == "max_tokens":
             self._refuse_unfinished(response)
-        if (self._order is not None or self._history is not None) and self.phase == "deciding":
-            self._guide_calls(calls, mistakes)
-            if not self._open.undecided:
-                self._after_decision()
-        return detected
+        if calls is not None and (self._order is not None or self._history is not None) and self.phase == "deciding":
+            self._guide_calls(calls, feed.mistakes)
+            if not self.turn.undecided:
+                self._begin_units()
 
     def _is_stopped(self, stop_when: StopWhen, response: ChatResponse, calls: Sequence[ToolCall]) -> bool:
         """Return whether the loop ends with this reply because `stop_when` says so."""
@@ -248,24 +552,6 @@ class LoopState(LoopIntervening, LoopGuiding):
         if isinstance(decision, Stop):
             self._end_loop(StopCondition(decision.reason))
         return isinstance(decision, Stop)
-
-    def _take_answer(self, response: ChatResponse) -> None:
-        """End the loop with a reply without calls, unless it comes too early."""
-        if response.unanswered:
-            self._end_loop(UnansweredItems(response.unanswered))
-        elif self._is_last:
-            self._end_loop(MaxIterations(self._config.max_iterations))
-        elif self._order is None or not self._send_back():
-            self._end_loop(_COMPLETE)
-
-    def _refuse_unfinished(self, response: ChatResponse) -> None:
-        """Answer the calls of a reply that was cut off which were not said whole: those do not run."""
-        for call in response.unfinished_calls:
-            entry = self._open.by_id.get(call.id) if self.phase == "deciding" else None
-            if entry is not None and entry.status == "undecided":
-                self._open.refuse(entry, write_cut_off(entry.call))
-                if not self._open.undecided:
-                    self._after_decision()
 
     def _stop_context(self, response: ChatResponse, calls: Sequence[ToolCall]) -> StopContext:
         if calls:
@@ -279,114 +565,311 @@ class LoopState(LoopIntervening, LoopGuiding):
             iteration=self.iterations,
             response=response,
             usage=self.usage,
-            tool_calls_executed=self._tool_calls_executed,
-            last_tool_results=tuple(map(copy_result, self._results)),
+            tool_calls_executed=self.tool_calls_executed,
+            last_tool_results=tuple(map(copy_result, self.results)),
         )
 
-    def _answer_repetition(self, found: Repetition) -> LoopDetected | None:
-        """Do what the configuration wants of calls that are repeated; return what is to be told."""
-        if not found.is_due:
-            return None
+    def _take_answer(self, response: ChatResponse) -> None:
+        """End the loop with a reply without calls, unless it comes too early."""
+        if response.unanswered:
+            self._end_loop(UnansweredItems(response.unanswered))
+        elif self.is_last:
+            self._end_loop(MaxIterations(self._config.max_iterations))
+        elif self._order is None or not self._send_back():
+            self._end_loop(_COMPLETE)
+
+    def _detect_repetition(self, detector: LoopDetector, calls: Sequence[ToolCall]) -> None:
+        """Do what the configuration wants of calls that are repeated."""
+        found = detector.saw_calls(calls)
+        if found is None or not found.is_due:
+            return
+        self.detected = found.fact
         match found.fact.action:
             case "stop":
                 self._end_loop(found.fact)
             case "inject_warning":
-                self._warnings.append(UserMessage(warning_text(found.fact)))
+                self.warnings.append(UserMessage(warning_text(found.fact)))
             case "skip":
                 for call_id in found.call_ids:
-                    entry = self._open.by_id[call_id]
-                    self._open.refuse(entry, write_repeated(entry.call, found.fact))
-                if not self._open.undecided:
-                    self._after_decision()
+                    entry = self.turn.by_id[call_id]
+                    self.turn.refuse(entry, write_repeated(entry.call, found.fact))
+                if not self.turn.undecided:
+                    self._begin_units()
             case "warn":
                 pass
-        return found.fact
+
+    def _refuse_unfinished(self, response: ChatResponse) -> None:
+        """Answer the calls of a reply that was cut off which were not written to their end: those do not run."""
+        for call in response.unfinished_calls:
+            entry = self.turn.by_id.get(call.id) if self.phase == "deciding" else None
+            if entry is not None and entry.status == "undecided":
+                self.turn.refuse(entry, write_cut_off(entry.call))
+                if not self.turn.undecided:
+                    self._begin_units()
+
+    # calls that come too early, or have failed before
+
+    def _guide_calls(self, calls: Sequence[ToolCall], mistakes: Mapping[str, Literal["name", "arguments"]]) -> None:
+        """Refuse the calls of a reply that come too early, or have failed before."""
+        if self._history is not None:
+            self._history.saw_calls(calls, mistakes)
+        called = {call.name for call in calls}
+        for call in calls:
+            entry = self.turn.by_id[call.id]
+            if entry.status != "undecided":
+                continue
+            missing = self.find_missing(call.name)
+            failure = None if self._history is None else self._history.find_failure(call)
+            if missing:
+                self.turn.refuse(entry, write_early(call, missing, called))
+            elif failure is not None:
+                self.turn.refuse(entry, write_tried(call, failure))
+            if not called.issuperset(missing):
+                self._steer_back(call.name, missing)
+
+    def _steer_back(self, tool_name: str, missing: tuple[str, ...]) -> None:
+        """Count an answer that came too early, and have the next reply begin with what comes first."""
+        if self._history is not None:
+            self._history.hold_next(missing[0])
+        if self._order is None or tool_name != ANSWER_TOOL or self.wound_up is not None:
+            return
+        if self._order.retries_left == 0:
+            self.wound_up = MissingSteps(missing)
+        else:
+            self._order.retries_left -= 1
+
+    def _send_back(self) -> bool:
+        """Return whether an answer comes too early: then it is to be given again, or the loop has ended."""
+        order = self._order
+        missing = () if order is None else order.find_missing_steps()
+        if order is None or not missing:
+            return False
+        if order.retries_left == 0:
+            self._end_loop(MissingSteps(missing))
+            return True
+        order.retries_left -= 1
+        self.messages.append(UserMessage(f"Not yet: call {join_steps(missing)} before you answer."))
+        if self._history is not None:
+            self._history.hold_next(missing[0])
+        self.phase = "ready"
+        return True
+
+    def _note_results(self) -> None:
+        """Count what the calls of the turn that were not answered by the loop itself gave."""
+        results = [each.result for each in self.turn.by_id.values() if each.result is not None and not each.is_own]
+        if self._order is not None:
+            self._order.saw_results(results)
+        if self._history is not None:
+            self._history.saw_results(results)
 
     # the calls of a turn
 
-    def approval_decided(
-        self, call_id: str, verdict: Verdict, *, tool_name: str = "", is_alone: bool = False
-    ) -> ToolResult | None:
-        """Take the decision on one call; return the result of one that is denied.
-
-        Args:
-            call_id: The call.
-            verdict: The decision.
-            tool_name: The repaired name of its tool, for that result; empty takes the call's own.
-            is_alone: True where it must not run beside another.
-        """
-        entry = self._open.by_id.get(call_id)
+    def _take_decision(self, feed: CallDecided) -> None:
+        entry, turn, verdict = self.turn.by_id.get(feed.call_id), self.turn, feed.verdict
         if entry is None or entry.status != ("undecided" if self.phase == "deciding" else "deferred"):
-            raise LoopUsageError(f"no decision is awaited on call '{call_id}'")
+            raise LoopUsageError(f"no decision is awaited on call '{feed.call_id}'")
         match verdict:
             case Approve():
-                entry.status = "alone" if is_alone else "approved"
+                entry.status = "alone" if feed.is_alone else "approved"
             case Deny(reason):
-                self._open.keep(entry, write_denied(entry.call, reason, tool_name or entry.call.name))
+                turn.store(entry, write_denied(entry.call, reason, feed.tool_name or entry.call.name))
             case Defer():
                 entry.status = "deferred"
             case Abort(reason):
                 self._end_loop(Aborted(reason))
-                return None
+                return
         if self.phase == "deciding":
-            self._open.undecided -= 1
-        if not self._open.undecided:
-            self._after_decision()
-        return entry.result
+            turn.undecided -= 1
+        if not turn.undecided:
+            if turn.unanswered:
+                self.reason, self.phase, turn.units = None, "running", None  # as `_begin_units` does
+            else:
+                self._begin_units()
 
-    def _after_decision(self) -> None:
+    def _begin_units(self) -> None:
+        """Go on to the calls that may run, where there are any."""
         self.reason = None
         self.phase = "running"
-        self._open.units = None  # what may run is cut into units anew
-        if not self._open.unanswered:
+        self.turn.units = None  # what may run is cut into units anew
+        if not self.turn.unanswered:
             self._close_turn()
 
-    def _await_decisions(self) -> Step:
-        self.reason = AwaitingApproval(self._open.list_deferred())
-        self.phase = "finished"
-        return Finished(self.reason)
-
-    def call_reopened(self, call_id: str) -> None:
-        """Have somebody decide again on a call that has not started: what it would do has changed."""
-        entry = self._open.by_id.get(call_id)
-        if self.phase != "running" or entry is None or entry.status not in ("approved", "alone", "deferred"):
-            raise LoopUsageError(f"call '{call_id}' is not to be decided on again")
+    def _reopen_call(self, feed: CallReopened) -> None:
+        entry = self.turn.by_id.get(feed.call_id)
+        if entry is None or entry.status not in ("approved", "alone", "deferred"):
+            raise LoopUsageError(f"call '{feed.call_id}' is not to be decided on again")
         entry.status = "deferred"
-        self._open.units = None
+        self.turn.units = None
 
-    def tool_started(self, call_id: str) -> None:
-        """Note that a call runs from now on."""
-        entry = self._open.by_id.get(call_id)
-        if self.phase != "running" or entry is None or entry.status not in ("approved", "alone"):
-            raise LoopUsageError(f"call '{call_id}' is not to be run now")
+    def _start_call(self, feed: CallStarted) -> None:
+        entry = self.turn.by_id.get(feed.call_id)
+        if entry is None or entry.status not in ("approved", "alone"):
+            raise LoopUsageError(f"call '{feed.call_id}' is not to be run now")
         entry.status = "started"
 
-    def tool_returned(self, call_id: str, result: ToolResult) -> None:
-        """Keep the result of a call, at once and for good."""
-        entry = self._open.by_id.get(call_id)
-        if self.phase != "running" or entry is None or entry.status in ("done", "undecided", "deferred"):
-            raise LoopUsageError(f"no result is awaited for call '{call_id}'")
-        self._open.keep(entry, result)
-        if not self._open.unanswered:
+    def _take_result(self, feed: CallReturned) -> None:
+        entry = self.turn.by_id.get(feed.call_id)
+        if entry is None or entry.status in ("done", "undecided", "deferred"):
+            raise LoopUsageError(f"no result is awaited for call '{feed.call_id}'")
+        self.turn.store(entry, feed.result)
+        if not self.turn.unanswered:
             self._close_turn()
 
-    def tool_cut(self, call_id: str, cut: CutCall) -> None:
-        """Note how far a call came that started and ended without a result, because the loop ends.
-
-        A call that has been answered meanwhile stays answered as it was.
-        """
-        entry = self._open.by_id.get(call_id)
+    def _take_cut(self, feed: CallCut) -> None:
+        entry = self.turn.by_id.get(feed.call_id)
         if entry is not None:
-            entry.cut = cut
+            entry.cut = feed.cut
 
-    def answer_judged(self, judgement: TypedAnswer | NoValidAnswer | UserMessage) -> None:
-        """Say what the reply that completed the loop is, where an answer of a type was asked for, or ask once more."""
+    # the end of a turn, and of the loop
+
+    def _close_turn(self) -> None:
+        """Append the results in call order, then the warnings, and see whether the loop goes on."""
+        if self._order is not None or self._history is not None:
+            self._note_results()
+        self.results = results = self.turn.move_results(self.messages)
+        self.tool_calls_executed += len(results)
+        self.tool_rounds += 1
+        if self.warnings:
+            self.messages.extend(self.warnings)
+            self.warnings = []
+        if self._detector is not None and self._detector.compares_results:
+            self._detector.saw_results(results)
+        self.phase = "ready"
+        for result in results:
+            if result.result_as_answer and not result.is_error:
+                self._answer_with(result)
+                if self.reason is not None:
+                    return
+                break
+        if self.response is not None and self.response.unanswered:
+            self._end_loop(UnansweredItems(self.response.unanswered))
+        elif self.wound_up is not None:
+            self._end_loop(self.wound_up)
+        elif self.tool_rounds >= self._config.max_iterations and self._config.on_max_iterations == "stop":
+            self._end_loop(MaxIterations(self._config.max_iterations))
+
+    def _answer_with(self, result: ToolResult) -> None:
+        """End the loop with a result that is the answer, unless it comes too early."""
+        if self._order is not None and self._send_back():
+            return
+        answer = self._config.answer
+        is_typed = self._config.asks_by_tool and result.tool_name == ANSWER_TOOL
+        if is_typed and answer is not None and answer.has_type:
+            self._end_loop(TypedAnswer())
+        else:
+            self._end_loop(ResultAsAnswer(result.call_id, result.tool_name))
+
+    def _judge_answer(self, feed: AnswerJudged) -> None:
         if not isinstance(self.reason, Complete):
-            raise LoopUsageError("answer_judged does not fit here: the loop was not completed by a reply")
-        if isinstance(judgement, UserMessage):
-            self.messages.append(judgement)
+            raise LoopUsageError("AnswerJudged does not fit here: the loop was not completed by a reply")
+        if isinstance(feed.judgement, UserMessage):
+            self.messages.append(feed.judgement)
             if self._history is not None and self._config.asks_by_tool:
                 self._history.hold_next(ANY_TOOL)
             self.reason, self.phase = None, "ready"
         else:
-            self.reason = judgement
+            self.reason = feed.judgement
+
+    def _wind_up(self, feed: RunWoundUp) -> None:
+        """End the loop when this turn's results are in, or now where each call was answered without being run."""
+        if self.turn.by_id:
+            self.wound_up = feed.reason
+        elif self.phase == "ready" and self.tool_rounds:
+            self._end_loop(feed.reason)
+        else:
+            raise LoopUsageError("RunWoundUp does not fit here: no call is open")
+
+    def _end(self, feed: RunEnded) -> None:
+        if not self.is_finished:
+            self._end_loop(feed.reason)
+
+    def _close(self, feed: RunClosed) -> None:
+        if self.phase == "awaiting" or not self.is_finished:
+            self._end_loop(Cancelled(feed.reason))
+
+    def _end_loop(self, reason: TerminationReason | None) -> None:
+        if self.turn.by_id:
+            self.turn.answer_all(_WHY[type(reason)])
+            self.results = self.turn.move_results(self.messages)
+            self.tool_calls_executed += len(self.results)
+        self.reason = reason
+        self.phase = "failed" if reason is None else "finished"
+
+    # what comes from outside, at any time
+
+    def _count_usage(self, feed: UsageSpent) -> None:
+        self._spent.append(feed.usage)
+
+    def _take_messages(self, feed: MessagesSteered) -> None:
+        if not feed.messages:
+            return
+        if self.phase == "finished":
+            if not isinstance(self.reason, Complete):
+                raise LoopUsageError("the loop is over: nobody reads a message anymore")
+            self.reason = None
+            self.phase = "ready"
+        self.incoming.extend(feed.messages)
+        if self.phase in ("deciding", "running"):
+            self.turn.skip_waiting("skipped because of a new message")
+            self.phase = "running"
+            if not self.turn.unanswered:
+                self._close_turn()
+
+    def _take_command(self, feed: CommandGiven) -> None:
+        """Note the caller's wish.
+
+        Raises:
+            TranscriptError: The messages to inject leave a call without its result, or repeat a call's id.
+            ConfigurationError: It is no command.
+        """
+        command = feed.command
+        check_setting("what the next turn begins with", command, Continue, InjectMessages, Stop)
+        if isinstance(command, InjectMessages):
+            validate_transcript(command.messages)
+            for index, message in enumerate(command.messages):
+                calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
+                known = self._call_ids.intersection([call.id for call in calls])
+                if known:
+                    raise TranscriptError(index, f"call '{known.pop()}' has the id of an earlier call; give it another")
+        if not self.is_finished:
+            self.command = command
+
+    def _take_edited(self, _: TranscriptEdited) -> None:
+        """Read `messages` again.
+
+        Raises:
+            TranscriptError: They are no valid transcript anymore, or nothing is left that a model could be asked.
+        """
+        command = self.command
+        comes = command.messages if isinstance(command, InjectMessages) else self.incoming
+        if not (self.messages or comes or self.is_finished or isinstance(command, Stop)):
+            raise TranscriptError(
+                0, "the transcript is empty, and the next request would ask nothing; leave or append a message"
+            )
+        validate_transcript(self.messages, allow_pending=not self.is_at_boundary)
+        self._call_ids |= call_ids_of(self.messages)
+
+    _RULES: ClassVar[Mapping[type[Feed], tuple[frozenset[Phase], Callable[[LoopState, Any], None]]]] = {
+        kind: (ALLOWED_PHASES[kind], take)
+        for kind, take in (
+            (TurnBegun, _begin_turn),
+            (TranscriptCompacted, _take_compacted),
+            (LimitReached, _take_limit),
+            (ReplyCutOff, _take_partial),
+            (ModelReplied, _take_reply),
+            (CallsPrepared, _take_prepared),
+            (CallDecided, _take_decision),
+            (CallReopened, _reopen_call),
+            (CallStarted, _start_call),
+            (CallReturned, _take_result),
+            (CallCut, _take_cut),
+            (AnswerJudged, _judge_answer),
+            (RunWoundUp, _wind_up),
+            (UsageSpent, _count_usage),
+            (MessagesSteered, _take_messages),
+            (CommandGiven, _take_command),
+            (TranscriptEdited, _take_edited),
+            (RunEnded, _end),
+            (RunClosed, _close),
+        )
+    }

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, field
 from typing import Literal, TypeAlias
 
-from toolkit.chat import Message, ToolCall
+from toolkit.chat import Message
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import TerminationReason
 from toolkit.loop.stopping import Continue, Stop
+from toolkit.loop.turn import OpenCall
 
 __all__ = [
     "AskApproval",
+    "BeginTurn",
     "CallModel",
     "Command",
     "Compact",
@@ -30,6 +32,11 @@ __all__ = [
 
 
 @dataclass(slots=True)
+class BeginTurn:
+    """Begin a turn, once what comes between two turns is fed."""
+
+
+@dataclass(slots=True)
 class Compact:
     """Shorten `messages`, or feed them back as they are."""
 
@@ -41,12 +48,10 @@ class CallModel:
     """Ask the model; without tools for the answer that follows the last allowed turn.
 
     Args:
-        iteration: The turn.
         has_tools: True where tools are offered.
         hold: The tool that the reply must call, or `ANY_TOOL`; empty leaves the choice to the model.
     """
 
-    iteration: int
     _: KW_ONLY
     has_tools: bool = True
     hold: str = ""
@@ -56,14 +61,14 @@ class CallModel:
 class AskApproval:
     """Ask whether these calls may run."""
 
-    calls: Sequence[ToolCall]
+    calls: Sequence[OpenCall]
 
 
 @dataclass(slots=True)
 class RunTools:
     """Run these calls, at most `limit` at once."""
 
-    calls: Sequence[ToolCall]
+    calls: Sequence[OpenCall]
     limit: int | None = None
 
 
@@ -74,7 +79,7 @@ class Finished:
     reason: TerminationReason
 
 
-Step: TypeAlias = Compact | CallModel | AskApproval | RunTools | Finished
+Step: TypeAlias = BeginTurn | Compact | CallModel | AskApproval | RunTools | Finished
 
 
 @dataclass(frozen=True, slots=True)
