@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from tests.builtin.calls import call, error_of, text_of
 from toolkit.builtin import list_files_tool, search_tool
 from toolkit.builtin.file_tree import has_ripgrep
-from toolkit.builtin.line_patterns import line_pattern
+from toolkit.builtin.search import line_pattern
 
 pytestmark = pytest.mark.anyio
 

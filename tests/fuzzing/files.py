@@ -44,7 +44,7 @@ _YAML = (
 
 
 def cassette_target() -> Callable[[bytes], None]:
-    cassettes = import_module("toolkit.testing.cassette_file")
+    cassettes = import_module("toolkit.testing.cassettes")
     error = import_module("toolkit.errors").ConfigurationError
     file = Path(tempfile.mkdtemp()) / "cassette.jsonl"
 

@@ -22,7 +22,7 @@ from toolkit.builtin import (
     search_tool,
     write_file_tool,
 )
-from toolkit.builtin.file_exchange import exchange_files
+from toolkit.builtin.root_folder import exchange_files
 from toolkit.errors import ToolFailedError
 
 pytestmark = pytest.mark.anyio
@@ -213,7 +213,7 @@ def test_a_change_between_reading_and_writing_is_seen_and_kept(
     how: str, can_exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr("toolkit.builtin.file_replacement.exchange_files", refuse_exchange)
+        monkeypatch.setattr("toolkit.builtin.root_folder.exchange_files", refuse_exchange)
     path = tmp_path / "a.txt"
     path.write_text("aaa\n")
     change_by_another(path, how)
@@ -236,7 +236,7 @@ def test_a_change_in_the_very_moment_of_the_exchange_is_taken_back(
             path.write_text("theirs\n")
         return exchange_files(folder, one, other)
 
-    monkeypatch.setattr("toolkit.builtin.file_replacement.exchange_files", exchange)
+    monkeypatch.setattr("toolkit.builtin.root_folder.exchange_files", exchange)
     with pytest.raises(ToolFailedError, match="was changed by somebody else meanwhile"):
         RootFolder(tmp_path).write("a.txt", b"ours\n", expected=b"aaa\n")
     assert path.read_text() == "theirs\n"

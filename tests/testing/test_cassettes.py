@@ -444,7 +444,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from toolkit import ConfigurationError
-from toolkit.testing.cassette_file import append_exchange, prepare_file, read_exchanges
+from toolkit.testing.cassettes import append_exchange, prepare_file, read_exchanges
 
 path = Path(sys.argv[1])
 prepare_file(path)

@@ -6,17 +6,19 @@ import inspect
 import os
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import anyio
 from anyio import to_thread
+from anyio.abc import ByteReceiveStream
+from anyio.lowlevel import checkpoint_if_cancelled
 from pydantic import Field
 
 from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, CommandRules
-from toolkit.builtin.command_runs import run_command
 from toolkit.builtin.file_tree import require_extra
 from toolkit.builtin.plain_commands import PlainCommandPattern
 from toolkit.builtin.root_folder import RootFolder
@@ -25,12 +27,18 @@ from toolkit.builtin.shell_commands import read_script_apart
 from toolkit.calls.context import ToolContext
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
-from toolkit.runtime.processes import Tail
+from toolkit.runtime.processes import SupervisedProcess, Tail
 from toolkit.settings import PositiveInt, Seconds, check_fields
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = ["BashOptions", "Confirm", "bash_tool"]
+__all__ = [
+    "bash_tool",
+    "BashOptions",
+    "Confirm",
+    "run_command",
+]
+
 
 Confirm: TypeAlias = Callable[[str], bool | Awaitable[bool]]
 """Given a command; False refuses it. Raising refuses it, too."""
@@ -235,3 +243,77 @@ def _format_stream(tail: Tail) -> str:
     if not tail.dropped:
         return text
     return f"[The first {tail.dropped:,} bytes were not kept. Send the output to a file to have all of it.]\n{text}"
+
+
+_CHUNK_BYTES = 65_536
+_PIPE_SECONDS = 1.0
+
+
+async def run_command(
+    command: Sequence[str],
+    *,
+    working_folder: Path,
+    environment: Mapping[str, str],
+    timeout: float | None,
+    output: Tail,
+    errors: Tail,
+    on_output: Callable[[], None],
+) -> int | None:
+    """Return the exit code of a command, 128 and more for a signal, when it and all that it has started are gone.
+
+    None means that its time was over.
+
+    Processes that it left in the background are told to end, and killed after a second, when it ends, when its time is
+    over or when this is cancelled: also those that ignore signals, hold the pipes or, on Linux, have a session of their
+    own.
+
+    Args:
+        command: The program's path and its arguments.
+        working_folder: Where it runs.
+        environment: All of its environment.
+        timeout: Seconds; None sets no limit.
+        output: Takes the standard output.
+        errors: Takes the standard error.
+        on_output: Called after each piece of either.
+
+    Raises:
+        ToolFailedError: It can't be started.
+    """
+    process = await _start_command(command, working_folder, environment)
+    is_in_time = False
+    try:
+        await checkpoint_if_cancelled()
+        with anyio.move_on_after(timeout):
+            async with anyio.create_task_group() as tasks:
+                for stream, tail in ((process.output, output), (process.errors, errors)):
+                    tasks.start_soon(_read_to_tail, stream, tail, on_output)
+                await process.wait()
+                # All that could hold the pipes is dead, unless the command has killed its supervisor.
+                tasks.cancel_scope.deadline = anyio.current_time() + _PIPE_SECONDS
+            is_in_time = True
+    finally:
+        await process.end()
+    code = process.exit_code
+    if not is_in_time or code is None:
+        return None
+    return 128 - code if code < 0 else code
+
+
+async def _start_command(
+    command: Sequence[str], working_folder: Path, environment: Mapping[str, str]
+) -> SupervisedProcess:
+    try:
+        return await SupervisedProcess.start(command, cwd=working_folder, env=environment, keeps_orphans=True)
+    except OSError as error:
+        if not await anyio.Path(working_folder).is_dir():
+            raise ToolFailedError(
+                f"The command can't be started: the working folder {working_folder} is not there any more."
+            ) from error
+        raise ToolFailedError(f"The command can't be started: {error.strerror}.") from error
+
+
+async def _read_to_tail(stream: ByteReceiveStream, tail: Tail, on_output: Callable[[], None]) -> None:
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        while True:
+            tail.add(await stream.receive(_CHUNK_BYTES))
+            on_output()

@@ -1,7 +1,10 @@
-"""The files below a folder in a stable order, without what ``.gitignore`` names.
+"""The files below a folder in a stable order, without those that ``.gitignore`` names; globs over their paths.
 
 They are found by a walk from descriptor to descriptor. Where a pattern is looked for, ripgrep may say in which files:
-in the same order, and what it names is judged again by the rules here and opened from the root folder.
+in the same order, and the files it names are judged again by the rules here and opened from the root folder.
+
+Globs come from models and from repositories. Python's own regular expressions, which `pathspec` makes of them, can take
+time that grows without bound with the path: so `re2` matches what `pathspec` has read.
 """
 
 from __future__ import annotations
@@ -11,20 +14,34 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Generator, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from threading import Timer
+from typing import Any, Protocol, cast
 
-from toolkit.builtin.path_rules import PathRules
 from toolkit.builtin.root_folder import DEEPEST, RootFolder
 from toolkit.errors import ConfigurationError, ToolFailedError
 from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess
+from toolkit.visible_text import escape_in_text
 
-__all__ = ["Deadline", "FileTree", "TreeFile", "has_ripgrep", "require_extra"]
+__all__ = [
+    "Deadline",
+    "expanded_braces",
+    "FileTree",
+    "has_ripgrep",
+    "name_pattern",
+    "PathRules",
+    "require_extra",
+    "TreeFile",
+    "UnreadableGlobError",
+]
+
 
 _SKIPPED = frozenset({".git", "node_modules", "target"})
 _LARGEST_RULES = 1_000_000
@@ -301,3 +318,182 @@ def _read_tree_file(descriptor: int, largest: int) -> bytes | None:
         with os.fdopen(os.dup(descriptor), "rb") as file:
             data = file.read(largest + 1)
     return data if len(data) <= largest else None
+
+
+_LONGEST_GLOB = 1_000
+_MOST_RULE_LINES = 2_000
+_RULES_A_SET = 200  # one automaton for too many rules would outgrow its memory
+_SET_BYTES = 32_000_000
+_FOLDER_MARK = "(?P<ps_d>/)"  # by which pathspec marks what is in a folder that matches
+
+
+class UnreadableGlobError(ValueError):
+    """A line is no glob."""
+
+
+class _RuleSet(Protocol):
+    """A ``re2.Set``, which has no types of its own."""
+
+    def Add(self, pattern: str) -> int: ...  # noqa: N802 - named by re2
+    def Compile(self) -> None: ...  # noqa: N802
+    def Match(self, text: str) -> Sequence[int] | None: ...  # noqa: N802
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Rules that are matched together, each with what it says."""
+
+    leaves_out: tuple[bool, ...]
+    rules: _RuleSet
+
+
+class PathRules:
+    """The lines of a ``.gitignore``: of those that match a path the last one decides.
+
+    Args:
+        lines: The lines as they are written. A line of more than 1,000 characters is none, and lines after the first
+            2,000 are not read.
+        for_contents: True where a line that names a folder speaks of all that is in it, too.
+        is_strict: True where a line that is no glob raises; else it is passed over, as git does.
+
+    Raises:
+        UnreadableGlobError: A line is no glob, and `is_strict`.
+    """
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, lines: Iterable[str], *, for_contents: bool, is_strict: bool = False) -> None:
+        rules: list[tuple[bool, str]] = []
+        for line in islice(lines, _MOST_RULE_LINES):
+            try:
+                rules += _read_line(line, for_contents=for_contents)
+            except UnreadableGlobError:
+                if is_strict:
+                    raise
+        self._batches = tuple(
+            _compile_rules(rules[start : start + _RULES_A_SET]) for start in range(0, len(rules), _RULES_A_SET)
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def decide(self, path: str) -> bool | None:
+        """Return True for what a line names, False for what one with ``!`` lets in again; None where none matches."""
+        text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        for batch in reversed(self._batches):
+            matching = batch.rules.Match(text)
+            if matching:
+                return batch.leaves_out[max(matching)]
+        return None
+
+
+def _read_line(line: str, *, for_contents: bool) -> list[tuple[bool, str]]:
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - an extra
+
+    if len(line) > _LONGEST_GLOB:
+        raise UnreadableGlobError(line)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of classes in brackets, which re reads in another way
+            patterns = GitIgnoreSpec.from_lines([line], backend="simple").patterns
+    except (ValueError, re.error) as error:
+        raise UnreadableGlobError(line) from error
+    found: list[tuple[bool, str]] = []
+    for pattern in patterns:
+        compiled = cast("re.Pattern[str] | None", pattern.regex)  # pyright: ignore[reportUnknownMemberType]
+        if pattern.include is not None and compiled is not None:
+            source = compiled.pattern
+            if not for_contents and _FOLDER_MARK in source:
+                source = rf"(?:{source})\z"
+            source = source.replace(_FOLDER_MARK, "/")
+            _check_source(source, line)
+            found.append((pattern.include, source))
+    return found
+
+
+def _check_source(source: str, line: str) -> None:
+    """Make sure that `re2` reads a pattern alone: in a set it does not say which one is wrong."""
+    re2 = _load_re2()
+    try:
+        re2.compile(source, _make_options())
+    except re2.error as error:
+        raise UnreadableGlobError(line) from error
+
+
+def _compile_rules(rules: Sequence[tuple[bool, str]]) -> _Batch:
+    compiled: _RuleSet = _load_re2().Set.SearchSet(_make_options())
+    for _, source in rules:
+        compiled.Add(source)
+    compiled.Compile()
+    return _Batch(tuple(leaves_out for leaves_out, _ in rules), compiled)
+
+
+def _load_re2() -> Any:
+    import re2  # type: ignore[import-untyped] # pyright: ignore[reportMissingTypeStubs] # noqa: PLC0415 - an extra
+
+    return re2
+
+
+def _make_options() -> Any:
+    options = _load_re2().Options()
+    options.log_errors = False
+    options.max_mem = _SET_BYTES
+    return options
+
+
+_LONGEST_NAME_GLOB = 1_000
+_MOST_ALTERNATIVES = 1_000
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+
+def name_pattern(glob: str, parameter: str) -> Callable[[str], bool]:
+    """Return what says whether a glob means a path.
+
+    Without a slash it is a name at any depth, else a path from the folder on; a ``!`` in front negates it.
+
+    Raises:
+        ToolFailedError: It is no glob, or has more than 1,000 characters; names the parameter.
+    """
+    if len(glob) > _LONGEST_NAME_GLOB:
+        raise ToolFailedError(
+            f"The glob in the argument {parameter} has {len(glob):,} characters; "
+            f"at most {_LONGEST_NAME_GLOB:,} can be read."
+        )
+    is_negated = glob.startswith("!")
+    lines = [re.sub(r"^(?=[#!])", r"\\", line) for line in expanded_braces(glob.removeprefix("!").removeprefix("./"))]
+    try:
+        rules = PathRules(lines, for_contents=True, is_strict=True)
+    except UnreadableGlobError as error:
+        raise _refuse_glob(glob, parameter) from error
+    if not rules:
+        raise _refuse_glob(glob, parameter)
+    return lambda path: (rules.decide(path) is True) != is_negated
+
+
+def expanded_braces(text: str) -> list[str]:
+    """Return the alternatives of ``a{b,c}d``: ``abd`` and ``acd``.
+
+    Raises:
+        ToolFailedError: There are too many.
+    """
+    texts = [text]
+    while any(found := [_BRACES.search(text) for text in texts]):
+        texts = [
+            alternative
+            for text, match in zip(texts, found, strict=True)
+            for alternative in (_split_alternatives(text, match) if match else [text])
+        ]
+        if len(texts) > _MOST_ALTERNATIVES:
+            raise ToolFailedError("The braces stand for too many alternatives. Use fewer.")
+    return texts
+
+
+def _refuse_glob(glob: str, parameter: str) -> ToolFailedError:
+    return ToolFailedError(
+        f"'{escape_in_text(glob)}' is no valid glob in the argument {parameter}. "
+        "Write one like *.py, src/**/*.py or *.{js,ts}."
+    )
+
+
+def _split_alternatives(text: str, match: re.Match[str]) -> list[str]:
+    return [f"{text[: match.start()]}{choice}{text[match.end() :]}" for choice in match[1].split(",")]

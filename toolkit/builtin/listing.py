@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolkit.builtin.file_tree import Deadline, FileTree, require_extra
-from toolkit.builtin.name_patterns import name_pattern
+from toolkit.builtin.file_tree import Deadline, FileTree, name_pattern, require_extra
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.chat.output import ToolOutput
 from toolkit.tools.decorators import tool_from_function

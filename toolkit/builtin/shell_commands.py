@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from toolkit.builtin.name_patterns import expanded_braces
+from toolkit.builtin.file_tree import expanded_braces
 from toolkit.errors import ToolFailedError
 from toolkit.runtime.isolation import run_isolated
 

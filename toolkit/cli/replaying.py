@@ -15,7 +15,7 @@ from toolkit.cli.screen import OutputFormat, Screen
 from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources, read_source
 from toolkit.cli.terminal import Terminal
 from toolkit.testing import ReplayProvider
-from toolkit.testing.cassette_file import RecordedExchange, read_exchanges
+from toolkit.testing.cassettes import RecordedExchange, read_exchanges
 
 __all__ = ["replay_cassette"]
 

@@ -8,8 +8,7 @@ Nothing here imports pytest. `toolkit.testing.conformance` is the suite that eve
 from toolkit.testing.cassettes import Matching, RecordingProvider, ReplayProvider
 from toolkit.testing.events import EventCollector
 from toolkit.testing.faults import FAULTS, Fault, FlakyProvider
-from toolkit.testing.functions import FunctionProvider, ModelFunction
-from toolkit.testing.scripted import ScriptedProvider, ScriptedReply
+from toolkit.testing.scripted import FunctionProvider, ModelFunction, ScriptedProvider, ScriptedReply
 from toolkit.testing.transcripts import check_transcript
 
 __all__ = [

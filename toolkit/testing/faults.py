@@ -22,7 +22,7 @@ from toolkit.chat import (
 from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.errors import BadResponseError, ConfigurationError, ProviderError, ProviderTimeoutError, RateLimitedError
 from toolkit.settings import check_setting
-from toolkit.testing.replies import frozen
+from toolkit.testing.scripted import frozen
 
 __all__ = ["FAULTS", "Fault", "FlakyProvider"]
 

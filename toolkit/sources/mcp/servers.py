@@ -1,15 +1,18 @@
-"""The ways to an MCP server: a program to start, or a URL. No secret is in any repr."""
+"""How an MCP server is reached: a program to start, or a URL; what both log is scrubbed. No secret is in any repr."""
 
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import ssl
+import traceback
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
@@ -26,26 +29,30 @@ from mcp.types import jsonrpc_message_adapter
 from toolkit.errors import ConfigurationError
 from toolkit.runtime.processes import SupervisedProcess
 from toolkit.secrets import (
+    MASK,
+    Redact,
     program_name,
     secrets_in_arguments,
     secrets_in_url,
     secrets_of,
     secrets_of_headers,
     without_credentials,
+    without_keys,
     without_secrets,
 )
 from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
 from toolkit.sources.mcp.http_client import NotingClient
-from toolkit.sources.mcp.logs import struck_logs
 
 __all__ = [
+    "http",
     "HttpServer",
     "McpServer",
-    "StdioServer",
-    "http",
     "sse",
     "stdio",
+    "StdioServer",
+    "struck_logs",
 ]
+
 
 _logger = logging.getLogger("toolkit.sources.mcp")
 _READ_TIMEOUT = 300.0
@@ -314,3 +321,57 @@ def sse(
     """Say at which URL a server speaks the older transport, server-sent events; the settings are those of `http`."""
     server = http(url, headers=headers, bearer=bearer, auth=auth, verify=verify, timeout=timeout, name=name)
     return replace(server, is_sse=True)
+
+
+_SESSION = re.compile(r"(?<=session ID: )\S+")
+
+
+class _Strikes(logging.Filter):
+    """Strikes secrets out of records; lets all pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.redacts: tuple[Redact, ...] = ()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if (struck := self._strike_text(text)) != text:
+            record.msg, record.args = struck, None
+        if record.exc_info:
+            shown = "".join(traceback.format_exception(*record.exc_info))
+            if (struck := self._strike_text(shown)) != shown:
+                record.exc_info, record.exc_text = None, struck
+        return True
+
+    def _strike_text(self, text: str) -> str:
+        for redact in self.redacts:
+            text = redact(text)
+        return _SESSION.sub(MASK, without_keys(text))
+
+
+_strikes = _Strikes()
+_lock = Lock()
+
+
+@contextmanager
+def struck_logs(redact: Redact) -> Generator[None]:
+    """Strike a server's secrets out of what the SDK logs, in all threads, for as long as the block lasts."""
+    with _lock:
+        _strikes.redacts += (redact,)
+        for logger in _find_loggers():
+            logger.addFilter(_strikes)
+    try:
+        yield
+    finally:
+        with _lock:
+            left = list(_strikes.redacts)
+            left.remove(redact)
+            _strikes.redacts = tuple(left)
+            for logger in () if left else _find_loggers():
+                logger.removeFilter(_strikes)
+
+
+def _find_loggers() -> list[logging.Logger]:
+    """Return the SDK's loggers: a filter of one holds for none below it."""
+    known = list(logging.root.manager.loggerDict.items())
+    return [logger for name, logger in known if f"{name}.".startswith("mcp.") and isinstance(logger, logging.Logger)]

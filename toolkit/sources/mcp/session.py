@@ -1,8 +1,8 @@
-"""One server and its session: opened, kept and closed by one task, used by any, opened again when it is lost.
+"""One server and its session: opened and closed by one task, used by any, opened again when it is lost.
 
 The SDK's task groups are entered and left by that task alone, which belongs to no scope of the caller's: so tools may
 be opened in one task and closed in another, in any order. Requests are made in the tasks that want them; cancelling
-one of those tells the server.
+one of those cancels the request on the server. Lists of a server are read page by page, within a bound.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import anyio
 import mcp.types as wire
 from mcp import Client
-from mcp.client import IncomingMessage
+from mcp.client import IncomingMessage, Transport
 from mcp.client.session import ElicitationFnT, SamplingFnT
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -33,11 +33,16 @@ from toolkit.runtime.event_loops import OwnerLoop
 from toolkit.secrets import cut_causes
 from toolkit.sources.mcp.failures import McpConnectionError, innermost, is_ended_session, is_loss, to_mcp_error
 from toolkit.sources.mcp.http_client import HttpFault, faults_of_call
-from toolkit.sources.mcp.paging import list_server_tools
 from toolkit.sources.mcp.servers import McpServer
-from toolkit.sources.mcp.watched_streams import WatchedTransport
 
-__all__ = ["McpSession", "SessionSettings"]
+__all__ = [
+    "list_server_tools",
+    "McpSession",
+    "read_all_pages",
+    "SessionSettings",
+    "WatchedTransport",
+]
+
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -351,3 +356,95 @@ class McpSession:
         # Only noted here: who delivers messages must not wait for one.
         self._is_stale = True
         self._ring_bell()
+
+
+class WatchedTransport:
+    """A transport that says when nothing more can come from it."""
+
+    def __init__(self, transport: Transport, ended: Callable[[], None]) -> None:
+        self._transport = transport
+        self._ended = ended
+
+    async def __aenter__(self) -> Any:
+        read, write = await self._transport.__aenter__()
+        return _WatchedStream(read, self._ended), write
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._transport.__aexit__(kind, error, traceback)
+
+
+class _WatchedStream:
+    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
+        self._stream = stream
+        self._ended = ended
+
+    @property
+    def last_context(self) -> Any:
+        """The context of who sent the last item, which the SDK looks for."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._ended()
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        left: bool | None = await self._stream.__aexit__(kind, error, traceback)
+        return left
+
+
+_MAX_PAGES = 100
+
+
+async def list_server_tools(client: Client, server: McpServer) -> list[wire.Tool]:
+    """Return the tools of all pages."""
+    if client.server_capabilities.tools is None:
+        return []
+
+    async def page(cursor: str | None) -> tuple[list[wire.Tool], str | None]:
+        answer = await client.list_tools(cursor=cursor)
+        return answer.tools, answer.next_cursor
+
+    return await read_all_pages(page, server)
+
+
+async def read_all_pages(
+    page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], server: McpServer
+) -> list[T]:
+    """Return what is on all pages.
+
+    Args:
+        page: Given a page's cursor, None for the first; gives what is on it, and the next one's cursor.
+        server: The server of the pages.
+
+    Raises:
+        McpError: They never end.
+    """
+    found: list[T] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        items, following = await page(cursor)
+        found += items
+        if following is None or following == cursor:
+            return found
+        cursor = following
+    raise McpError(f"MCP server '{server.name}' lists more than {_MAX_PAGES} pages")

@@ -3,9 +3,7 @@
 try:
     from toolkit.sources.openapi.auth import ApiKey, Auth, Basic, Bearer, OAuth2ClientCredentials
     from toolkit.sources.openapi.operation import Operation
-    from toolkit.sources.openapi.options import OpenApiOptions
-    from toolkit.sources.openapi.selection import Filter, Only
-    from toolkit.sources.openapi.tools import OpenApiTool, openapi_tools
+    from toolkit.sources.openapi.tools import Filter, Only, OpenApiOptions, OpenApiTool, openapi_tools
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("toolkit"):
         raise

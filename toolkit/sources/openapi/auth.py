@@ -24,8 +24,7 @@ from toolkit.errors import ConfigurationError, OpenApiError, ToolFailedError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, origin_of, read_bounded
 from toolkit.schema.nodes import is_object
 from toolkit.secrets import secrets_of_headers, without_credentials, without_secrets
-from toolkit.sources.openapi.document import Document
-from toolkit.sources.openapi.urls import Origin, is_url
+from toolkit.sources.openapi.document import Document, Origin, is_url
 from toolkit.suggestions import ask_whether_meant, find_similar
 
 __all__ = [

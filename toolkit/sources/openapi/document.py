@@ -1,7 +1,7 @@
 """An OpenAPI document: read from wherever it is, and its references followed.
 
 References are `referencing`'s work. A document may refer to others beside it: those in its own folder, or of its own
-server; nothing else is ever opened.
+server; nothing else is ever opened. URLs are shown without their secrets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import url2pathname
 
@@ -24,13 +24,54 @@ from referencing.exceptions import NoSuchResource
 from referencing.jsonschema import DRAFT202012
 
 from toolkit.bounded_yaml import YamlTooLargeError, load_yaml
-from toolkit.errors import OpenApiError
+from toolkit.errors import ConfigurationError, OpenApiError
 from toolkit.http_replies import ACCEPTED_ENCODINGS, DiscreetUrl, origin_of
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.secrets import without_credentials
-from toolkit.sources.openapi.urls import is_url
 
-__all__ = ["Document", "Part", "read_document"]
+__all__ = [
+    "allowed_origins",
+    "Document",
+    "is_url",
+    "Origin",
+    "Part",
+    "read_document",
+]
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text is a URL that can be fetched."""
+    return text.startswith(("http://", "https://"))
+
+
+Origin: TypeAlias = tuple[str, str, int | None]
+"""Scheme, host and port."""
+
+
+def allowed_origins(hosts: Iterable[str]) -> frozenset[Origin]:
+    """Return the origins that `allow_hosts` names: by HTTPS, where an entry does not say otherwise.
+
+    Raises:
+        ConfigurationError: An entry is no host and no origin.
+    """
+    if isinstance(hosts, str):
+        raise ConfigurationError(f"allow_hosts must be several hosts, such as [{hosts!r}]")
+    return frozenset(map(_read_allowed_host, hosts))
+
+
+def _read_allowed_host(host: str) -> Origin:
+    url = host if is_url(host) else f"https://{host}"
+    try:
+        parts = urlsplit(url)
+        is_origin = parts.hostname and not (parts.path.strip("/") or parts.query or parts.fragment or parts.username)
+        if is_origin and not re.search(r"[\s\\*]", host):
+            return origin_of(url)
+    except ValueError:
+        pass
+    raise ConfigurationError(
+        f"allow_hosts names {host!r}: write a host like 'api.example.com', or an origin like 'http://10.0.0.1:8080'"
+    )
+
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 

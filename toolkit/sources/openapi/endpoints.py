@@ -1,4 +1,4 @@
-"""Operations read to the end: the arguments that a model gives, how they are sent, and where.
+"""Operations read to the end: the arguments that a model gives, how they are sent, in which body, and to which server.
 
 `openapi_pydantic` checks the pieces that are used, and no others: a mistake elsewhere in a document does no harm.
 """
@@ -6,35 +6,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import urljoin, urlsplit
 
 from openapi_pydantic.v3 import v3_0, v3_1
 
 from toolkit.errors import OpenApiError
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.sources.openapi.document import Document, Part
-from toolkit.sources.openapi.forms import (
-    FALLBACK_TYPE,
-    classify_media_type,
-    convert_form,
-    find_files,
-    rank_media_type,
-    read_encodings,
-    read_file_types,
-)
 from toolkit.sources.openapi.operation import (
     Body,
+    BodyKind,
     Endpoint,
     Operation,
     ParameterPlace,
     ValueEncoding,
     WireParameter,
 )
-from toolkit.sources.openapi.schema import FILE_SCHEMA, Schemas
-from toolkit.sources.openapi.server_urls import find_base_url, find_names_in_braces
+from toolkit.sources.openapi.schema import FILE_SCHEMA, Schemas, holds_file
 
-__all__ = ["EndpointReader"]
+__all__ = [
+    "classify_media_type",
+    "convert_form",
+    "EndpointReader",
+    "FALLBACK_TYPE",
+    "find_base_url",
+    "find_files",
+    "find_names_in_braces",
+    "rank_media_type",
+    "read_encodings",
+    "read_file_types",
+]
+
 
 _NOT_IN_AN_ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]+")
 _SET_ELSEWHERE = {"accept", "content-type", "authorization"}
@@ -246,3 +250,151 @@ def _drop_schemas(part: Part) -> Part:
         for media_type, one in content.items()
     }
     return part.of({**part.value, "content": kept})
+
+
+_IN_BRACES = re.compile(r"\{([^{}]+)\}")
+
+
+def find_names_in_braces(text: str) -> list[str]:
+    """Return the names that a path or URL leaves open, in its order."""
+    return cast("list[str]", _IN_BRACES.findall(text))
+
+
+def find_base_url(document: Document, part: Part, item: Part, variables: Mapping[str, str], models: Any) -> str:
+    """Return the URL of the first server that is named nearest to an operation, without a slash at the end.
+
+    Raises:
+        OpenApiError: It is not absolute, holds a password, or needs a variable that is not set.
+    """
+    for owner in (part, item, document.root):
+        servers: Any = owner.at("servers").value
+        if is_array(servers) and servers:
+            return _read_server_url(owner.of(servers[0]), document, variables, models)
+    return _read_server_url(part.of({"url": "/"}), document, variables, models)
+
+
+def _read_server_url(part: Part, document: Document, variables: Mapping[str, str], models: Any) -> str:
+    server: v3_0.Server | v3_1.Server = part.read_as(models.Server, "its server")
+    declared: Mapping[str, v3_0.ServerVariable | v3_1.ServerVariable] = server.variables or {}
+    values: dict[str, str] = {}
+    for name in find_names_in_braces(server.url):
+        variable = declared.get(name)
+        if name not in variables and variable is None:
+            raise OpenApiError(
+                f"{part.subject}: its server {server.url} needs a value for '{name}': "
+                f"pass server_variables={{'{name}': ...}}, or base_url="
+            )
+        value = variables.get(name, variable.default if variable else "")
+        allowed: Sequence[str] | None = variable.enum if variable else None
+        if name in variables and allowed and value not in allowed:
+            raise OpenApiError(
+                f"{part.subject}: the server variable '{name}' can be {' or '.join(allowed)}, not '{value}'"
+            )
+        values[name] = value
+    url = _IN_BRACES.sub(lambda match: values[match[1]], server.url)
+    url = urljoin(document.url, url) if document.url else url
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise OpenApiError(
+            f"{part.subject}: no absolute base URL: the document's server is {server.url!r}; "
+            "pass base_url='https://...'"
+        )
+    if "@" in parts.netloc:
+        raise OpenApiError(f"{part.subject}: its server's URL holds a user or password: pass base_url= and auth=")
+    return url.rstrip("/")
+
+
+FALLBACK_TYPE = "application/octet-stream"
+"""The media type of bytes of any kind."""
+
+_MAX_FORM_DEPTH = 5
+
+
+def read_encodings(said: Mapping[str, v3_0.Encoding | v3_1.Encoding]) -> dict[str, ValueEncoding]:
+    """Return how a form's properties are written, of those that something is said about."""
+    return {
+        name: ValueEncoding(
+            style=one.style or "form",
+            explode=one.style in (None, "form") if one.explode is None else one.explode,
+            allow_reserved=one.allowReserved,
+            media_type=None if one.style else one.contentType,
+        )
+        for name, one in said.items()
+    }
+
+
+def find_files(schema: Part, encodings: Mapping[str, ValueEncoding]) -> frozenset[str]:
+    """Return which of a form's properties are files."""
+    files: set[str] = set()
+    for name, member in _list_form_members(schema):
+        media_type = encodings[name].media_type if name in encodings else None
+        is_nothing_else = not member.value and media_type is not None and classify_media_type(media_type) == "file"
+        if is_nothing_else or holds_file(member):
+            files.add(name)
+    return frozenset(files)
+
+
+def read_file_types(schema: Part, files: frozenset[str]) -> dict[str, ValueEncoding]:
+    """Return the media types of files that a form's schema names; bytes of any kind are none."""
+    said = {name: member.resolved().at("contentMediaType").value for name, member in _list_form_members(schema)}
+    return {
+        name: ValueEncoding(media_type=media_type)
+        for name, media_type in said.items()
+        if name in files and isinstance(media_type, str) and media_type != FALLBACK_TYPE
+    }
+
+
+def _list_form_members(schema: Part, depth: int = 0) -> Iterator[tuple[str, Part]]:
+    """Yield the properties of a form, those of the schemas that it is made of too."""
+    resolved = schema.resolved()
+    members = resolved.at("properties").value
+    yield from ((name, resolved.of(member)) for name, member in (members if is_object(members) else {}).items())
+    made_of = resolved.at("allOf").value
+    if is_array(made_of) and depth < _MAX_FORM_DEPTH:
+        for one in made_of:
+            yield from _list_form_members(resolved.of(one), depth + 1)
+
+
+def rank_media_type(media_type: str) -> int:
+    """Return the place of a media type among those that a body may have; the lowest is sent."""
+    order = ("json", "form", "multipart", "text", "file")
+    plain = media_type.partition(";")[0].strip().lower()
+    return -1 if plain == "application/json" else order.index(classify_media_type(media_type))
+
+
+def classify_media_type(media_type: str) -> BodyKind:
+    """Return how a body of a media type is written."""
+    plain = media_type.partition(";")[0].strip().lower()
+    if plain in ("*/*", "application/*") or plain.endswith(("+json", "/json")):
+        return "json"
+    if plain == "application/x-www-form-urlencoded":
+        return "form"
+    if plain.startswith("multipart/"):
+        return "multipart"
+    is_text = plain.startswith("text/") or plain.endswith(("xml", "yaml", "json", "graphql", "javascript", "jsonl"))
+    return "text" if is_text else "file"
+
+
+def convert_form(schemas: Schemas, schema: Part, files: frozenset[str], depth: int = 0) -> dict[str, Any]:
+    """Return the schema of a form as a model gives it, with each of its files as `FILE_SCHEMA`."""
+    resolved = schema.resolved()
+    members = resolved.at("properties", {}).value
+    made_of = resolved.at("allOf", []).value
+    if not is_object(members) or not is_array(made_of) or depth > _MAX_FORM_DEPTH:
+        return dict(schemas.convert(schema))
+    plain = {name: member for name, member in members.items() if name not in files}
+    left = {key: value for key, value in resolved.value.items() if key != "allOf"}
+    converted = dict(schemas.convert(resolved.of({**left, "properties": plain})))
+    if made_of:
+        converted["allOf"] = [convert_form(schemas, resolved.of(one), files, depth + 1) for one in made_of]
+    with_files = {
+        name: _convert_file(schemas, resolved.of(member)) if name in files else converted["properties"].get(name)
+        for name, member in members.items()
+    }
+    # One that only the server sets has gone with the conversion.
+    converted["properties"] = {name: member for name, member in with_files.items() if member is not None}
+    return converted
+
+
+def _convert_file(schemas: Schemas, part: Part) -> dict[str, Any]:
+    return schemas.with_files(part) if holds_file(part) else dict(FILE_SCHEMA)

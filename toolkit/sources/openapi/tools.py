@@ -1,36 +1,209 @@
-"""The operations of an OpenAPI document as tools."""
+"""The operations of an OpenAPI document as tools: which are chosen, and with what settings."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import anyio.to_thread
-from typing_extensions import Unpack
+import httpx2
+from typing_extensions import TypedDict, Unpack
 
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, OpenApiError, SchemaError
 from toolkit.http_replies import origin_of
 from toolkit.secrets import secrets_of_headers, without_credentials
-from toolkit.sources.openapi.auth import Secrets, make_signers
-from toolkit.sources.openapi.client import OperationCaller
-from toolkit.sources.openapi.document import Document, read_document
+from toolkit.settings import Duration, PositiveInt, Seconds, check_fields
+from toolkit.sources.openapi.auth import Auth, Secrets, make_signers
+from toolkit.sources.openapi.client import OperationCaller, ResponseLimits
+from toolkit.sources.openapi.document import Document, Origin, allowed_origins, is_url, read_document
 from toolkit.sources.openapi.endpoints import EndpointReader
 from toolkit.sources.openapi.operation import Endpoint, Operation, list_operations
-from toolkit.sources.openapi.options import OpenApiKeywords, OpenApiOptions
-from toolkit.sources.openapi.response import ResponseLimits
-from toolkit.sources.openapi.selection import check_filter
-from toolkit.sources.openapi.urls import Origin, allowed_origins, is_url
+from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.tool_names import hash_name, is_legal_name, replace_illegal
 from toolkit.tools.decorators import tool_from_schema
 from toolkit.tools.function_tool import FunctionTool
 
-__all__ = ["OpenApiTool", "openapi_tools"]
+__all__ = [
+    "check_filter",
+    "Filter",
+    "Only",
+    "openapi_tools",
+    "OpenApiKeywords",
+    "OpenApiOptions",
+    "OpenApiTool",
+]
+
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Takes how much is done of how much."""
+
+
+class OpenApiKeywords(TypedDict, total=False):
+    """The keywords of `openapi_tools`; `OpenApiOptions` says what they mean."""
+
+    filter: Filter | None
+    auth: Auth | Mapping[str, Auth | str] | None
+    base_url: str | None
+    prefix: str | None
+    server_variables: Mapping[str, str]
+    headers: Mapping[str, str]
+    allow_hosts: Collection[str]
+    timeout: Duration
+    max_response_bytes: int
+    max_file_bytes: int
+    skip_broken: bool
+    transport: httpx2.AsyncBaseTransport | None
+    on_progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenApiOptions:
+    """The operations that become tools, who calls them, and within which limits.
+
+    Args:
+        filter: The operations to take; None takes all. `Only` or a function of an `Operation`.
+        auth: The credentials. One for every call; or by the names of the document's security schemes, where a bare
+            string is the token or key and each operation takes what it asks for. It goes to hosts that you have named
+            alone: that of `base_url`, that of the URL in `source`, and those of `allow_hosts`. None signs nothing.
+        base_url: Instead of the document's servers. None takes an operation's own server, else that of its path,
+            else the document's first.
+        prefix: Put before each name, as ``{prefix}__{name}``.
+        server_variables: The values of variables in a server's URL; a missing one takes the document's default.
+        headers: Sent with each call to hosts that you have named, as for `auth`; not where a redirect leads elsewhere,
+            and not to who gives tokens.
+        allow_hosts: More hosts that may be told who calls, such as ``api.example.com``, or ``http://10.0.0.1:8080`` for
+            one without HTTPS.
+        timeout: Seconds for a call, redirects and body too.
+        max_response_bytes: Longer text is cut there.
+        max_file_bytes: An image, sound or file that is larger is not handed to the model.
+        skip_broken: True leaves out an operation that the document gets wrong, with a warning in the log; else it is
+            refused together with all others.
+        transport: The transport of requests, such as an ``httpx2.AsyncHTTPTransport`` with a proxy or certificates of
+            its own; None is the network, with the proxies that the environment names. Closed with the block.
+        on_progress: Told how much is done of how much, while the document becomes tools, on another thread.
+
+    Raises:
+        ConfigurationError: A setting that can't be.
+    """
+
+    filter: Filter | None = None
+    auth: Auth | Mapping[str, Auth | str] | None = field(default=None, repr=False)
+    base_url: str | None = None
+    prefix: str | None = None
+    server_variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    allow_hosts: Collection[str] = ()
+    timeout: Seconds = 30.0
+    max_response_bytes: PositiveInt = 65_536
+    max_file_bytes: PositiveInt = 10_485_760
+    skip_broken: bool = False
+    transport: httpx2.AsyncBaseTransport | None = None
+    on_progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.base_url is not None:
+            _check_base_url(self.base_url)
+
+    def report_progress(self, done: int, total: int) -> None:
+        """Tell `on_progress`, where there is one."""
+        if self.on_progress is not None:
+            self.on_progress(done, total)
+
+
+def _check_base_url(url: str) -> None:
+    parts = urlsplit(url)
+    if not is_url(url) or not parts.hostname:
+        raise ConfigurationError("base_url must be an absolute URL, such as https://api.example.com/v1")
+    if parts.username or parts.password:
+        raise ConfigurationError("base_url must not hold a user or password: pass auth=Basic(username, password)")
+    if parts.query or parts.fragment:
+        raise ConfigurationError("base_url must not have a query or fragment: pass auth=ApiKey(..., location='query')")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Only:
+    """Operations that meet every condition that is given; each is met by any of its values.
+
+    Args:
+        operations: Ids, as the document writes them.
+        tags: The document's tags.
+        paths: The beginning of a path, such as ``/pets``: that path itself, and those under it.
+        methods: Such as ``GET``.
+    """
+
+    operations: Collection[str] | None = None
+    tags: Collection[str] | None = None
+    paths: Collection[str] | None = None
+    methods: Collection[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __call__(self, operation: Operation) -> bool:
+        """Return whether an operation meets them."""
+        return (
+            (self.operations is None or operation.id in self.operations)
+            and (self.tags is None or not set(self.tags).isdisjoint(operation.tags))
+            and (self.paths is None or any(_is_path_under(operation.path, path) for path in self.paths))
+            and (self.methods is None or operation.method in {method.upper() for method in self.methods})
+        )
+
+
+Filter: TypeAlias = Callable[[Operation], bool]
+"""`Only`, or any function of an `Operation`."""
+
+
+def check_filter(wanted: Filter | None, operations: Sequence[Operation], document: str) -> None:
+    """Refuse an `Only` that names what the document doesn't have: it is a typo.
+
+    Raises:
+        OpenApiError: Names what is not there, and what is near.
+    """
+    if not isinstance(wanted, Only):
+        return
+    ids = [operation.id for operation in operations]
+    tags = list(dict.fromkeys(tag for operation in operations for tag in operation.tags))
+    _check_names(wanted.operations, ids, f"{document}: it has no operation")
+    _check_names(wanted.tags, tags, f"{document}: no operation of it has the tag")
+    _check_names(
+        [method.upper() for method in wanted.methods or ()],
+        list(dict.fromkeys(operation.method for operation in operations)),
+        f"{document}: no operation of it has the method",
+    )
+    for path in wanted.paths or ():
+        if not any(_is_path_under(operation.path, path) for operation in operations):
+            near = find_similar(path, [operation.path for operation in operations])
+            raise OpenApiError(f"{document}: no path of it begins with '{path}'{_suggest_names(near, ())}")
+
+
+def _check_names(wanted: Collection[str] | None, there: Sequence[str], what: str) -> None:
+    for name in wanted or ():
+        if name not in there:
+            raise OpenApiError(f"{what} '{name}'{_suggest_names(find_similar(name, there), there)}")
+
+
+def _suggest_names(near: Sequence[str], there: Sequence[str]) -> str:
+    if near:
+        return f"; {ask_whether_meant(near)}"
+    return f"; there are {_join_quoted(there[:10])}" if there else ""
+
+
+def _join_quoted(names: Iterable[str]) -> str:
+    return " or ".join(f"'{name}'" for name in names)
+
+
+def _is_path_under(path: str, prefix: str) -> bool:
+    stem = prefix.rstrip("/")
+    return path in (prefix, stem) or path.startswith(f"{stem}/")
+
 
 _logger = logging.getLogger("toolkit.sources.openapi")
 _MAX_OPERATIONS = 10_000

@@ -1,4 +1,4 @@
-"""One plugin as long as it is needed: described, called, and started again when it has ended.
+"""One plugin as long as it is needed: started, described, called, and started again when it has ended.
 
 A plugin answers in the order of its calls, one after the other, unless it speaks the extension ``concurrent``. Where
 its answers name the ``call_id`` of their call, a late or repeated one is dropped. Where they don't, one that is late,
@@ -8,24 +8,37 @@ anew. A call is never repeated.
 
 from __future__ import annotations
 
+import json
+import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
 from toolkit.backoff import backoff_pause
+from toolkit.calls.secrecy import redacted
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import PluginError, ToolFailedError
+from toolkit.runtime.processes import SupervisedProcess
 from toolkit.secrets import Redact
-from toolkit.sources.plugin.conversation import PluginCall, PluginConversation, PluginFailures, Report
-from toolkit.sources.plugin.program import start_plugin
-from toolkit.sources.plugin.protocol import Description
+from toolkit.sources.line_process import LONGEST_LINE, LineProcess, LineTooLongError
+from toolkit.sources.plugin.protocol import LONGEST_DESCRIPTION, Description, encode, read_description, read_output
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
-__all__ = ["PluginSession"]
+__all__ = [
+    "PluginCall",
+    "PluginConversation",
+    "PluginFailures",
+    "PluginSession",
+    "Report",
+    "start_plugin",
+]
+
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _RUN_EXIT_SECONDS = 0.1  # from the end of its output to its own
@@ -191,3 +204,349 @@ class PluginSession:
             await process.end(at_once=conversation is not None and conversation.is_dropped)
             if conversation is not None:
                 conversation.close()
+
+
+_logger = logging.getLogger("toolkit.sources.plugin")
+
+_DESCRIBE_EXIT_SECONDS = 0.1  # from the end of its output to its own
+_LATE_SECONDS = 5.0  # that a late answer is waited for before the plugin gets the next call
+_QUIET_SECONDS = 0.002  # after an answer without an id: a second one that comes with it is seen before the next call
+_LONGEST_QUOTE, _LONGEST_LOOKED_AT = 200, 2_000
+_MOST_COMPLAINTS = 20
+_EVERY_LINE_TRIED = 64 * 1024
+
+Report = Callable[[ToolOutput], object]
+"""Takes what there is so far of an output; must not wait."""
+
+
+class PluginFailures:
+    """How often in a row a plugin failed: the pause before it is started again grows with that."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class PluginCall:
+    """A call that was sent, and what became of it."""
+
+    __slots__ = ("answered", "call_id", "failure", "is_given_up", "output", "report")
+
+    def __init__(self, call_id: str, report: Report) -> None:
+        self.call_id = call_id
+        self.report = report
+        self.answered = anyio.Event()
+        self.output: ToolOutput | None = None
+        self.failure: str | None = None
+        self.is_given_up = False
+
+
+class PluginConversation:
+    """A started process with the row of the calls that it was sent.
+
+    Args:
+        name: The plugin's name in logs and errors.
+        process: The process.
+        scope: Cancelled when the process is out of step, and is to be ended.
+        failures: Counts those of the plugin, from one process to the next.
+        calls_before: How many calls the plugin was sent before this process.
+        redact: Strikes the secrets that the plugin is given out of what it says.
+
+    Attributes:
+        description: Its words about itself; None before.
+        ended: Set when the process is gone.
+        is_dropped: True where it is out of step: nothing that it says counts any more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        process: LineProcess,
+        scope: anyio.CancelScope,
+        failures: PluginFailures,
+        *,
+        calls_before: int,
+        redact: Redact,
+    ) -> None:
+        self.process = process
+        self.ended = anyio.Event()
+        self.description: Description | None = None
+        self.is_dropped = False
+        self._name = name
+        self._scope = scope
+        self._failures = failures
+        self._last_number = calls_before
+        self._redact = redact
+        self._calls: deque[PluginCall] = deque()
+        self._outbox: deque[bytes] = deque()
+        self._more_to_write = anyio.Event()
+        self._names_calls = False  # an answer had the id of its call
+        self._answered_at = 0.0
+        self._complaints = 0
+
+    @property
+    def is_concurrent(self) -> bool:
+        """True where it takes a call while others run."""
+        return self.description is not None and "concurrent" in self.description.extensions
+
+    async def describe(self, timeout: float) -> PluginError | None:
+        """Ask it what it is, and return what is wrong; one whose answer takes several lines is understood, too."""
+        self._send_message({"type": "describe"})
+        said = ""
+        try:
+            with anyio.fail_after(timeout):
+                while (line := await self.process.read()) is not None:
+                    said += self._redact(line.decode("utf-8")) + "\n"
+                    if len(said) > LONGEST_DESCRIPTION:
+                        return self._refuse_description(
+                            f"what it says of itself has more than {LONGEST_DESCRIPTION:,} "
+                            f"characters.{_quote_said(said)}"
+                        )
+                    if len(said) > _EVERY_LINE_TRIED and not line.startswith((b"{", b"}")):
+                        continue  # to read it anew with each line would take for ever
+                    try:
+                        value: object = json.loads(said)
+                    except (ValueError, RecursionError):
+                        continue
+                    self.description = read_description(self._name, value)
+                    return None
+                await self.process.has_ended_within(_DESCRIBE_EXIT_SECONDS)
+        except UnicodeDecodeError as error:
+            return self._refuse_description(f"what it says of itself {_describe_encoding(error)}")
+        except LineTooLongError:
+            return self._refuse_description(self._describe_long_line())
+        except TimeoutError:
+            return self._refuse_description(
+                f"it did not describe itself within {timeout:g} s.{_quote_said(said)} "
+                'It must answer the line {"type":"describe"} with one line of JSON, and flush its output'
+            )
+        except PluginError as error:
+            return error
+        return self._refuse_description(
+            f"it did not describe itself and {self.process.describe_end()}.{_quote_said(said)}"
+        )
+
+    def _refuse_description(self, problem: str) -> PluginError:
+        return PluginError(f"plugin {self._name}: {problem}")
+
+    def _describe_long_line(self) -> str:
+        return f"The plugin {self._name} wrote a line of more than {LONGEST_LINE:,} bytes and was ended."
+
+    async def settle(self) -> None:
+        """Wait for what is still to come of a call that was given up, and look whether an answer came twice."""
+        if self._calls:
+            with anyio.move_on_after(_LATE_SECONDS):
+                await self._calls[0].answered.wait()
+            if self._calls:
+                self.drop("does not answer")
+        elif not self._names_calls:
+            await anyio.sleep(max(0.0, self._answered_at + _QUIET_SECONDS - anyio.current_time()))
+            if self.process.has_begun_line:
+                self.drop("wrote half of a line that nobody asked for")
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], call: PluginCall, number: int) -> None:
+        """Send a call, and wait until it is answered or has failed; cancelled, it is given up."""
+        assert self.description is not None
+        self._last_number = number
+        message: dict[str, Any] = {"type": "call", "call_id": call.call_id, "params": arguments}
+        if not self.description.is_single:
+            message["tool"] = tool
+        self._calls.append(call)
+        self._send_message(message)
+        try:
+            await call.answered.wait()
+        finally:
+            if not call.answered.is_set():
+                self._give_up_call(call)
+
+    def _give_up_call(self, call: PluginCall) -> None:
+        call.is_given_up = True
+        _logger.warning("%s: call %s is given up without an answer", self._name, call.call_id)
+        assert self.description is not None
+        if "cancel" in self.description.extensions:
+            self._send_message({"type": "cancel", "call_id": call.call_id})
+        if self.is_concurrent:
+            self._calls.remove(call)  # whose answer would be told by its id
+        elif not self._names_calls:
+            self.drop("names no call in its answers, so that a late one could be taken for another")
+
+    def drop(self, why: str) -> None:
+        """End a process that is out of step; the next call starts another."""
+        if not self.is_dropped:
+            self.is_dropped = True
+            self._failures.count += 1
+            _logger.warning("%s: it %s; it is ended, and started again with the next call", self._name, why)
+            self._scope.cancel()
+
+    def _send_message(self, message: Mapping[str, Any]) -> None:
+        self._outbox.append(encode(message))
+        self._more_to_write.set()
+
+    async def write_messages(self) -> None:
+        """Write what is to be sent, as it comes, until the process reads no more."""
+        while True:
+            self._more_to_write = anyio.Event()
+            while self._outbox:
+                line = self._outbox.popleft()
+                try:
+                    await self.process.write(line)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return  # its end is seen where it is read
+            await self._more_to_write.wait()
+
+    async def read_answers(self) -> None:
+        """Read what it says until it closes its output."""
+        try:
+            while (line := await self.process.read()) is not None:
+                self._take_line(line)
+            _logger.warning("plugin %s %s", self._name, self.process.describe_end())
+        except LineTooLongError:
+            self._fail_calls(f"{self._describe_long_line()} It was working on this, which may have taken effect.")
+            self.drop("wrote a line that does not end")
+
+    def close(self) -> None:
+        """Fail what is under way when the process is gone."""
+        if self._calls and not self.is_dropped:
+            self._failures.count += 1
+        ended = self.process.describe_end()
+        self._fail_calls(f"The plugin {self._name} {ended}. It was working on this, which may have taken effect.")
+        self.ended.set()
+
+    def _take_line(self, line: bytes) -> None:
+        if self.is_dropped:
+            return
+        try:
+            said: object = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            self._break_off(_describe_encoding(error))
+            return
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            if line.strip():
+                quote = self._redact(line[:_LONGEST_LOOKED_AT].decode("utf-8", "replace"))[:_LONGEST_QUOTE]
+                self._log_complaint(f"what it wrote is not of the protocol and is ignored: {quote}")
+            return
+        message = cast("dict[str, Any]", said)
+        is_update = message.get("type") == "update"
+        call = self._find_call(message)
+        if call is None:
+            if not is_update:
+                self._take_stray(message)
+        elif is_update:
+            with suppress(RecursionError):  # what is nested so deeply can't be shown
+                self._report_update(call, message)
+        else:
+            self._take_answer(call, message)
+
+    def _find_call(self, message: Mapping[str, Any]) -> PluginCall | None:
+        """Find the call that a message is about: by its id, else the one that is under way."""
+        call_id = message.get("call_id")
+        if call_id is not None:
+            return next((call for call in self._calls if call.call_id == call_id), None)
+        return self._calls[0] if len(self._calls) == 1 else None
+
+    def _take_stray(self, message: Mapping[str, Any]) -> None:
+        """Take an answer to no call that is under way: where it can be told whose it is, it is dropped."""
+        call_id = message.get("call_id")
+        if call_id is not None and self._was_sent(call_id):
+            self._log_complaint(f"an answer to no call is dropped: call {call_id} is over")
+        elif call_id is not None and self._calls:
+            self._break_off(f"answered a call with the id {_quote_id(call_id)}, which no call has")
+        elif self._calls:
+            self._break_off("answered without the id of a call while several ran")
+        else:
+            _logger.warning("%s: an answer to no call is dropped", self._name)
+            self.drop("answered more often than it was called")
+
+    def _was_sent(self, call_id: object) -> bool:
+        number = call_id.rpartition("-")[2] if isinstance(call_id, str) else ""
+        return len(number) < 20 and number.isdecimal() and 0 < int(number) <= self._last_number
+
+    def _log_complaint(self, problem: str) -> None:
+        self._complaints += 1
+        if self._complaints <= _MOST_COMPLAINTS:
+            last = " (no more of this is logged)" if self._complaints == _MOST_COMPLAINTS else ""
+            _logger.warning("%s: %s%s", self._name, problem, last)
+
+    def _break_off(self, problem: str) -> None:
+        """Fail what is under way, and end the process: nobody knows anymore what its answers are about."""
+        self._fail_calls(f"The plugin {self._name} {problem}. It was working on this, which may have taken effect.")
+        self.drop(problem)
+
+    def _report_update(self, call: PluginCall, message: Mapping[str, Any]) -> None:
+        output = read_output(message)
+        if output is not None and not call.is_given_up:
+            call.report(redacted(output, self._redact))
+
+    def _take_answer(self, call: PluginCall, message: Mapping[str, Any]) -> None:
+        self._calls.remove(call)
+        self._answered_at = anyio.current_time()
+        self._names_calls = message.get("call_id") is not None
+        self._failures.count = 0
+        if call.is_given_up:
+            _logger.warning("%s: a late answer is dropped: nobody waits for call %s", self._name, call.call_id)
+            call.answered.set()
+            return
+        try:
+            output = read_output(message)
+            if output is not None:
+                call.output = redacted(output, self._redact)
+            else:
+                quote = self._redact(json.dumps(message, ensure_ascii=False))[:_LONGEST_QUOTE]
+                call.failure = f"The plugin {self._name} answered with something else than 'content': {quote}"
+        except RecursionError:
+            call.failure = f"The plugin {self._name} answered with something that is nested too deeply."
+        call.answered.set()
+
+    def _fail_calls(self, text: str) -> None:
+        for call in self._calls:
+            call.failure = text
+            call.answered.set()
+        self._calls.clear()
+
+
+def _quote_said(said: str) -> str:
+    return f" It wrote: {said.strip()[:_LONGEST_QUOTE]}." if said.strip() else ""
+
+
+def _quote_id(call_id: object) -> str:
+    return json.dumps(call_id, ensure_ascii=False)[:80]
+
+
+def _describe_encoding(error: UnicodeDecodeError) -> str:
+    return f"wrote what is not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start}"
+
+
+async def start_plugin(
+    name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, redact: Redact
+) -> LineProcess:
+    """Start a plugin, with nothing in its environment but `env`.
+
+    Raises:
+        PluginError: It can't be started; says what would help.
+    """
+    try:
+        process = await SupervisedProcess.start(command, env=env, cwd=cwd)
+    except FileNotFoundError as error:
+        raise PluginError(f"plugin {name}: {_explain_missing(command[0], cwd)}") from error
+    except PermissionError as error:
+        raise PluginError(
+            f"plugin {name}: '{command[0]}' is not executable: run `chmod +x` on it, or start it by its "
+            f"interpreter, as in plugin_tools('python3', ['{command[0]}'])"
+        ) from error
+    except OSError as error:
+        raise PluginError(
+            f"plugin {name}: '{command[0]}' can't be started ({error.strerror}): a script needs a first line such "
+            "as #!/usr/bin/env python3, or its interpreter in front"
+        ) from error
+    return LineProcess(name, process, redact=redact, logger=_logger)
+
+
+def _explain_missing(program: str, cwd: Path | None) -> str:
+    if cwd is not None and not cwd.is_dir():
+        return f"there is no folder '{cwd}' to start it in"
+    if Path(program).exists():
+        return f"the first line of '{program}' names an interpreter that is not there"
+    return f"there is no program '{program}'"

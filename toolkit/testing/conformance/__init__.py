@@ -15,8 +15,7 @@ Tests run on the backends that the fixture ``anyio_backend`` names, by default a
 say, by its `Features`, is skipped with the reason. This module is the only one here that needs pytest.
 """
 
-from toolkit.testing.conformance.peer import KEY, Features, Peer, Wire, WirePeer
-from toolkit.testing.conformance.provider_suite import ProviderConformance
+from toolkit.testing.conformance.provider_suite import KEY, Features, Peer, ProviderConformance, Wire, WirePeer
 from toolkit.testing.conformance.server_suite import ServerConformance
 
 __all__ = ["KEY", "Features", "Peer", "ProviderConformance", "ServerConformance", "Wire", "WirePeer"]

@@ -26,12 +26,17 @@ from toolkit.errors import (
     RateLimitedError,
 )
 from toolkit.loop.config import ProviderRetryConfig
-from toolkit.testing.conformance.exchange import (
+from toolkit.testing.conformance.provider_suite import (
     ADD,
     ADD_MORE,
+    KEY,
     PATIENCE,
     TEXT,
     TOOLS,
+    Peer,
+    ProviderConformance,
+    Wire,
+    WirePeer,
     both_ways,
     closed,
     gist,
@@ -41,8 +46,6 @@ from toolkit.testing.conformance.exchange import (
     response_of,
     run_loop,
 )
-from toolkit.testing.conformance.peer import KEY, Peer, Wire, WirePeer
-from toolkit.testing.conformance.provider_suite import ProviderConformance
 from toolkit.testing.events import EventCollector
 from toolkit.testing.loopback import Answer, Hang, Server, closed_port, serving
 from toolkit.testing.transcripts import check_transcript
