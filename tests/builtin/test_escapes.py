@@ -23,8 +23,7 @@ from toolkit.builtin import (
     search_tool,
     write_file_tool,
 )
-from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, CommandRules
-from toolkit.builtin.shell_commands import read_script
+from toolkit.builtin.commands import DEFAULT_DENY, CommandPattern, CommandRules, read_script
 from toolkit.errors import ToolDeniedError, ToolError
 
 pytestmark = pytest.mark.anyio

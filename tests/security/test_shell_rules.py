@@ -12,7 +12,7 @@ import pytest
 from tests.builtin.calls import call, error_of, text_of
 from toolkit import Permissions, ToolCall, ToolRegistry, allow, ask
 from toolkit.builtin import BashOptions, bash_tool, runs_only
-from toolkit.builtin.plain_commands import read_plain_commands
+from toolkit.builtin.commands import read_plain_commands
 from toolkit.errors import ConfigurationError
 
 MARK = "run-by-mistake"

@@ -1,15 +1,12 @@
 """Tools that come with the library: for work on files, and over what is kept already."""
 
-from toolkit.builtin.bash import BashOptions, bash_tool
+from toolkit.builtin.bash import BashOptions, Bubblewrap, bash_tool
 from toolkit.builtin.coding import CodingPreset, coding_tools
-from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, removes_everything
+from toolkit.builtin.commands import DEFAULT_DENY, CommandPattern, PlainCommandPattern, removes_everything, runs_only
 from toolkit.builtin.edits import edit_file_tool
-from toolkit.builtin.executed_files import is_executed_later
-from toolkit.builtin.files import read_file_tool, write_file_tool
-from toolkit.builtin.listing import list_files_tool
-from toolkit.builtin.plain_commands import PlainCommandPattern, runs_only
+from toolkit.builtin.file_tree import list_files_tool
+from toolkit.builtin.files import is_executed_later, read_file_tool, write_file_tool
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.sandbox import Bubblewrap
 from toolkit.builtin.search import search_tool
 from toolkit.builtin.stored_results import CacheTools
 from toolkit.tools.read_result import read_result_tool

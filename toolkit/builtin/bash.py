@@ -1,4 +1,4 @@
-"""`bash`: one command in a shell, with a time, rules on what may run, and nothing left behind."""
+"""`bash`: one command in a shell, with a time limit, rules on commands, a sandbox, and nothing left running."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import inspect
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,12 +20,9 @@ from anyio.abc import ByteReceiveStream
 from anyio.lowlevel import checkpoint_if_cancelled
 from pydantic import Field
 
-from toolkit.builtin.command_rules import DEFAULT_DENY, CommandPattern, CommandRules
+from toolkit.builtin.commands import DEFAULT_DENY, CommandPattern, CommandRules, PlainCommandPattern, read_script_apart
 from toolkit.builtin.file_tree import require_extra
-from toolkit.builtin.plain_commands import PlainCommandPattern
 from toolkit.builtin.root_folder import RootFolder
-from toolkit.builtin.sandbox import Bubblewrap
-from toolkit.builtin.shell_commands import read_script_apart
 from toolkit.calls.context import ToolContext
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolDeniedError, ToolFailedError
@@ -35,9 +34,92 @@ from toolkit.tools.function_tool import FunctionTool
 __all__ = [
     "bash_tool",
     "BashOptions",
+    "Bubblewrap",
     "Confirm",
     "run_command",
 ]
+
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_SYSTEM_SETTINGS = [
+    "alternatives",
+    "ld.so.cache",
+    "passwd",
+    "group",
+    "nsswitch.conf",
+    "localtime",
+    "ssl",
+    "hosts",
+    "resolv.conf",
+]
+_SANDBOX_PROBE_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bubblewrap:
+    """A sandbox for commands by `bubblewrap <https://github.com/containers/bubblewrap>`_, on Linux.
+
+    A command in it has namespaces of its own: it sees the system's programs read-only, the root folder, an empty
+    ``/tmp`` and no other process; it has no network, and ends with whoever started it. Unlike a deny list this holds
+    whatever the command is.
+
+    Args:
+        network: True where the network may be used.
+        read: More folders that may be read, such as the virtual environment of the tests.
+        write: More folders that may be written.
+    """
+
+    network: bool = False
+    read: Sequence[str | os.PathLike[str]] = ()
+    write: Sequence[str | os.PathLike[str]] = ()
+
+    def check(self, root: Path) -> None:
+        """Make sure that it works here, by running a command in it.
+
+        Raises:
+            ConfigurationError: It is not installed, or the system doesn't let it work; says what to do.
+        """
+        if not sys.platform.startswith("linux"):
+            raise ConfigurationError("the sandbox is bubblewrap, which is for Linux only")
+        if shutil.which("bwrap") is None:
+            raise ConfigurationError(
+                "the sandbox was asked for, but bubblewrap is not installed: apt install bubblewrap, "
+                "dnf install bubblewrap"
+            )
+        try:
+            run = subprocess.run(  # noqa: S603 - our own arguments, and no shell
+                self.wrapped(["/bin/sh", "-c", "true"], root, root),
+                capture_output=True,
+                timeout=_SANDBOX_PROBE_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ConfigurationError(f"bubblewrap did not answer within {_SANDBOX_PROBE_SECONDS} s") from error
+        if run.returncode != 0:
+            said = run.stderr.decode("utf-8", "replace").strip()
+            raise ConfigurationError(
+                f"bubblewrap is installed but does not work here: {said}. It needs unprivileged user namespaces, "
+                "which containers and some distributions forbid."
+            )
+
+    def wrapped(self, command: Sequence[str], root: Path, working_folder: Path) -> list[str]:
+        """Return what runs a command in the sandbox, with the root folder in its own place and writable."""
+        arguments = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
+        if self.network:
+            arguments.append("--share-net")
+        for path in _SYSTEM:
+            if Path(path).is_symlink():
+                arguments += ["--symlink", str(Path(path).readlink()), path]
+            else:
+                arguments += ["--ro-bind-try", path, path]
+        for name in _SYSTEM_SETTINGS:
+            arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
+        for option, folders in (("--ro-bind", self.read), ("--bind", (*self.write, root))):
+            for folder in folders:
+                path = os.path.abspath(folder)  # noqa: PTH100 - links stay what they are
+                arguments += [option, path, path]
+        return [*arguments, "--chdir", str(working_folder), "--", *command]
 
 
 Confirm: TypeAlias = Callable[[str], bool | Awaitable[bool]]

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 from toolkit.builtin.bash import BashOptions, bash_tool
 from toolkit.builtin.edits import edit_file_tool
+from toolkit.builtin.file_tree import list_files_tool
 from toolkit.builtin.files import read_file_tool, write_file_tool
-from toolkit.builtin.listing import list_files_tool
 from toolkit.builtin.root_folder import RootFolder
 from toolkit.builtin.search import search_tool
 from toolkit.errors import ConfigurationError

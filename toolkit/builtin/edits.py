@@ -15,8 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolkit.builtin.executed_files import asks_before_writing, guard_link
-from toolkit.builtin.files import Encoding
+from toolkit.builtin.files import Encoding, asks_before_writing, guard_link
 from toolkit.builtin.root_folder import Found, RootFolder
 from toolkit.builtin.texts import decoded
 from toolkit.chat.output import ToolOutput

@@ -1,4 +1,4 @@
-"""The files below a folder in a stable order, without those that ``.gitignore`` names; globs over their paths.
+"""The files below a folder in a stable order, without those that ``.gitignore`` names; `list_files`; globs over paths.
 
 They are found by a walk from descriptor to descriptor. Where a pattern is looked for, ripgrep may say in which files:
 in the same order, and the files it names are judged again by the rules here and opened from the root folder.
@@ -16,25 +16,31 @@ import stat
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from threading import Timer
-from typing import Any, Protocol, cast
+from typing import Annotated, Any, Protocol, cast
+
+from pydantic import Field
 
 from toolkit.builtin.root_folder import DEEPEST, RootFolder
+from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolFailedError
 from toolkit.runtime.processes import NO_PATIENCE, BlockingProcess
-from toolkit.visible_text import escape_in_text
+from toolkit.tools.decorators import tool_from_function
+from toolkit.tools.function_tool import FunctionTool
+from toolkit.visible_text import escape_in_name, escape_in_text
 
 __all__ = [
     "Deadline",
     "expanded_braces",
     "FileTree",
     "has_ripgrep",
+    "list_files_tool",
     "name_pattern",
     "PathRules",
     "require_extra",
@@ -497,3 +503,50 @@ def _refuse_glob(glob: str, parameter: str) -> ToolFailedError:
 
 def _split_alternatives(text: str, match: re.Match[str]) -> list[str]:
     return [f"{text[: match.start()]}{choice}{text[match.end() :]}" for choice in match[1].split(",")]
+
+
+_MOST_FILES = 1_000
+
+
+def list_files_tool(
+    root: RootFolder | str | os.PathLike[str], *, time_limit: float = 10
+) -> FunctionTool[object, ..., Any]:
+    """Return the tool ``list_files``: the regular files below a folder, sorted by path, at most 200 unless told so.
+
+    Files that ``.gitignore`` names are left out, and so are ``.git``, ``node_modules`` and ``target``; a folder that is
+    named itself is always listed. Links are not followed. Needs the extra ``coding``.
+
+    Args:
+        root: The folder whose files may be listed.
+        time_limit: Seconds; then what was found is given with a note.
+
+    Raises:
+        ConfigurationError: There is no such folder, or a package is missing.
+    """
+    require_extra("list_files", "pathspec", "re2")
+    folder = root if isinstance(root, RootFolder) else RootFolder(root)
+
+    def list_files(
+        path: Annotated[str, Field(description="The folder, relative to the working folder.")] = ".",
+        pattern: Annotated[
+            str | None, Field(description="A glob such as *.py or src/**/*.{js,ts}, relative to path.")
+        ] = None,
+        max_depth: Annotated[int, Field(ge=1, le=100, description="How many folders deep.")] = 3,
+        limit: Annotated[int, Field(ge=1, le=_MOST_FILES, description="How many files at most.")] = 200,
+    ) -> ToolOutput:
+        """List the files below a folder. Leaves out what .gitignore names, .git, node_modules and target."""
+        is_meant = name_pattern(pattern, "pattern") if pattern is not None else None
+        tree = FileTree(folder, path, Deadline(time_limit))
+        with closing(tree.files(max_depth)) as files:
+            meant = (tree.path_in_root(file) for file in files if is_meant is None or is_meant(file.path))
+            names = list(islice(meant, limit + 1))
+        notes: list[str] = []
+        if len(names) > limit:
+            notes.append(f"[The first {limit} files; there are more. Narrow it with path or pattern, or raise limit.]")
+        if tree.is_cut:
+            notes.append(f"[Stopped after {time_limit:g} s; there may be more. Narrow it with path or max_depth.]")
+        if not names:
+            notes.append(f"No files found in {path}, {max_depth} folders deep.")
+        return ToolOutput("\n".join([*map(escape_in_name, names[:limit]), *notes]), details={"files": names[:limit]})
+
+    return tool_from_function(list_files, tags={"read"}, cache=False)
