@@ -18,7 +18,7 @@ import anyio
 
 from bench.models import home, office
 from toolkit.chat import Provider
-from toolkit.cli.progress import Steps
+from toolkit.cli.screen import Steps
 from toolkit.evaluation import (
     ALL_KINDS,
     Candidate,

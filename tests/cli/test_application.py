@@ -11,13 +11,13 @@ import pytest
 
 from tests.cli.conftest import Ran
 from tests.cli.test_chat import MODEL
-from toolkit.cli.model_advice import describe_advice
+from toolkit.cli.diagnosis import describe_advice
 
 Run = Callable[..., Ran]
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "toolkit" / "cli" / "script.py"
-COMMANDS = ["call", "chat", "demo", "doctor", "lint", "replay", "serve", "tools"]
+COMMANDS = ["call", "chat", "demo", "doctor", "eval", "lint", "runs", "serve", "tools", "worker"]
 
 
 def python(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -75,7 +75,7 @@ def test_each_command_has_help_that_fits_forty_columns(run: Run, monkeypatch: py
         (["chat", "x.py"], "toolkit chat: Missing option '--model' / '-m'"),
         (["tools", "x.py", "--otput", "json"], "No such option"),
         (["serve", "x.py", "--port", "99999"], "99999 is not in the range 0<=x<=65535"),
-        (["replay", "none.jsonl"], "there is no cassette at none.jsonl"),
+        (["runs", "replay", "none.jsonl"], "there is no cassette at none.jsonl"),
     ],
 )
 def test_misuse_is_one_line_with_the_remedy(
@@ -132,16 +132,16 @@ def test_a_recorded_conversation_is_shown_and_asked_again_with_real_tools(run: R
     (file.parent / "model.py").write_text(MODEL)
     ran = run("chat", "some_tools.py", "-m", "model.py:calm", "-p", "Weather?", "--record", "said.jsonl")
     assert ran.code == 0
-    shown = run("replay", "said.jsonl")
+    shown = run("runs", "replay", "said.jsonl")
     assert shown.out == (
         '> Weather?\n  get_weather {"city": "Oslo"}\n  = Sunny in Oslo, 1 days, 21 degrees celsius.\nIt is sunny.\n'
     )
-    exchanges = json.loads(run("replay", "said.jsonl", "-o", "json").out)["exchanges"]
+    exchanges = json.loads(run("runs", "replay", "said.jsonl", "-o", "json").out)["exchanges"]
     assert [set(exchange) for exchange in exchanges] == [{"line", "method", "request", "response", "error"}] * 2
-    again = run("replay", "said.jsonl", "--tools", "some_tools.py")
+    again = run("runs", "replay", "said.jsonl", "--tools", "some_tools.py")
     assert (again.code, again.out) == (0, "> Weather?\nprinted by the tool\nIt is sunny.\n")
     file.write_text(file.read_text().replace("Sunny in", "Heavy rain in"))
-    other = run("replay", "said.jsonl", "--tools", "some_tools.py")
+    other = run("runs", "replay", "said.jsonl", "--tools", "some_tools.py")
     assert other.code == 1
     assert "this request was not recorded" in other.err
 

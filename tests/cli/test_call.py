@@ -72,7 +72,7 @@ def test_a_tool_that_fails_ends_with_one(run: Run, file: Path) -> None:
 def test_without_a_terminal_nobody_is_asked_and_what_needs_approval_is_refused(run: Run, file: Path) -> None:
     ran = run("call", "some_tools.py", "delete", "path=a")
     assert (ran.code, ran.out) == (3, "")
-    assert "Nobody can be asked here: run it with --yes to approve it." in ran.err
+    assert "Nobody is there to approve it, so it was not run; --yes approves it." in ran.err
     assert run("call", "some_tools.py", "delete", "path=a", "--yes").out == "deleted a\n"
 
 

@@ -1,25 +1,27 @@
-"""The command line as a whole: it is read, run, and what goes wrong is told in one line with an exit code."""
+"""The command line as a whole: it is parsed and run, and an error is reported in one line with an exit code."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 
 import click
 
 from toolkit.cli.commands import command_line
-from toolkit.cli.endings import CommandError, ExitCode
-from toolkit.cli.logs import shown_logs
+from toolkit.cli.screen import CommandError, ExitCode
+from toolkit.visible_text import escape_in_text, strip_hidden
 
 __all__ = ["run_command_line"]
 
 _VARIABLE_OPTIONS = ("--env", "--token-env", "--bearer-env")
 _SHORTEST_SECRET = 8  # shorter values of variables are settings
+_SILENT = ("uvicorn", "asyncio")  # they log how they were ended
 
 
 def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None = None) -> int:
@@ -34,19 +36,19 @@ def run_command_line(program: str = "toolkit", arguments: Sequence[str] | None =
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # for a terminal that knows few letters
     try:
-        with shown_logs(with_tracebacks="--traceback" in given):
+        with _show_logs(with_tracebacks="--traceback" in given):
             code = command_line.main(args=given, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has enough
+    except BrokenPipeError:  # the reader has enough
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        return _tell_misuse(error, program, given)
-    except Exception as error:  # noqa: BLE001 - the last place where one can be told in a line
-        return _tell_error(error, given)
+        return _report_misuse(error, program, given)
+    except Exception as error:  # noqa: BLE001 - the last place where it can be reported in a line
+        return _report_error(error, given)
     return code if isinstance(code, int) else ExitCode.DONE
 
 
@@ -55,20 +57,20 @@ def _read_word(word: str) -> str:
     return word if word.isprintable() else os.fsencode(word).decode("utf-8", "replace")
 
 
-def _tell_misuse(error: click.ClickException, program: str, given: Sequence[str]) -> int:
-    """Tell that the command line itself is wrong."""
+def _report_misuse(error: click.ClickException, program: str, given: Sequence[str]) -> int:
+    """Report that the command line itself is wrong."""
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     path = program if ctx is None else ctx.command_path
     message = " ".join(error.format_message().split())
     if isinstance(error, click.UsageError):
         message = f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{path} --help`."
-    _tell_line(message, path, ExitCode.MISUSED, given)
+    _write_error(message, path, ExitCode.MISUSED, given)
     return ExitCode.MISUSED
 
 
-def _tell_error(error: Exception, given: Sequence[str]) -> int:
-    """Tell what ended the command; a traceback only where it is asked for, or where the mistake is this program's."""
-    from toolkit.errors import ConfigurationError, ToolkitError  # noqa: PLC0415 - nothing else here needs it
+def _report_error(error: Exception, given: Sequence[str]) -> int:
+    """Report the error; with a traceback only if that is asked for, or the mistake is this program's."""
+    from toolkit.errors import ConfigurationError, ToolkitError
 
     is_expected = isinstance(error, CommandError | ToolkitError | ModuleNotFoundError | OSError)
     code = ExitCode.MISUSED if isinstance(error, ConfigurationError) else ExitCode.FAILED
@@ -77,14 +79,13 @@ def _tell_error(error: Exception, given: Sequence[str]) -> int:
     if "--traceback" in given or not is_expected:
         traceback.print_exception(error)
     message = str(error) or type(error).__name__
-    _tell_line(message if is_expected else f"{type(error).__name__}: {message}", "toolkit", code, given)
+    _write_error(message if is_expected else f"{type(error).__name__}: {message}", "toolkit", code, given)
     return code
 
 
-def _tell_line(message: str, program: str, code: ExitCode, given: Sequence[str]) -> None:
+def _write_error(message: str, program: str, code: ExitCode, given: Sequence[str]) -> None:
     """Write an error as one line: with JSON output as a document on standard output, else on standard error."""
-    from toolkit.secrets import without_keys, without_secrets  # noqa: PLC0415 - nothing else here needs it
-    from toolkit.visible_text import escape_in_text  # noqa: PLC0415
+    from toolkit.secrets import without_keys, without_secrets
 
     shown = without_secrets(without_keys(message), _find_given_values(given), shortest=_SHORTEST_SECRET)
     lines = [line.strip() for line in shown.splitlines() if line.strip()]
@@ -105,3 +106,28 @@ def _find_given_values(given: Sequence[str]) -> list[str]:
 def _wants_json(given: Sequence[str]) -> bool:
     pairs = zip(given, [*given[1:], ""], strict=True)
     return any(one == "--output=json" or (one in ("--output", "-o") and other == "json") for one, other in pairs)
+
+
+@contextmanager
+def _show_logs(*, with_tracebacks: bool) -> Generator[None]:
+    """Show warnings and errors of all loggers on standard error."""
+    handler, root = _NoteHandler(with_tracebacks=with_tracebacks), logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+class _NoteHandler(logging.Handler):
+    def __init__(self, *, with_tracebacks: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._with_tracebacks = with_tracebacks
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # The result of a tool that crashed says the same.
+        if record.name.partition(".")[0] in _SILENT or (record.exc_info and not self._with_tracebacks):
+            return
+        text = strip_hidden(self.format(record))
+        click.secho(text if self._with_tracebacks else " ".join(text.split()), err=True, dim=True)

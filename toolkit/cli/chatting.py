@@ -1,34 +1,59 @@
-"""The command ``chat``: questions from a person, a pipe or the command line, and the words that begin with a slash."""
+"""The commands ``chat`` and ``runs replay``: a conversation with a model that has tools, shown as it happens."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack, redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from toolkit.chat import Message, Provider, dump_messages, load_messages
-from toolkit.cli.approving import Approver, Asking
-from toolkit.cli.conversation import ModelConversation, write_usage
-from toolkit.cli.endings import CommandError, ExitCode
-from toolkit.cli.listing import show_tools
-from toolkit.cli.models import open_model, read_model
-from toolkit.cli.progress import Steps
-from toolkit.cli.questions import read_answer
-from toolkit.cli.run_writing import writing_runs
-from toolkit.cli.screen import OutputFormat, Screen
-from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources, read_source
-from toolkit.cli.terminal import Terminal, WasInterruptedError
-from toolkit.dataclass import dataclass
+from toolkit.calls.approval import ApprovalHook
+from toolkit.calls.events import (
+    ToolCallRefused,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolProgress,
+)
+from toolkit.chat import (
+    Message,
+    Provider,
+    ReasoningDelta,
+    SystemMessage,
+    TextDelta,
+    Usage,
+    UserMessage,
+    dump_messages,
+    load_messages,
+)
+from toolkit.chat.serialization import response_to_plain
+from toolkit.cli.run_commands import log_runs
+from toolkit.cli.screen import CommandError, ExitCode, OutputFormat, Screen
+from toolkit.cli.sources import OpenedTools, SourceSettings, leave_out_unusable, open_model, read_model, run_with_tools
+from toolkit.cli.terminal import Approver, Asking, Terminal, WasInterruptedError
+from toolkit.cli.tool_commands import count_tools, show_tools
+from toolkit.errors import ToolkitError
+from toolkit.loop.config import ToolLoopConfig
+from toolkit.loop.event_json import dump_event
+from toolkit.loop.events import LoopDetected, LoopEvent, ProviderRetried
+from toolkit.loop.handle import ToolLoopHandle
+from toolkit.loop.middleware import Middleware
+from toolkit.loop.outcome import Aborted, Cancelled, Complete, MaxIterations, TerminationReason, UsageLimit
 from toolkit.private_files import replace_private
 from toolkit.suggestions import ask_whether_meant, find_similar
+from toolkit.testing import RecordingProvider, ReplayProvider
+from toolkit.testing.cassette_file import RecordedExchange, read_exchanges
+from toolkit.tools.registry import ToolRegistry
+from toolkit.visible_text import shorten_to_line
 
-__all__ = ["ChatSettings", "chat_with_model"]
+__all__ = ["chat_with_model", "replay_cassette"]
 
+_MOST_TURNS = 50
+_LONGEST_LINE_SHOWN = 400
 _SLASH_COMMANDS = {
     "/tools": "list the tools",
-    "/usage": "tell what the conversation cost so far",
+    "/usage": "show what the conversation cost so far",
     "/save FILE": "write the transcript to a file, which --continue reads",
     "/undo": "forget the last question and all that followed it",
     "/help": "show this",
@@ -36,71 +61,58 @@ _SLASH_COMMANDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatSettings:
-    """The options of ``chat``.
+def chat_with_model(
+    sources: Sequence[str],
+    model: str,
+    url: str,
+    *,
+    prompt: str,
+    instructions: str,
+    asking: Asking,
+    is_approved: bool,
+    transcript: Path | None,
+    cassette: Path | None,
+    log: Path | None,
+    output: OutputFormat,
+    **settings: Any,
+) -> int:
+    """Talk to a model that has the tools of all sources; return 0 if each question was answered.
 
     Args:
+        sources: The sources.
         model: The name of the model.
-        url: Where a server that is compatible with it is; empty for the vendor's own.
+        url: The address of a compatible server; empty for the vendor's own.
         prompt: The one question; empty to read questions.
         instructions: The system prompt.
         asking: The calls that are asked about.
-        is_approved: True where nobody is asked about calls.
-        transcript: A file that `/save` wrote, to go on from; None begins anew.
-        cassette: Where the exchanges with the model are recorded; None records none.
-        log: Where the run is written down; None writes nothing.
-        output: The form of standard output: text or JSON.
+        is_approved: True if no call is asked about.
+        transcript: A file that ``/save`` wrote, to continue from.
+        cassette: The file in which the exchanges with the model are recorded.
+        log: The place where the run is logged.
+        output: The form of standard output.
+        settings: The options of the sources.
+
+    Raises:
+        ToolkitError: A source or the model can't be opened.
     """
+    screen, terminal = Screen(output), Terminal()
+    provider = read_model(model, url, SourceSettings(**settings).timeout)
+    before = [] if transcript is None else _read_transcript(transcript)
+    asked = provider if cassette is None else RecordingProvider(provider, cassette)
 
-    model: str
-    url: str = ""
-    prompt: str = ""
-    instructions: str = ""
-    asking: Asking = "auto"
-    is_approved: bool = False
-    transcript: Path | None = None
-    cassette: Path | None = None
-    log: Path | None = None
-    output: OutputFormat = "text"
-
-
-def chat_with_model(words: Sequence[str], chat: ChatSettings, settings: dict[str, Any]) -> int:
-    """Talk to a model that has the tools of all sources; return 0 where each question was answered."""
-    screen, terminal, read = Screen(chat.output), Terminal(), SourceSettings(**settings)
-    sources = [read_source(word, read) for word in words]
-    provider = read_model(chat.model, chat.url, read.timeout)
-    before = [] if chat.transcript is None else _read_transcript(chat.transcript)
-    asked = provider if chat.cassette is None else _record_exchanges(provider, chat.cassette)
-
-    async def main() -> int:
-        async with AsyncExitStack() as opened:
-            with Steps() as steps:
-                tools = await opened.enter_async_context(open_sources(sources, steps))
-                await opened.enter_async_context(open_model(provider, steps))
-            approver = Approver(screen, terminal, chat.asking, tools.own, approves_all=chat.is_approved)
-            conversation = ModelConversation(
-                asked,
-                leave_out_unusable(tools.registry, screen.note),
-                screen=screen,
-                terminal=terminal,
-                approve=approver.decide,
-                instructions=chat.instructions,
-                messages=before,
-                middleware=opened.enter_context(writing_runs(chat.log)),
-            )
-            return await _Session(conversation, screen, terminal).run(chat.prompt)
+    async def hold_conversation(tools: OpenedTools) -> int:
+        approver = Approver(screen, terminal, asking, tools.own, approves_all=is_approved)
+        registry = leave_out_unusable(tools.registry, screen.note)
+        async with open_model(provider, tools.steps):
+            with log_runs(log) as middleware:
+                conversation = _Conversation(asked, registry, screen, terminal, approver.decide, middleware)
+                conversation.begin(instructions, before)
+                return await _Session(conversation, screen, terminal).run(prompt)
 
     with ExitStack() as redirected:
         if screen.is_json or not terminal.is_interactive:
             redirected.enter_context(redirect_stdout(sys.stderr))
-        return terminal.run(main)
-
-
-def _record_exchanges(provider: Provider, cassette: Path) -> Provider:
-    from toolkit.testing import RecordingProvider  # noqa: PLC0415 - few conversations are recorded
-
-    return RecordingProvider(provider, cassette)
+        return run_with_tools(sources, settings, hold_conversation, terminal=terminal)
 
 
 def _read_transcript(path: Path) -> list[Message]:
@@ -111,13 +123,13 @@ def _read_transcript(path: Path) -> list[Message]:
 
 
 class _Session:
-    """Reads questions until there are no more."""
+    """Reads questions until there are no more, and the commands that begin with a slash."""
 
-    def __init__(self, conversation: ModelConversation, screen: Screen, terminal: Terminal) -> None:
+    def __init__(self, conversation: _Conversation, screen: Screen, terminal: Terminal) -> None:
         self._conversation, self._screen, self._terminal = conversation, screen, terminal
         self._saved: Path | None = None
 
-    async def run(self, prompt: str) -> int:
+    async def run(self, prompt: str) -> ExitCode:
         if not prompt and not self._terminal.is_interactive:
             prompt = sys.stdin.read().strip()
             if not prompt:
@@ -128,44 +140,43 @@ class _Session:
             is_answered = await self._conversation.ask(prompt)
             is_interrupted = self._conversation.is_interrupted
             return ExitCode.DONE if is_answered else ExitCode.INTERRUPTED if is_interrupted else ExitCode.FAILED
-        with self._terminal.on_interrupt(int):  # at the prompt it ends nothing but the line
-            await self._hold_conversation()
+        self._screen.note(f"{count_tools(len(self._conversation.registry))}; /help lists the other commands")
+        with self._terminal.on_interrupt(int):  # at the prompt it ends the line alone
+            await self._read_lines()
+        self._screen.note(self._conversation.describe_usage())
         return ExitCode.DONE
 
-    async def _hold_conversation(self) -> None:
-        count = len(self._conversation.registry)
-        self._screen.note(f"{count} tool{'' if count == 1 else 's'}; /help lists what else you may say")
+    async def _read_lines(self) -> None:
         was_interrupted = False
         while True:
             try:
-                line = await self._terminal.ask(lambda: read_answer("> "))
+                line = await self._terminal.ask("> ")
             except EOFError:
-                break
+                return
             except WasInterruptedError:
                 self._screen.note("" if was_interrupted else "\nCtrl-C again, Ctrl-D or /quit ends")
                 if was_interrupted:
-                    break
+                    return
                 was_interrupted = True
                 continue
             was_interrupted = False
             if line == "/quit":
-                break
+                return
             if line.startswith("/"):
-                self._obey_word(line)
+                self._run_slash_command(line)
             elif line:
                 await self._conversation.ask(line)
-        self._screen.note(write_usage(self._conversation.usage, self._conversation.requests))
 
-    def _obey_word(self, line: str) -> None:
+    def _run_slash_command(self, line: str) -> None:
         command, _, rest = line.partition(" ")
         conversation, screen = self._conversation, self._screen
         match command:
             case "/tools":
                 show_tools(screen, conversation.registry)
             case "/usage":
-                screen.note(write_usage(conversation.usage, conversation.requests))
+                screen.note(conversation.describe_usage())
             case "/save":
-                self._save_transcript(rest.strip())
+                screen.note(self._save_transcript(rest.strip()))
             case "/undo":
                 screen.note("forgotten" if conversation.undo() else "there is nothing to undo")
             case "/help":
@@ -177,19 +188,242 @@ class _Session:
                 question = ask_whether_meant(find_similar(command, names, most=1))
                 screen.note(f"there is no {command}; {question or 'there are ' + ', '.join(names)}", "bad")
 
-    def _save_transcript(self, name: str) -> None:
+    def _save_transcript(self, name: str) -> str:
         path = Path(name).expanduser() if name else self._saved
         if path is None:
-            self._screen.note("name a file: /save conversation.json", "bad")
-            return
+            return "name a file: /save conversation.json"
         if path.exists() and path != self._saved:
-            self._screen.note(f"{path} is there already, and is left as it is: name another", "bad")
-            return
-        text = dump_messages(self._conversation.messages, indent=2)
+            return f"{path} is there already, and is left as it is: name another"
+        messages = self._conversation.messages
         try:
-            replace_private(path, text)
+            replace_private(path, dump_messages(messages, indent=2))
         except OSError as error:
-            self._screen.note(f"it can't be saved: {error}", "bad")
-            return
+            return f"it can't be saved: {error}"
         self._saved = path
-        self._screen.note(f"saved {len(self._conversation.messages)} messages to {path}")
+        return f"saved {len(messages)} messages to {path}"
+
+
+class _Conversation:
+    """The conversation so far, and its next turn, which is shown as it happens.
+
+    Attributes:
+        messages: The transcript: valid, also after a turn that was ended.
+        is_interrupted: True if Ctrl-C ended the last turn.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        registry: ToolRegistry[Any],
+        screen: Screen,
+        terminal: Terminal,
+        approve: ApprovalHook,
+        middleware: Sequence[Middleware[Any]] = (),
+    ) -> None:
+        self._provider, self.registry = provider, registry
+        self._screen, self._terminal = screen, terminal
+        self._config: ToolLoopConfig[None] = ToolLoopConfig(
+            max_iterations=_MOST_TURNS, on_tool_call=approve, keep_partial=True, middleware=middleware
+        )
+        self.messages: list[Message] = []
+        self._usage: Usage | None = None
+        self._requests = 0
+        self.is_interrupted = False
+
+    def begin(self, instructions: str, messages: Sequence[Message] = ()) -> None:
+        """Begin with earlier messages; instructions, if there are any, replace their system prompt."""
+        self.messages = list(messages)
+        if instructions:
+            self.messages = [each for each in self.messages if not isinstance(each, SystemMessage)]
+            self.messages.insert(0, SystemMessage(instructions))
+
+    async def ask(self, question: str) -> bool:
+        """Run a turn, and return True if it ended with the model's answer.
+
+        Ctrl-C ends it; what was answered and done stays. After a failure the transcript is as before.
+        """
+        handle: ToolLoopHandle[Any, None] = ToolLoopHandle(
+            self._provider, self.registry, [*self.messages, UserMessage(question)], ctx=None, config=self._config
+        )
+        problem = ""
+        try:
+            with self._terminal.on_interrupt(handle.cancel):
+                async with handle.stream() as events:
+                    async for event in events:
+                        self._show_event(event)
+        except ToolkitError as error:
+            problem = " ".join(str(error).split())
+        self._usage = handle.usage if self._usage is None else self._usage + handle.usage
+        self._requests += handle.iterations
+        self._screen.end_line()
+        if problem:
+            if not self._screen.is_json:  # there `Failed` was written
+                self._screen.note(problem, "bad")
+            return False
+        result = handle.result
+        self.messages = list(result.messages)
+        self.is_interrupted = isinstance(result.reason, Cancelled)
+        ending = _describe_ending(result.reason)
+        if ending:
+            self._screen.note(ending)
+        return not ending
+
+    def undo(self) -> bool:
+        """Forget the last question and all that followed it; return False if there is none."""
+        questions = [index for index, message in enumerate(self.messages) if isinstance(message, UserMessage)]
+        if questions:
+            del self.messages[questions[-1] :]
+        return bool(questions)
+
+    def describe_usage(self) -> str:
+        """Return the usage of all turns in words, those that were undone included."""
+        usage = self._usage
+        if usage is None:
+            return "nothing was asked yet"
+        cost = "" if usage.cost is None else f", ${usage.cost:.4f}"
+        return f"{self._requests} requests, {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
+
+    def _show_event(self, event: LoopEvent) -> None:
+        screen = self._screen
+        if screen.is_json:
+            screen.document(dump_event(event), is_line=True)
+            return
+        match event:
+            case TextDelta(text):
+                screen.stream(text)
+            case ReasoningDelta(text) if screen.is_terminal:
+                screen.stream(text, "faint")
+            case _:
+                self._note_event(event)
+
+    def _note_event(self, event: LoopEvent) -> None:
+        screen = self._screen
+        match event:
+            case ToolExecutionStart():
+                screen.note(f"  {event.tool_name} {_shorten_line(event.arguments_json)}", "call")
+            case ToolExecutionEnd(result=result):
+                ending = f"  = {_shorten_line(result.text)}  ({event.duration:.2f} s)"
+                screen.note(ending, "bad" if result.is_error else "good")
+            case ToolCallRefused(result=result):
+                screen.note(f"  {event.tool_name} was not run: {_shorten_line(result.text)}", "bad")
+            case ToolProgress(text=text):
+                screen.note(f"  {event.tool_name}: {_shorten_line(text)}")
+            case ToolExecutionUpdate(output=output) if screen.is_terminal:
+                screen.note(f"  {event.tool_name}: {_shorten_line(output.text[-_LONGEST_LINE_SHOWN:])}")
+            case ProviderRetried(delay=delay, error=error):
+                screen.note(f"the model could not be asked, and is again in {delay:.0f} s: {_shorten_line(str(error))}")
+            case LoopDetected():
+                screen.note(f"the model has called {event.tool_name} {event.count} times in the same way")
+            case _:
+                pass
+
+
+def _describe_ending(reason: TerminationReason) -> str:
+    """Return how a turn ended, in words; "" for an answer."""
+    match reason:
+        case Complete():
+            return ""
+        case Cancelled() | Aborted():
+            return "the turn was ended; the conversation goes on"
+        case MaxIterations(limit):
+            return f"stopped after {limit} turns with tools: say 'go on' if it should"
+        case UsageLimit(limit):
+            return f"stopped: the limit of {limit} is reached"
+        case _:
+            return f"the turn ended: {reason.kind.replace('_', ' ')}"
+
+
+def _shorten_line(text: str) -> str:
+    return shorten_to_line(text, _LONGEST_LINE_SHOWN)
+
+
+def replay_cassette(
+    cassette: Path, sources: Sequence[str], output: OutputFormat, *, is_approved: bool, **settings: Any
+) -> int:
+    """Write what was recorded, or ask it again with the tools of sources; return 1 if the run differs."""
+    screen, exchanges = Screen(output), read_exchanges(cassette)
+    if not sources:
+        _write_exchanges(screen, exchanges)
+        return ExitCode.DONE
+    terminal = Terminal()
+    provider = ReplayProvider(cassette, matching="lenient")
+    instructions, questions = _find_questions(exchanges)
+    if not questions:
+        raise CommandError(f"{cassette} holds no question that could be asked again", ExitCode.MISUSED)
+
+    async def ask_again(tools: OpenedTools) -> int:
+        approver = Approver(screen, terminal, "auto", tools.own, approves_all=is_approved)
+        registry = leave_out_unusable(tools.registry, screen.note)
+        conversation = _Conversation(provider, registry, screen, terminal, approver.decide)
+        conversation.begin(instructions)
+        for question in questions:
+            screen.say(f"> {question}", "strong")
+            if not await conversation.ask(question):
+                return ExitCode.FAILED
+        left = provider.unplayed
+        if left:
+            screen.note(f"{left} of {len(exchanges)} exchanges were not asked for again", "bad")
+        return ExitCode.FAILED if left else ExitCode.DONE
+
+    return run_with_tools(sources, settings, ask_again, terminal=terminal)
+
+
+def _find_questions(exchanges: Sequence[RecordedExchange]) -> tuple[str, list[str]]:
+    """Return the system prompt, and the user's questions, in order."""
+    instructions, questions = "", list[str]()
+    for exchange in exchanges:
+        messages = exchange.request["messages"]
+        instructions = next((str(each["content"]) for each in messages if each["role"] == "system"), instructions)
+        asked = [_read_text(each["content"]) for each in messages if each["role"] == "user"]
+        if len(asked) > len(questions):
+            questions.append(asked[-1])
+    return instructions, questions
+
+
+def _write_exchanges(screen: Screen, exchanges: Sequence[RecordedExchange]) -> None:
+    if screen.is_json:
+        screen.document({"exchanges": [_describe_exchange(exchange) for exchange in exchanges]})
+        return
+    shown = 0
+    for exchange in exchanges:
+        messages: list[dict[str, Any]] = exchange.request["messages"]
+        if len(messages) <= shown:  # another conversation
+            shown = 0
+        for message in messages[shown:]:
+            if message["role"] != "assistant":
+                _write_message(screen, message)
+        shown = len(messages)
+        if exchange.response is not None:
+            _write_message(screen, response_to_plain(exchange.response)["message"])
+            usage = exchange.response.usage
+            screen.note(f"  {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
+        else:
+            screen.say(f"! {(exchange.error or {}).get('message', 'the answer was abandoned')}", "bad")
+
+
+def _write_message(screen: Screen, message: dict[str, Any]) -> None:
+    marks = {"user": "> ", "system": "# ", "tool": "  = ", "assistant": ""}
+    content, text = message["content"], _read_text(message["content"])
+    if text:
+        screen.paragraph(marks[message["role"]] + text, style="strong" if message["role"] == "user" else "plain")
+    for block in () if isinstance(content, str) else content:
+        if block.get("type") == "call":
+            screen.say(f"  {block['name']} {block['arguments']}", "call")
+
+
+def _read_text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join([block["text"] for block in content if block.get("type") == "text"])
+
+
+def _describe_exchange(exchange: RecordedExchange) -> dict[str, Any]:
+    """Return an exchange as JSON; the keys are part of the interface."""
+    response = None if exchange.response is None else response_to_plain(exchange.response)
+    return {
+        "line": exchange.line,
+        "method": exchange.method,
+        "request": exchange.request,
+        "response": response,
+        "error": exchange.error,
+    }

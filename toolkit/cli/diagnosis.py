@@ -1,4 +1,4 @@
-"""The command ``doctor``: which extras, keys, programs and engines are there and work. No key is ever shown."""
+"""The command ``doctor``: which extras, keys, programs and engines are installed and work. No key is ever shown."""
 
 from __future__ import annotations
 
@@ -9,37 +9,36 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
 
-from toolkit.cli.endings import ExitCode
-from toolkit.cli.model_advice import describe_advice, describe_probe, probe_model
-from toolkit.cli.models import open_model, read_model
-from toolkit.cli.progress import Steps
-from toolkit.cli.screen import OutputFormat, Screen, Style
+from toolkit.cli.screen import ExitCode, OutputFormat, Screen, Steps, Style
+from toolkit.cli.sources import open_model, read_model
 from toolkit.cli.terminal import Terminal
 from toolkit.dataclass import dataclass
 from toolkit.loop.config import ToolLoopConfig
-from toolkit.loop.views import tool_loop
+from toolkit.loop.run import tool_loop
+from toolkit.parsing import advise_calling, probe_calling
 from toolkit.secrets import without_keys
 from toolkit.tools.registry import ToolRegistry
 
-__all__ = ["examine_installation"]
+__all__ = ["describe_advice", "examine_installation"]
 
 _State: TypeAlias = Literal["works", "missing", "broken"]
 
-_STYLE_OF_STATE: dict[_State, Style] = {"works": "good", "missing": "faint", "broken": "bad"}
+_STYLES: dict[_State, Style] = {"works": "good", "missing": "faint", "broken": "bad"}
 _PACKAGE = "toolkit-sdk"
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:\[[\w,.-]*\])?(?:>=(?P<least>[\d.]+))?.*extra == ['\"](?P<extra>[\w-]+)['\"]"
 )
-# What an extra is for: imported, it says whether its packages work here.
-_MODULE_OF_EXTRA = {
+# The module whose import shows that the packages of an extra work here.
+_MODULES = {
     "anthropic": "toolkit.providers.anthropic",
     "cli": "rich.console",
     "coding": "toolkit.builtin.bash",
@@ -66,10 +65,8 @@ _PROGRAMS = {
 _ANSWER_TIME = 120.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Finding:
-    """One thing that was looked at."""
-
+@dataclass(frozen=True, slots=True)
+class _Check:
     kind: str
     name: str
     state: _State
@@ -77,37 +74,40 @@ class _Finding:
 
 
 def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat, *, is_probing: bool) -> int:
-    """Write what is there, and return 1 where something that is installed does not work.
+    """Write what is installed, and return 1 where some of it does not work.
 
     Args:
-        models: The models to ask, beside the local one.
-        url: Where a compatible server is; empty for the vendors' own.
+        models: The models to ask, besides the local one.
+        url: The address of a compatible server; empty for the vendors' own.
         output: The form of the report.
-        is_probing: True where those models are asked for calls in each way.
+        is_probing: True if those models are asked for calls in each way.
     """
-    screen, checks = Screen(output), list[_Finding]()
+    screen, checks = Screen(output), list[_Check]()
 
-    def note(check: _Finding) -> None:
+    def add(check: _Check) -> None:
         checks.append(check)
-        if not screen.is_json:
-            screen.stream(f"{check.state:8}", _STYLE_OF_STATE[check.state])
-            screen.paragraph(f"{check.kind} {check.name}  {check.detail}")
+        screen.stream(f"{check.state:8}", _STYLES[check.state])
+        screen.paragraph(f"{check.kind} {check.name}  {check.detail}")
 
     async def main() -> int:
         with Steps() as steps:
             for check in _check_place():
-                note(check)
+                add(check)
             for extra, packages in sorted(_list_extras().items()):
                 steps.begin(f"importing what {extra} brings")
-                note(await anyio.to_thread.run_sync(_check_extra, extra, packages, abandon_on_cancel=True))
+                add(await anyio.to_thread.run_sync(_check_extra, extra, packages, abandon_on_cancel=True))
             for check in _check_surroundings():
-                note(check)
-            for model in ("local:", *models):
+                add(check)
+            steps.begin("asking local:")
+            add(await _check_model("local:", "", is_wanted="local:" in models))
+            for model in models:
                 steps.begin(f"asking {model}")
-                tried = await _try_model(model, url, is_wanted=model in models)
-                note(tried)
-                if tried.state == "works" and model in models:
-                    await _examine_calls(model, url, note, is_probing=is_probing)
+                tried = await _check_model(model, url, is_wanted=True)
+                add(tried)
+                if tried.state == "works":
+                    add(_Check("calls", model, "works", describe_advice(model)))
+                    if is_probing:
+                        add(await _try("probe", model, lambda model=model: _probe_model(model, url)))
         return ExitCode.FAILED if any(check.state == "broken" for check in checks) else ExitCode.DONE
 
     code = Terminal().run(main)
@@ -119,15 +119,14 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
     return code
 
 
-def _check_place() -> Iterator[_Finding]:
-    yield _Finding(kind="package", name="toolkit", state="works", detail=version(_PACKAGE))
-    yield _Finding(kind="package", name="python", state="works", detail=f"{platform.python_version()}, {sys.platform}")
+def _check_place() -> Iterator[_Check]:
+    yield _Check("package", "toolkit", "works", version(_PACKAGE))
+    yield _Check("package", "python", "works", f"{platform.python_version()}, {sys.platform}")
     encoding = (sys.stdout.encoding or locale.getpreferredencoding()).lower()
     is_wide = encoding.replace("-", "") == "utf8"
     hint = "" if is_wide else "; set PYTHONUTF8=1 to see all letters"
     columns = shutil.get_terminal_size().columns
-    detail = f"{encoding}, {columns} columns{hint}"
-    yield _Finding(kind="terminal", name="output", state="works" if is_wide else "broken", detail=detail)
+    yield _Check("terminal", "output", "works" if is_wide else "broken", f"{encoding}, {columns} columns{hint}")
 
 
 def _list_extras() -> dict[str, list[tuple[str, str]]]:
@@ -142,7 +141,7 @@ def _list_extras() -> dict[str, list[tuple[str, str]]]:
     return extras
 
 
-def _check_extra(extra: str, packages: list[tuple[str, str]]) -> _Finding:
+def _check_extra(extra: str, packages: list[tuple[str, str]]) -> _Check:
     there, missing, old = list[str](), list[str](), list[str]()
     for name, least in packages:
         try:
@@ -155,75 +154,87 @@ def _check_extra(extra: str, packages: list[tuple[str, str]]) -> _Finding:
             old.append(f"{name} {found}, and {least} or newer is needed")
     install = f"`pip install '{_PACKAGE}[{extra}]'`"
     if missing:
-        return _Finding(kind="extra", name=extra, state="missing", detail=f"without {', '.join(missing)}: {install}")
+        return _Check("extra", extra, "missing", f"without {', '.join(missing)}: {install}")
     if old:
-        return _Finding(kind="extra", name=extra, state="broken", detail=f"{'; '.join(old)}: {install}")
+        return _Check("extra", extra, "broken", f"{'; '.join(old)}: {install}")
     try:
-        import_module(_MODULE_OF_EXTRA.get(extra, "toolkit"))
-    except Exception as error:  # noqa: BLE001 - whatever a broken package does
-        detail = f"{type(error).__name__}: {without_keys(str(error))}"
-        return _Finding(kind="extra", name=extra, state="broken", detail=detail)
-    return _Finding(kind="extra", name=extra, state="works", detail=", ".join(there))
+        import_module(_MODULES.get(extra, "toolkit"))
+    except Exception as error:  # noqa: BLE001 - a broken package may raise anything
+        return _Check("extra", extra, "broken", f"{type(error).__name__}: {without_keys(str(error))}")
+    return _Check("extra", extra, "works", ", ".join(there))
 
 
 def _read_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:4])
 
 
-def _check_surroundings() -> Iterator[_Finding]:
+def _check_surroundings() -> Iterator[_Check]:
     for name, use in _KEYS.items():
         is_set = bool(os.environ.get(name))
-        detail = f"set, for {use}" if is_set else f"not set; for {use}"
-        yield _Finding(kind="key", name=name, state="works" if is_set else "missing", detail=detail)
+        yield _Check(
+            "key", name, "works" if is_set else "missing", f"set, for {use}" if is_set else f"not set; for {use}"
+        )
     for name, use in _PROGRAMS.items():
         path = shutil.which(name)
-        detail = f"{path}, for {use}" if path else f"not found; for {use}"
-        yield _Finding(kind="program", name=name, state="works" if path else "missing", detail=detail)
+        yield _Check("program", name, "works" if path else "missing", f"{path or 'not found'}, for {use}")
 
 
-async def _try_model(name: str, url: str, *, is_wanted: bool) -> _Finding:
-    """Ask a model for a word; one that nobody asked for may be missing."""
-    began = time.perf_counter()
-    try:
-        with anyio.fail_after(_ANSWER_TIME):
-            answer = await _ask_for_word(name, url if is_wanted else "")
-    except TimeoutError:
-        return _Finding(kind="model", name=name, state="broken", detail=f"no answer within {_ANSWER_TIME:g} s")
-    except Exception as error:  # noqa: BLE001 - whatever a broken engine does
-        is_missing = not is_wanted and "not installed" in str(error)
-        detail = without_keys(" ".join(str(error).split()))
-        return _Finding(kind="model", name=name, state="missing" if is_missing else "broken", detail=detail)
-    seconds = time.perf_counter() - began
-    return _Finding(kind="model", name=name, state="works", detail=f"answered {answer!r} in {seconds:.1f} s")
+async def _check_model(name: str, url: str, *, is_wanted: bool) -> _Check:
+    """Ask a model for a word; the local one may be missing where nobody asked for it."""
+
+    async def ask() -> tuple[_State, str]:
+        began = time.perf_counter()
+        async with open_model(read_model(name, url, _ANSWER_TIME), Steps(is_shown=False)) as provider:
+            config: ToolLoopConfig[None] = ToolLoopConfig(timeout=_ANSWER_TIME)
+            result = await tool_loop(provider, ToolRegistry[Any](), "Say the word yes.", ctx=None, config=config)
+        answer = " ".join(result.text.split())[:40]
+        return "works", f"answered {answer!r} in {time.perf_counter() - began:.1f} s"
+
+    check = await _try("model", name, ask)
+    is_missing = check.state == "broken" and not is_wanted and "not installed" in check.detail
+    return _Check("model", name, "missing", check.detail) if is_missing else check
 
 
-async def _examine_calls(model: str, url: str, note: Callable[[_Finding], None], *, is_probing: bool) -> None:
-    """Tell how a model is best asked for calls, and what it does in each way."""
-    note(_Finding(kind="calls", name=model, state="works", detail=describe_advice(model)))
-    if is_probing:
-        note(await _try_calls(model, url))
-
-
-async def _try_calls(name: str, url: str) -> _Finding:
-    """Ask a model for calls in each way."""
-    try:
-        with anyio.fail_after(_ANSWER_TIME):
-            probe = await probe_model(read_model(name, url, _ANSWER_TIME), name)
-    except TimeoutError:
-        return _Finding(kind="probe", name=name, state="broken", detail=f"no answers within {_ANSWER_TIME:g} s")
-    except Exception as error:  # noqa: BLE001 - whatever a broken engine does
-        return _Finding(kind="probe", name=name, state="broken", detail=without_keys(" ".join(str(error).split())))
-    state: _State = "broken" if probe.way is None else "works"
-    return _Finding(kind="probe", name=name, state=state, detail=describe_probe(probe))
-
-
-async def _ask_for_word(name: str, url: str) -> str:
+async def _probe_model(name: str, url: str) -> tuple[_State, str]:
+    """Ask a model for a call in each way."""
     async with open_model(read_model(name, url, _ANSWER_TIME), Steps(is_shown=False)) as provider:
-        result = await tool_loop(
-            provider,
-            ToolRegistry[Any](),
-            "Say the word yes.",
-            ctx=None,
-            config=ToolLoopConfig(timeout=_ANSWER_TIME),
-        )
-    return " ".join(result.text.split())[:40]
+        probe = await probe_calling(provider, model=name)
+    ways = {"native": probe.native, "text": probe.text, "guided": probe.guided}
+    detail = "; ".join([f"{way}: {problem or 'works'}" for way, problem in ways.items()])
+    return "broken" if probe.way is None else "works", detail
+
+
+async def _try(kind: str, name: str, examine: Callable[[], Awaitable[tuple[_State, str]]]) -> _Check:
+    try:
+        with anyio.fail_after(_ANSWER_TIME):
+            state, detail = await examine()
+    except TimeoutError:
+        return _Check(kind, name, "broken", f"no answer within {_ANSWER_TIME:g} s")
+    except Exception as error:  # noqa: BLE001 - a broken engine may raise anything
+        return _Check(kind, name, "broken", without_keys(" ".join(str(error).split())))
+    return _Check(kind, name, state, detail)
+
+
+def describe_advice(name: str) -> str:
+    """Return in a line how a model is best asked for calls, by its name or the metadata of its GGUF file.
+
+    Args:
+        name: As in ``openai:qwen3:8b`` or ``local:model.gguf``.
+    """
+    prefix, _, model = name.partition(":")
+    metadata = None
+    if prefix.strip().lower() == "local" and model.strip():
+        from toolkit.providers.local.gguf import read_gguf_metadata
+
+        path = Path(model.strip())
+        model, metadata = path.stem, read_gguf_metadata(path)
+    advice = advise_calling(model or name, metadata)
+    parts = [f"best asked {advice.way}: {advice.reason}"]
+    family = advice.family
+    if family is not None:
+        parts.append(f"as text it writes calls like {advice.format}")
+        if family.sampling is not None:
+            warning = ", and never greedily" if family.sampling.forbids_greedy else ""
+            parts.append(f"its makers recommend {family.sampling}{warning}")
+        parts.append(f"see {' '.join(family.sources)}")
+    return "; ".join(parts)

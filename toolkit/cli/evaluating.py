@@ -11,13 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.chat import Provider
-from toolkit.cli.endings import ExitCode
-from toolkit.cli.models import open_model, read_model
-from toolkit.cli.progress import Steps
-from toolkit.cli.screen import OutputFormat, Screen
-from toolkit.cli.sources import SourceSettings, leave_out_unusable, open_sources, read_source
-from toolkit.cli.terminal import Terminal
-from toolkit.dataclass import dataclass
+from toolkit.cli.screen import ExitCode, OutputFormat, Screen, Steps
+from toolkit.cli.sources import OpenedTools, SourceSettings, leave_out_unusable, open_model, read_model, run_with_tools
 from toolkit.evaluation import (
     ALL_KINDS,
     Candidate,
@@ -30,80 +25,81 @@ from toolkit.evaluation import (
     run_candidates,
     summarize_trials,
 )
+from toolkit.providers.calling_ways import ask_in_way
 
-__all__ = ["EvaluationSettings", "evaluate_tools"]
+__all__ = ["evaluate_tools"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationSettings:
-    """The options of ``eval``.
+def evaluate_tools(
+    sources: Sequence[str],
+    tasks: Path,
+    models: Sequence[str],
+    url: str,
+    *,
+    ways: Sequence[str],
+    against: str,
+    per_class: int | None,
+    results: Path | None,
+    own_temperature: bool,
+    trial: dict[str, Any],
+    output: OutputFormat,
+    **settings: Any,
+) -> int:
+    """Run what is missing and write the figures, after Ctrl-C those of what was done.
+
+    Returns 1 if a model was given up.
 
     Args:
+        sources: The sources of the tools.
         tasks: The file of tasks.
         models: The names of models.
         url: The address of a compatible server; empty for the vendors' own.
         ways: How each model is asked; empty for the way that `provider_for` chooses.
-        trial: How each task is run.
-        per_class: How many tasks of each class; 0 for all.
         against: The candidate that the others are compared with; empty for the first.
-        results: Where outcomes are stored; None stores none.
-        output: The form of standard output: text or JSON.
+        per_class: How many tasks of each class; None for all.
+        results: The file in which outcomes are stored.
+        own_temperature: True to leave temperature and seed to the model.
+        trial: Further fields of `TrialSettings`.
+        output: The form of standard output.
+        settings: The options of the sources.
     """
-
-    tasks: Path
-    models: Sequence[str]
-    url: str = ""
-    ways: Sequence[str] = ()
-    trial: TrialSettings
-    per_class: int = 0
-    against: str = ""
-    results: Path | None = None
-    output: OutputFormat = "text"
-
-
-def evaluate_tools(places: Sequence[str], evaluation: EvaluationSettings, settings: dict[str, Any]) -> int:
-    """Run what is missing and write the figures, after Ctrl-C those of what was done.
-
-    Returns 1 if a model was given up.
-    """
-    screen, terminal, read = Screen(evaluation.output), Terminal(), SourceSettings(**settings)
-    tasks = load_tasks(evaluation.tasks)
-    tasks = tasks.sample(evaluation.per_class) if evaluation.per_class else tasks
-    sources = [read_source(place, read) for place in places]
-    steps = Steps()
-    candidates = _make_candidates(evaluation, read.timeout, steps)
-    base = find_candidate(candidates, evaluation.against)
-    stored = TrialFile(evaluation.results)
+    screen = Screen(output)
+    loaded = load_tasks(tasks)
+    loaded = loaded.sample(per_class) if per_class else loaded
+    fixed: dict[str, Any] = {"temperature": None, "seed": None} if own_temperature else {"temperature": 0, "seed": 1}
+    shown = Steps()
+    candidates = _make_candidates(models, ways, url, SourceSettings(**settings).timeout, shown)
+    base = find_candidate(candidates, against)
+    stored = TrialFile(results)
     outcomes: list[CandidateTrials] = []
 
     def show_progress(candidate: Candidate, done: int, total: int) -> None:
-        steps.begin(candidate.label, total=total)
-        steps.advance(done, total)
+        shown.begin(candidate.label, total=total)
+        shown.advance(done, total)
 
-    async def main() -> int:
-        with steps:
-            async with open_sources(sources, steps) as tools:
-                registry = leave_out_unusable(tools.registry, screen.note)
-                await run_candidates(
-                    candidates,
-                    tasks,
-                    registry,
-                    evaluation.trial,
-                    stored=stored,
-                    outcomes=outcomes,
-                    on_progress=show_progress,
-                )
+    async def run_tasks(tools: OpenedTools) -> int:
+        registry = leave_out_unusable(tools.registry, screen.note)
+        with shown:
+            await run_candidates(
+                candidates,
+                loaded,
+                registry,
+                TrialSettings(**fixed, **trial),
+                stored=stored,
+                outcomes=outcomes,
+                on_progress=show_progress,
+            )
         return ExitCode.FAILED if any(outcome.problem for outcome in outcomes) else ExitCode.DONE
 
     def write_done() -> None:
         done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
         if done:
-            against = base.label if any(outcome.candidate is base for outcome in done) else ""
-            _write_figures(screen, summarize_trials(done, tasks.kinds, against=against), done)
+            compared = base.label if any(outcome.candidate is base for outcome in done) else ""
+            _write_figures(screen, summarize_trials(done, loaded.kinds, against=compared), done)
 
     try:
         with redirect_stdout(sys.stderr):  # by tools that print
-            code = terminal.run(main)
+            code = run_with_tools(sources, settings, run_tasks)
     except Exception:
         if not screen.is_json:  # there the error is the one document
             write_done()
@@ -112,20 +108,18 @@ def evaluate_tools(places: Sequence[str], evaluation: EvaluationSettings, settin
     return code
 
 
-def _make_candidates(evaluation: EvaluationSettings, timeout: float, steps: Steps) -> list[Candidate]:
+def _make_candidates(
+    models: Sequence[str], ways: Sequence[str], url: str, timeout: float, steps: Steps
+) -> list[Candidate]:
     """Return each model in each way; Python modules that hold models are imported here."""
     candidates: list[Candidate] = []
-    for model in dict.fromkeys(evaluation.models):
-        if not evaluation.ways:
-            provider = read_model(model, evaluation.url, timeout)
-            candidates.append(Candidate(model=_shorten_model(model), way="", open=partial(open_model, provider, steps)))
-            continue
-        native = read_model(model, evaluation.url, timeout, local_calling="native")
+    for model in dict.fromkeys(models):
+        # A local model has guided steps of its own.
         is_local = model.partition(":")[0].strip().lower() == "local"
-        for way in dict.fromkeys(evaluation.ways):
-            # A local model has guided steps of its own.
-            guided = is_local and way == "guided"
-            provider = read_model(model, evaluation.url, timeout, local_calling="guided") if guided else native
+        native = read_model(model, url, timeout, **({"calling": "native"} if is_local and ways else {}))
+        for way in dict.fromkeys(ways or ("",)):
+            is_guided = is_local and way == "guided"
+            provider = read_model(model, url, timeout, calling="guided") if is_guided else native
             candidates.append(
                 Candidate(model=_shorten_model(model), way=way, open=partial(_open_way, provider, way, steps))
             )
@@ -134,10 +128,8 @@ def _make_candidates(evaluation: EvaluationSettings, timeout: float, steps: Step
 
 @asynccontextmanager
 async def _open_way(provider: Provider, way: str, steps: Steps) -> AsyncGenerator[Provider]:
-    from toolkit.providers.catalogue import ask_in_way  # noqa: PLC0415 - few models are evaluated
-
     async with open_model(provider, steps) as opened:
-        yield ask_in_way(opened, way, str(getattr(opened, "model", "")))
+        yield ask_in_way(opened, way, str(getattr(opened, "model", ""))) if way else opened
 
 
 def _shorten_model(name: str) -> str:
@@ -155,44 +147,26 @@ def _write_figures(screen: Screen, summary: EvaluationSummary, outcomes: Sequenc
         ]
         screen.document({**asdict(summary), "trials": trials})
         return
-    _write_scores(screen, summary)
-    _write_differences(screen, summary)
-    _write_costs(screen, summary)
-
-
-def _write_scores(screen: Screen, summary: EvaluationSummary) -> None:
+    kinds = (*summary.kinds, ALL_KINDS)
     rows = [["solved, in % (interval)", *(each.label for each in summary.candidates)]]
-    for kind in (*summary.kinds, ALL_KINDS):
+    for kind in kinds:
         scores = [each.scores[kind] for each in summary.candidates]
-        rows.append(
-            [
-                f"{kind} ({max(score.tasks for score in scores)})",
-                *(f"{100 * s.solved / s.tasks:.0f} ({s.interval})" if s.tasks else "-" for s in scores),
-            ]
-        )
+        cells = [f"{100 * s.solved / s.tasks:.0f} ({s.interval})" if s.tasks else "-" for s in scores]
+        rows.append([f"{kind} ({max(score.tasks for score in scores)})", *cells])
     _write_rows(screen, rows)
-
-
-def _write_differences(screen: Screen, summary: EvaluationSummary) -> None:
-    if not summary.comparisons:
-        return
-    screen.say()
-    rows = [[f"points more than {summary.comparisons[0].against}", *(each.label for each in summary.comparisons)]]
-    for kind in (*summary.kinds, ALL_KINDS):
-        cells = [each.differences[kind] for each in summary.comparisons]
-        rows.append(
-            [
-                kind,
-                *(
-                    f"{100 * cell.difference:+.0f} ({cell.interval}){' *' if cell.is_clear else ''}"
-                    if cell.tasks
-                    else "-"
-                    for cell in cells
-                ),
+    if summary.comparisons:
+        screen.say()
+        rows = [[f"points more than {summary.comparisons[0].against}", *(each.label for each in summary.comparisons)]]
+        for kind in kinds:
+            pairs = [each.differences[kind] for each in summary.comparisons]
+            cells = [
+                f"{100 * pair.difference:+.0f} ({pair.interval}){' *' if pair.is_clear else ''}" if pair.tasks else "-"
+                for pair in pairs
             ]
-        )
-    _write_rows(screen, rows)
-    screen.note("* the interval does not contain zero")
+            rows.append([kind, *cells])
+        _write_rows(screen, rows)
+        screen.note("* the interval does not contain zero")
+    _write_costs(screen, summary)
 
 
 def _write_costs(screen: Screen, summary: EvaluationSummary) -> None:

@@ -1,4 +1,7 @@
-"""The output of a command: text for people or JSON for programs, and never a character that a terminal would obey."""
+"""Output of a command: text for people or JSON for programs, progress on standard error, and how a command ends.
+
+No character that a terminal would obey is ever written.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,18 @@ import os
 import shutil
 import sys
 import textwrap
-from typing import Any, Literal, TextIO, TypeAlias
+from enum import IntEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TextIO, TypeAlias
 
 import click
 
-__all__ = ["OutputFormat", "Screen", "Style"]
+from toolkit.visible_text import escape_in_json, strip_hidden
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+__all__ = ["CommandError", "ExitCode", "OutputFormat", "Screen", "Steps", "Style"]
 
 OutputFormat: TypeAlias = Literal["text", "json"]
 Style: TypeAlias = Literal["plain", "strong", "faint", "good", "bad", "call"]
@@ -27,10 +37,34 @@ _STYLE_OPTIONS: dict[str, dict[str, Any]] = {
 _NARROWEST = 20
 
 
-class Screen:
-    """Standard output for what was asked for, standard error for all else.
+class ExitCode(IntEnum):
+    """The exit codes of the process; `docs/command_line.md` lists them."""
 
-    Whatever is written passes `strip_hidden`: texts of models, tools and servers can move no cursor and set no title.
+    DONE = 0
+    FAILED = 1
+    MISUSED = 2
+    NOT_APPROVED = 3
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class CommandError(Exception):
+    """The command can't go on.
+
+    Args:
+        message: The problem, and what would be right; shown as one line.
+        code: The exit code.
+    """
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Screen:
+    """Standard output for what was asked for, standard error for everything else.
+
+    All text passes `strip_hidden`: texts of models, tools and servers can move no cursor and set no title.
 
     Args:
         output: The form of standard output: text or JSON.
@@ -41,8 +75,7 @@ class Screen:
     """
 
     def __init__(self, output: OutputFormat = "text") -> None:
-        # Kept, since tools that print are sent to standard error.
-        self._out: TextIO = sys.stdout
+        self._out: TextIO = sys.stdout  # of now: it is redirected while tools run
         self.is_json: bool = output == "json"
         self.is_terminal: bool = self._out.isatty()
         self._colour: bool | None = False if os.environ.get("NO_COLOR") else None
@@ -54,56 +87,112 @@ class Screen:
         return max(shutil.get_terminal_size().columns, _NARROWEST)
 
     def say(self, text: str = "", style: Style = "plain") -> None:
-        """Write a line to standard output; not in JSON mode, where `document` does."""
-        if not self.is_json:
-            self._write_text(f"{text}\n", style)
+        """Write a line to standard output; nothing in JSON mode, where `document` writes."""
+        self.stream(f"{text}\n", style)
 
     def stream(self, text: str, style: Style = "plain") -> None:
         """Write a piece of a line at once."""
-        if not self.is_json and text:
-            self._write_text(text, style)
+        plain = "" if self.is_json else strip_hidden(text)
+        if plain:
+            self._is_at_start = plain.endswith("\n")
+            click.echo(_paint_text(plain, style), file=self._out, nl=False, color=self._colour)
+            self._out.flush()
 
     def end_line(self) -> None:
-        """Begin a new line, where something stands on this one."""
+        """Begin a new line unless the last one is empty."""
         if not self._is_at_start:
             self.say()
 
     def paragraph(self, text: str, *, indent: int = 0, style: Style = "plain") -> None:
-        """Write text in lines that fit the terminal; elsewhere the lines are as they are."""
-        from toolkit.visible_text import strip_hidden  # noqa: PLC0415 - as in all of this package
-
+        """Write text in lines that fit the terminal; elsewhere lines are not wrapped."""
         before = " " * indent
         for line in strip_hidden(text).split("\n"):
             if self.is_terminal and len(line) + indent > self.width:
-                line = textwrap.fill(line, self.width, initial_indent=before, subsequent_indent=before)  # noqa: PLW2901
-                self.say(line, style)
+                self.say(textwrap.fill(line, self.width, initial_indent=before, subsequent_indent=before), style)
             else:
                 self.say(f"{before}{line}".rstrip(), style)
 
     def document(self, value: Any, *, is_line: bool = False) -> None:
         """Write a JSON document to standard output, or a line of JSON."""
-        from toolkit.visible_text import escape_in_json  # noqa: PLC0415 - as in all of this package
-
         text = json.dumps(value, ensure_ascii=False, indent=None if is_line else 2, default=str)
         click.echo("\n".join(map(escape_in_json, text.split("\n"))), file=self._out)
         self._out.flush()
 
     def note(self, text: str, style: Style = "faint") -> None:
         """Write a line to standard error."""
-        from toolkit.visible_text import strip_hidden  # noqa: PLC0415 - as in all of this package
-
-        if not self.is_json:
-            self.end_line()
+        self.end_line()
         click.echo(_paint_text(strip_hidden(text), style), err=True, color=self._colour)
 
-    def _write_text(self, text: str, style: Style) -> None:
-        from toolkit.visible_text import strip_hidden  # noqa: PLC0415 - as in all of this package
 
-        plain = strip_hidden(text)
-        if plain:
-            self._is_at_start = plain.endswith("\n")
-            click.echo(_paint_text(plain, style), file=self._out, nl=False, color=self._colour)
-            self._out.flush()
+class Steps:
+    """The steps of long work, on standard error: a bar on a terminal, a line for each step elsewhere.
+
+    ::
+
+        with Steps() as steps:
+            steps.begin("reading the document")
+            steps.begin("making tools", total=1000)
+            steps.advance(10, 1000)
+
+    Args:
+        is_shown: False shows nothing.
+    """
+
+    def __init__(self, *, is_shown: bool = True) -> None:
+        self._is_shown = is_shown
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._text = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def begin(self, text: str, *, total: int | None = None) -> None:
+        """Begin a step, which replaces the one before.
+
+        Args:
+            text: The step, in words of this program: never text of a server or a model.
+            total: How many pieces it has; None if unknown.
+        """
+        if not self._is_shown or text == self._text:
+            return
+        self._text = text
+        if not sys.stderr.isatty():
+            click.echo(text if total is None else f"{text} ({total:,})", err=True)
+            return
+        bar = self._bar = self._bar or _start_bar()
+        if self._task is not None:
+            bar.remove_task(self._task)
+        self._task = bar.add_task(text, total=total)
+
+    def advance(self, done: int, total: int | None = None) -> None:
+        """Show how many pieces of the step are done."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
+    def end(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = self._task = None
+
+
+def _start_bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    console = Console(stderr=True, highlight=False)
+    bar = Progress(
+        SpinnerColumn(), text, BarColumn(bar_width=20), TaskProgressColumn(), console=console, transient=True
+    )
+    bar.start()
+    return bar
 
 
 def _paint_text(text: str, style: Style) -> str:

@@ -24,6 +24,6 @@ def main() -> int:
 
     vars(package)["__getattr__"] = load  # how a module offers names that it has not yet
     sys.modules["toolkit"] = package
-    from toolkit.cli.entry import start  # noqa: PLC0415 - found through the package
+    from toolkit.__main__ import start
 
     return start("toolkit")

@@ -1,39 +1,63 @@
-"""One word names where tools come from; here it is read, and what it names is opened."""
+"""Words of the command line that name something: tools, models and modules of Python are found and opened here."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import re
 import shlex
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
+from functools import partial
+from inspect import isroutine
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import FrameType, ModuleType
+from typing import Any, TypeAlias, TypeGuard, cast
 
-from toolkit.cli.endings import CommandError, ExitCode
-from toolkit.cli.progress import Steps
-from toolkit.cli.user_modules import find_tools, import_file, import_named
+import click
+
+from toolkit.calls.handler import Tool
+from toolkit.chat import Provider
+from toolkit.cli.screen import CommandError, ExitCode, Steps
+from toolkit.cli.terminal import Terminal
 from toolkit.dataclass import dataclass
+from toolkit.errors import ConfigurationError
 from toolkit.secrets import program_name, without_credentials, without_keys
 from toolkit.suggestions import ask_whether_meant, find_similar
+from toolkit.tools.decorators import tools_of
 from toolkit.tools.registry import ToolRegistry
-from toolkit.visible_text import escape_in_text
+from toolkit.visible_text import escape_in_text, strip_hidden
 
 __all__ = [
     "OpenedTools",
     "SourceSettings",
-    "ToolSource",
+    "find_member",
+    "gather_registries",
+    "import_module",
     "leave_out_unusable",
-    "open_sources",
-    "read_source",
+    "open_model",
+    "read_model",
     "read_variable",
+    "run_with_tools",
 ]
 
-_SOURCE_IN_FILE = re.compile(r"(?P<path>.+?\.py)(?::(?P<name>[A-Za-z_]\w*))?")
-_SOURCE_IN_MODULE = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?::(?P<name>[A-Za-z_]\w*))?")
-_Opened: TypeAlias = AbstractAsyncContextManager[ToolRegistry[Any]]
-
-_SOURCE_KINDS = ("openapi", "mcp", "plugin", "coding")
+_SOURCE_IN_PYTHON = re.compile(r"(?P<path>.+?\.py|[A-Za-z_][\w.]*)(?::(?P<name>[A-Za-z_]\w*))?")
+_MODEL_IN_FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)")
+_PRICED = ("openai", "openai-responses", "anthropic", "google")
+_MACHINERY = ("importlib", str(Path(__file__).parent))
+_EXAMPLES = {
+    "openapi": "write openapi:pets.json or openapi:https://example.com/openapi.json",
+    "mcp": "write mcp:https://example.com/mcp or, with quotes, 'mcp:npx -y a-server'",
+    "plugin": "write plugin:./my_plugin or, with quotes, 'plugin:python my_plugin.py'",
+    "coding": "",
+}
+_KINDS = "a source is FILE.py[:NAME], MODULE[:NAME], FILE.yaml, openapi:..., mcp:..., plugin:... or coding[:FOLDER]"
+_OpenedSource: TypeAlias = AbstractAsyncContextManager[ToolRegistry[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +68,7 @@ class SourceSettings:
         timeout: Seconds that a source may take to open.
         variables: Names of variables that programs are given.
         token_variable: The name of the variable with the token for a server at a URL; empty for none.
-        base_url: Where the operations of an OpenAPI document are, instead of where it says; empty for that.
+        base_url: The address of the operations of an OpenAPI document, if it is not the one in the document.
     """
 
     timeout: float = 30.0
@@ -62,196 +86,81 @@ class SourceSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSource:
-    """Where tools come from.
-
-    Args:
-        label: A short name that shows no secret.
-        is_own: True for Python of the user's own: its tools say themselves what needs approval.
-        open: Gives the tools, for the length of a block.
-    """
-
-    label: str
-    is_own: bool
-    open: Callable[[Steps], _Opened]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedTools:
-    """The tools of one or several sources.
+    """The tools of the sources of a command.
 
     Args:
         registry: All of them.
-        own: The names of those that are the user's own.
+        own: The names of those in the user's own Python, which declare themselves what needs approval.
+        label: The names of the sources, without secrets.
+        steps: Shows further long work.
     """
 
     registry: ToolRegistry[Any]
-    own: frozenset[str]
+    own: Collection[str]
+    label: str
+    steps: Steps
 
 
-def read_source(word: str, settings: SourceSettings) -> ToolSource:
-    """Return what a word names; a module of Python is imported here, on the main thread.
-
-    Raises:
-        CommandError: There is no such thing; it says what there is.
-    """
-    kind, colon, rest = word.partition(":")
-    if kind == "coding":
-        return _read_coding(rest)
-    if kind in _SOURCE_KINDS:
-        if not rest.strip():
-            raise CommandError(f"{kind}: names nothing: {_EXAMPLES[kind]}", ExitCode.MISUSED)
-        return _READERS[kind](rest.strip(), settings)
-    if word.endswith((".yaml", ".yml")):
-        return _read_config(Path(word))
-    file = _SOURCE_IN_FILE.fullmatch(word)
-    if file is not None:
-        module = import_file(Path(file["path"]), settings.timeout)
-        return _of_registry(Path(file["path"]).stem, find_tools(module, file["name"] or "", file["path"]))
-    named = _SOURCE_IN_MODULE.fullmatch(word)
-    near = find_similar(kind, _SOURCE_KINDS, most=1, cutoff=0.6) if colon else ()
-    if named is None or near:
-        shown = escape_in_text(without_keys(word))
-        question = ask_whether_meant(f"{kind}:" for kind in near)
-        raise CommandError(f"{shown} names no source; {question or _EXAMPLES['all']}", ExitCode.MISUSED)
-    module = import_named(named["path"], settings.timeout)
-    return _of_registry(named["path"].rpartition(".")[2], find_tools(module, named["name"] or "", named["path"]))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    label: str
+    open: Callable[[Steps], _OpenedSource]
+    is_own: bool = False
 
 
-_EXAMPLES = {
-    "openapi": "write openapi:pets.json or openapi:https://example.com/openapi.json",
-    "mcp": "write mcp:https://example.com/mcp or, with quotes, 'mcp:npx -y a-server'",
-    "plugin": "write plugin:./my_plugin or, with quotes, 'plugin:python my_plugin.py'",
-    "all": "a source is FILE.py[:NAME], MODULE[:NAME], FILE.yaml, openapi:..., mcp:..., plugin:... or coding[:FOLDER]",
-}
+def run_with_tools(
+    words: Sequence[str],
+    settings: dict[str, Any],
+    work: Callable[[OpenedTools], Awaitable[int]],
+    *,
+    terminal: Terminal | None = None,
+    is_shown: bool = True,
+) -> int:
+    """Open the sources that words name, do a command's work with their tools, and return its exit code.
 
+    Modules of Python are imported first, on the main thread. Where names of tools collide, those of a later source get
+    its label as a prefix.
 
-@asynccontextmanager
-async def open_sources(sources: Sequence[ToolSource], steps: Steps) -> AsyncGenerator[OpenedTools]:
-    """Give the tools of all sources in one registry; where names collide, those of a later source have its label.
+    Args:
+        words: The sources.
+        settings: Their options, as `SourceSettings` has them.
+        work: The command's work, in the event loop.
+        terminal: Runs the event loop; None makes one.
+        is_shown: False shows no progress.
 
     Raises:
+        CommandError: A word names nothing; the message lists the kinds of sources.
         ToolkitError: A source can't be opened.
     """
-    async with AsyncExitStack() as opened:
-        registry: ToolRegistry[Any] | None = None
-        own: set[str] = set()
-        for source in sources:
-            more = await opened.enter_async_context(source.open(steps))
-            if registry is not None and set(registry.names) & set(more.names):
-                more = more.prefixed(re.sub(r"[^A-Za-z0-9_-]", "_", source.label))
-            own |= set(more.names) if source.is_own else set()
-            registry = more if registry is None else registry | more
-        steps.end()
-        assert registry is not None
-        yield OpenedTools(registry=registry, own=frozenset(own))
+    read = SourceSettings(**settings)
+    sources = [_read_source(word, read) for word in words]
+
+    async def main() -> int:
+        with Steps(is_shown=is_shown) as steps:
+            async with AsyncExitStack() as opened:
+                registry: ToolRegistry[Any] | None = None
+                own = set[str]()
+                for source in sources:
+                    more = await opened.enter_async_context(source.open(steps))
+                    if registry is not None and set(registry.names) & set(more.names):
+                        more = more.prefixed(re.sub(r"[^A-Za-z0-9_-]", "_", source.label))
+                    own |= set(more.names) if source.is_own else set()
+                    registry = more if registry is None else registry | more
+                steps.end()
+                assert registry is not None
+                label = "+".join([source.label for source in sources])
+                return await work(OpenedTools(registry=registry, own=own, label=label, steps=steps))
+
+    return (terminal or Terminal()).run(main)
 
 
-def leave_out_unusable(registry: ToolRegistry[Any], tell: Callable[[str], None]) -> ToolRegistry[Any]:
-    """Return the tools that need no context, and tell of the others."""
+def leave_out_unusable(registry: ToolRegistry[Any], note: Callable[[str], None]) -> ToolRegistry[Any]:
+    """Return the tools that need no context, and note the names of the others."""
     needy = [name for name in registry.names if registry.only([name]).find_context_need() is not None]
     if needy:
-        tell(f"left out, as they need a context: {', '.join(needy)}")
+        note(f"left out, as they need a context: {', '.join(needy)}")
     return registry.without(needy) if needy else registry
-
-
-def _of_registry(label: str, registry: ToolRegistry[Any], *, is_own: bool = True) -> ToolSource:
-    @asynccontextmanager
-    async def open_it(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:  # noqa: ARG001 - nothing of it is slow
-        yield registry
-
-    return ToolSource(label=label, is_own=is_own, open=open_it)
-
-
-def _read_coding(folder: str) -> ToolSource:
-    from toolkit.builtin import coding_tools  # noqa: PLC0415 - each kind brings its own packages
-
-    return _of_registry("coding", ToolRegistry(coding_tools(folder or ".", "all")), is_own=False)
-
-
-def _read_config(path: Path) -> ToolSource:
-    from toolkit.tool_config import load_tools  # noqa: PLC0415 - each kind brings its own packages
-
-    @asynccontextmanager
-    async def open_it(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:  # noqa: ARG001 - nothing of it is slow
-        async with load_tools(path) as registry:
-            yield registry
-
-    return ToolSource(label=path.stem, is_own=False, open=open_it)
-
-
-def _read_openapi(place: str, settings: SourceSettings) -> ToolSource:
-    from toolkit.sources.openapi import Bearer, openapi_tools  # noqa: PLC0415 - each kind brings its own packages
-
-    is_url = place.startswith(("http://", "https://"))
-    if not is_url and not Path(place).is_file():
-        raise CommandError(f"there is no file {escape_in_text(place)}: {_EXAMPLES['openapi']}", ExitCode.MISUSED)
-    label = without_credentials(place).rstrip("/").rpartition("/")[2] if is_url else Path(place).stem
-    token = settings.read_token()
-
-    @asynccontextmanager
-    async def open_it(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
-        steps.begin(f"reading the operations of {label}")
-        async with openapi_tools(
-            place if is_url else Path(place),
-            auth=None if token is None else Bearer(token),
-            base_url=settings.base_url or None,
-            timeout=settings.timeout,
-            on_progress=steps.advance,
-        ) as tools:
-            yield ToolRegistry(tools)
-
-    return ToolSource(label=label, is_own=False, open=open_it)
-
-
-def _read_mcp(place: str, settings: SourceSettings) -> ToolSource:
-    from toolkit.sources.mcp import http, mcp_tools, stdio  # noqa: PLC0415 - each kind brings its own packages
-
-    if place.startswith(("http://", "https://")):
-        server: Any = http(place, bearer=settings.read_token())
-    else:
-        program, *arguments = _split_command(place, "mcp")
-        server = stdio(program, *arguments, env=settings.read_variables())
-
-    @asynccontextmanager
-    async def open_it(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
-        steps.begin(f"connecting to {server.name}")
-        async with mcp_tools(server, connect_timeout=settings.timeout) as tools:
-            registry = ToolRegistry[Any]()
-            tools.keep_registered(registry)
-            yield registry
-
-    return ToolSource(label=server.name, is_own=False, open=open_it)
-
-
-def _read_plugin(command: str, settings: SourceSettings) -> ToolSource:
-    from toolkit.sources.plugin import plugin_tools  # noqa: PLC0415 - each kind brings its own packages
-
-    program, *arguments = _split_command(command, "plugin")
-    label = program_name(program, arguments)
-
-    @asynccontextmanager
-    async def open_it(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
-        steps.begin(f"starting {label}")
-        variables = settings.read_variables()
-        async with plugin_tools(program, arguments, env=variables, describe_timeout=settings.timeout) as tools:
-            yield ToolRegistry(tools)
-
-    return ToolSource(label=label, is_own=False, open=open_it)
-
-
-_READERS: dict[str, Callable[[str, SourceSettings], ToolSource]] = {
-    "openapi": _read_openapi,
-    "mcp": _read_mcp,
-    "plugin": _read_plugin,
-}
-
-
-def _split_command(command: str, kind: str) -> list[str]:
-    try:
-        return shlex.split(command, posix=os.name == "posix")
-    except ValueError as error:
-        raise CommandError(f"the command of {kind}: can't be read: {error}", ExitCode.MISUSED) from None
 
 
 def read_variable(name: str, option: str) -> str:
@@ -267,3 +176,333 @@ def read_variable(name: str, option: str) -> str:
             ExitCode.MISUSED,
         )
     return value
+
+
+def _read_source(word: str, settings: SourceSettings) -> _Source:
+    kind, colon, rest = word.partition(":")
+    if kind == "coding":
+        from toolkit.builtin import coding_tools
+
+        return _give_registry("coding", ToolRegistry(coding_tools(rest or ".", "all")))
+    if kind in _EXAMPLES:
+        if not rest.strip():
+            raise CommandError(f"{kind}: names nothing: {_EXAMPLES[kind]}", ExitCode.MISUSED)
+        readers = {"openapi": _read_openapi, "mcp": _read_mcp, "plugin": _read_plugin}
+        return readers[kind](rest.strip(), settings)
+    if word.endswith((".yaml", ".yml")):
+        from toolkit.tool_config import load_tools
+
+        return _Source(label=Path(word).stem, open=lambda _: load_tools(word))
+    found = _SOURCE_IN_PYTHON.fullmatch(word)
+    near = find_similar(kind, _EXAMPLES, most=1, cutoff=0.6) if colon else ()
+    if found is None or (near and not found["path"].endswith(".py")):
+        shown = escape_in_text(without_keys(word))
+        question = ask_whether_meant(f"{kind}:" for kind in near)
+        raise CommandError(f"{shown} names no source; {question or _KINDS}", ExitCode.MISUSED)
+    path = found["path"]
+    module = import_module(path, settings.timeout)
+    label = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
+    return _give_registry(label, _find_tools(module, found["name"] or "", path), is_own=True)
+
+
+def _give_registry(label: str, registry: ToolRegistry[Any], *, is_own: bool = False) -> _Source:
+    @asynccontextmanager
+    async def open_registry(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:  # noqa: ARG001 - none of it is slow
+        yield registry
+
+    return _Source(label=label, is_own=is_own, open=open_registry)
+
+
+def _read_openapi(place: str, settings: SourceSettings) -> _Source:
+    from toolkit.sources.openapi import Bearer, openapi_tools
+
+    is_url = place.startswith(("http://", "https://"))
+    if not is_url and not Path(place).is_file():
+        raise CommandError(f"there is no file {escape_in_text(place)}: {_EXAMPLES['openapi']}", ExitCode.MISUSED)
+    label = without_credentials(place).rstrip("/").rpartition("/")[2] if is_url else Path(place).stem
+    token = settings.read_token()
+
+    @asynccontextmanager
+    async def open_document(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
+        steps.begin(f"reading the operations of {label}")
+        async with openapi_tools(
+            place if is_url else Path(place),
+            auth=None if token is None else Bearer(token),
+            base_url=settings.base_url or None,
+            timeout=settings.timeout,
+            on_progress=steps.advance,
+        ) as tools:
+            yield ToolRegistry(tools)
+
+    return _Source(label=label, open=open_document)
+
+
+def _read_mcp(place: str, settings: SourceSettings) -> _Source:
+    from toolkit.sources.mcp import http, mcp_tools, stdio
+
+    if place.startswith(("http://", "https://")):
+        server: Any = http(place, bearer=settings.read_token())
+    else:
+        program, *arguments = _split_command(place, "mcp")
+        server = stdio(program, *arguments, env=settings.read_variables())
+
+    @asynccontextmanager
+    async def open_server(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
+        steps.begin(f"connecting to {server.name}")
+        async with mcp_tools(server, connect_timeout=settings.timeout) as tools:
+            registry = ToolRegistry[Any]()
+            tools.keep_registered(registry)
+            yield registry
+
+    return _Source(label=server.name, open=open_server)
+
+
+def _read_plugin(command: str, settings: SourceSettings) -> _Source:
+    from toolkit.sources.plugin import plugin_tools
+
+    program, *arguments = _split_command(command, "plugin")
+    label = program_name(program, arguments)
+
+    @asynccontextmanager
+    async def open_plugin(steps: Steps) -> AsyncGenerator[ToolRegistry[Any]]:
+        steps.begin(f"starting {label}")
+        variables = settings.read_variables()
+        async with plugin_tools(program, arguments, env=variables, describe_timeout=settings.timeout) as tools:
+            yield ToolRegistry(tools)
+
+    return _Source(label=label, open=open_plugin)
+
+
+def _split_command(command: str, kind: str) -> list[str]:
+    try:
+        return shlex.split(command, posix=os.name == "posix")
+    except ValueError as error:
+        raise CommandError(f"the command of {kind}: can't be read: {error}", ExitCode.MISUSED) from None
+
+
+def read_model(name: str, url: str, timeout: float, **options: Any) -> Provider:
+    """Return the provider of a name such as ``openai:gpt-5-mini``, or what ``file.py:NAME`` holds or returns.
+
+    Args:
+        name: The model.
+        url: The address of a compatible server; empty for the vendor's own.
+        timeout: Seconds that the import of a file may take.
+        options: Further arguments of `provider_for`.
+
+    Raises:
+        ToolkitError: There is no such model, or no key for it.
+    """
+    file = _MODEL_IN_FILE.fullmatch(name)
+    if file is not None:
+        found: Any = getattr(import_module(file["path"], timeout), file["name"], None)
+        if callable(found) and not hasattr(found, "generate"):
+            found = found()
+        if not (hasattr(found, "generate") and hasattr(found, "stream")):
+            shown = escape_in_text(file["path"])
+            raise CommandError(
+                f"{shown}:{file['name']} is no model: name a Provider, or a function that returns one",
+                ExitCode.MISUSED,
+            )
+        return cast("Provider", found)
+    from toolkit.providers import PricedProvider, provider_for
+
+    provider = provider_for(name, **({"base_url": url} if url else {}), **options)
+    is_priced = name.partition(":")[0].strip().lower() in _PRICED
+    return PricedProvider(provider) if is_priced and importlib.util.find_spec("genai_prices") else provider
+
+
+@asynccontextmanager
+async def open_model(provider: Provider, steps: Steps) -> AsyncGenerator[Provider]:
+    """Start what has to be started, and close the provider after the block."""
+    async with AsyncExitStack() as opened:
+        inner: Any = getattr(provider, "provider", provider)
+        if hasattr(inner, "start"):
+            steps.begin("loading the model")
+        if hasattr(inner, "__aenter__"):
+            await opened.enter_async_context(inner)
+        steps.end()
+        yield provider
+
+
+def import_module(word: str, timeout: float) -> ModuleType:
+    """Return the module of a file that ends in ``.py``, which finds its neighbours as a script does, or of a name.
+
+    A name is found from the working folder too.
+
+    Raises:
+        CommandError: There is none, it raises, or takes longer than `timeout` seconds.
+    """
+    path = Path(word)
+    if not word.endswith(".py"):
+        return _import_named(word, timeout)
+    if not path.is_file():
+        near = find_similar(path.name, (other.name for other in path.parent.glob("*.py")), most=1)
+        raise CommandError(f"there is no file {path}{'; ' if near else ''}{ask_whether_meant(near)}", ExitCode.MISUSED)
+    _add_to_path(path.absolute().parent)
+    name = path.stem if _is_found_as(path.stem, path) else f"_tools_in_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    with _bound_import(str(path), timeout):
+        spec.loader.exec_module(module)
+    return module
+
+
+def find_member(module: ModuleType, name: str, source: str) -> Any:
+    """Return the member of a module that has a name.
+
+    Raises:
+        CommandError: It has none of that name; the message asks whether a similar one was meant.
+    """
+    if not hasattr(module, name):
+        names = [key for key in vars(module) if not key.startswith("_")]
+        question = ask_whether_meant(find_similar(name, names))
+        raise CommandError(
+            f"{source} has nothing named {escape_in_text(name)}{'; ' if question else ''}{question}", ExitCode.MISUSED
+        )
+    return getattr(module, name)
+
+
+def gather_registries(module: ModuleType) -> dict[str, ToolRegistry[Any]]:
+    """Return the registries of a module by name, each once; where it has none, one of its tools, under no name."""
+    members = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    found: dict[str, ToolRegistry[Any]] = {}
+    for key, value in members.items():
+        if _is_registry(value) and not any(value is other for other in found.values()):
+            found[key] = value
+    if found:
+        return found
+    tools = {id(value): value for value in members.values() if _is_tool(value)}
+    return {"": ToolRegistry(tools.values())} if tools else {}
+
+
+def _find_tools(module: ModuleType, name: str, source: str) -> ToolRegistry[Any]:
+    """Return the tools under a name of a module, or all of its tools where `name` is empty."""
+    if name:
+        return _gather_named(find_member(module, name, source), f"{source}:{name}")
+    registries = gather_registries(module)
+    if len(registries) == 1:
+        return next(iter(registries.values()))
+    if registries:
+        names = sorted(registries)
+        problem = f"has {len(names)} registries, {', '.join(names)}: say which, as in {source}:{names[0]}"
+    else:
+        problem = (
+            "has no tools: decorate a function with @toolkit.tool, or name a function or a registry, as in "
+            f"{source}:NAME"
+        )
+    raise CommandError(f"{source} {problem}", ExitCode.MISUSED)
+
+
+def _gather_named(found: object, source: str) -> ToolRegistry[Any]:
+    if _is_registry(found):
+        return found
+    if _is_tool(found) or isroutine(found) or isinstance(found, partial):
+        return ToolRegistry([cast("Any", found)])
+    if _is_list(found):
+        return ToolRegistry(found)
+    tools: list[Any] = [] if isinstance(found, type) else tools_of(found)
+    if not tools:
+        raise CommandError(
+            f"{source} is no tool: name a registry, a tool, a function, a list of these, or an object whose methods "
+            "are tools",
+            ExitCode.MISUSED,
+        )
+    return ToolRegistry(tools)
+
+
+def _is_tool(value: object) -> bool:
+    return not isinstance(value, type | ModuleType) and isinstance(value, Tool)
+
+
+def _is_registry(value: object) -> TypeGuard[ToolRegistry[Any]]:
+    return isinstance(value, ToolRegistry)
+
+
+def _is_list(value: object) -> TypeGuard[Iterable[Any]]:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | type)
+
+
+def _import_named(name: str, timeout: float) -> ModuleType:
+    _add_to_path(Path.cwd())
+    with _bound_import(name, timeout):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise CommandError(f"there is no module {error.name} here; {_KINDS}", ExitCode.MISUSED) from None
+
+
+def _add_to_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _is_found_as(name: str, path: Path) -> bool:
+    """Return True if `import` finds that file under a name, and not another module."""
+    importlib.invalidate_caches()
+    try:
+        spec = importlib.util.find_spec(name)
+    except ValueError:
+        return False
+    return spec is not None and spec.origin is not None and Path(spec.origin).samefile(path)
+
+
+class _TooSlowError(BaseException):
+    """No `Exception`, which the module could catch."""
+
+
+@contextmanager
+def _bound_import(what: str, timeout: float) -> Generator[None]:
+    """Import within a time, with what the module prints on standard error, and show a failure of it once."""
+    try:
+        with redirect_stdout(sys.stderr), _set_alarm(timeout):
+            yield
+    except _TooSlowError:
+        raise CommandError(
+            f"{what} is still being imported after {timeout:g} s: move what waits into a function, or give more time "
+            "by --timeout"
+        ) from None
+    except SystemExit as error:
+        raise CommandError(
+            f"{what} ends the program when it is imported (exit code {error.code}): put what runs under "
+            "if __name__ == '__main__'"
+        ) from None
+    except CommandError:
+        raise
+    except ConfigurationError as error:  # of a decorator, which says all
+        _show_traceback(error)
+        raise CommandError(f"{what}: {error}", ExitCode.MISUSED) from error
+    except Exception as error:
+        _show_traceback(error)
+        raise CommandError(f"{what} does not import: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _set_alarm(timeout: float) -> Generator[None]:
+    """Raise in the block when it takes too long, where the system has alarms and this is the main thread."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as `signal` calls it
+        raise _TooSlowError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, timeout)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _show_traceback(error: Exception) -> None:
+    """Write the traceback of a module's own failure to standard error, without the frames of what imported it."""
+    written = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in written.stack if not any(part in frame.filename for part in _MACHINERY)]
+    written.stack = traceback.StackSummary.from_list(frames)
+    click.echo(strip_hidden("".join(written.format())), err=True, nl=False)
