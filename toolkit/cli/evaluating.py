@@ -25,7 +25,7 @@ from toolkit.evaluation import (
     run_candidates,
     summarize_trials,
 )
-from toolkit.providers.calling_ways import ask_in_way
+from toolkit.providers.catalogue import ask_in_way
 
 __all__ = ["evaluate_tools"]
 
