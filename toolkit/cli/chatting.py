@@ -43,7 +43,7 @@ from toolkit.loop.outcome import Aborted, Cancelled, Complete, MaxIterations, Te
 from toolkit.private_files import replace_private
 from toolkit.suggestions import ask_whether_meant, find_similar
 from toolkit.testing import RecordingProvider, ReplayProvider
-from toolkit.testing.cassette_file import RecordedExchange, read_exchanges
+from toolkit.testing.cassettes import RecordedExchange, read_exchanges
 from toolkit.tools.registry import ToolRegistry
 from toolkit.visible_text import shorten_to_line
 
