@@ -220,9 +220,9 @@ def call_command(**options: Any) -> int:
 
     A VALUE is text where the tool takes text, else JSON; a KEY that is repeated makes a list.
     """
-    from toolkit.cli.tool_commands import call_tool
+    from toolkit.cli.tool_commands import call_once
 
-    return call_tool(**options)
+    return call_once(**options)
 
 
 @command_line.command("serve")
@@ -331,7 +331,9 @@ def chat_command(**options: Any) -> int:
 )
 @click.option("--own-temperature", is_flag=True, help="Leave temperature and seed to the model: some accept no others.")
 @_source_options
-def eval_command(runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, **options: Any) -> int:
+def eval_command(
+    runs_tools: bool, max_tokens: int, max_turns: int, task_timeout: float, own_temperature: bool, **options: Any
+) -> int:
     """Measure how well models call the tools of each SOURCE.
 
     Each task is run with each model in each way. The figures have intervals, and differences are paired by task. With
@@ -340,7 +342,8 @@ def eval_command(runs_tools: bool, max_tokens: int, max_turns: int, task_timeout
     from toolkit.cli.evaluating import evaluate_tools
 
     trial = {"runs_tools": runs_tools, "max_tokens": max_tokens, "max_turns": max_turns, "timeout": task_timeout}
-    return evaluate_tools(trial=trial, **options)
+    fixed = {"temperature": None, "seed": None} if own_temperature else {"temperature": 0, "seed": 1}
+    return evaluate_tools(trial={**trial, **fixed}, **options)
 
 
 @command_line.command("doctor")

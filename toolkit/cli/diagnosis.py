@@ -107,7 +107,7 @@ def examine_installation(models: tuple[str, ...], url: str, output: OutputFormat
                 if tried.state == "works":
                     add(_Check("calls", model, "works", describe_advice(model)))
                     if is_probing:
-                        add(await _try("probe", model, lambda model=model: _probe_model(model, url)))
+                        add(await _run_check("probe", model, lambda model=model: _probe_model(model, url)))
         return ExitCode.FAILED if any(check.state == "broken" for check in checks) else ExitCode.DONE
 
     code = Terminal().run(main)
@@ -190,7 +190,7 @@ async def _check_model(name: str, url: str, *, is_wanted: bool) -> _Check:
         answer = " ".join(result.text.split())[:40]
         return "works", f"answered {answer!r} in {time.perf_counter() - began:.1f} s"
 
-    check = await _try("model", name, ask)
+    check = await _run_check("model", name, ask)
     is_missing = check.state == "broken" and not is_wanted and "not installed" in check.detail
     return _Check("model", name, "missing", check.detail) if is_missing else check
 
@@ -204,7 +204,7 @@ async def _probe_model(name: str, url: str) -> tuple[_State, str]:
     return "broken" if probe.way is None else "works", detail
 
 
-async def _try(kind: str, name: str, examine: Callable[[], Awaitable[tuple[_State, str]]]) -> _Check:
+async def _run_check(kind: str, name: str, examine: Callable[[], Awaitable[tuple[_State, str]]]) -> _Check:
     try:
         with anyio.fail_after(_ANSWER_TIME):
             state, detail = await examine()

@@ -40,14 +40,11 @@ def evaluate_tools(
     against: str,
     per_class: int | None,
     results: Path | None,
-    own_temperature: bool,
     trial: dict[str, Any],
     output: OutputFormat,
     **settings: Any,
 ) -> int:
-    """Run what is missing and write the figures, after Ctrl-C those of what was done.
-
-    Returns 1 if a model was given up.
+    """Run what is missing and write the figures, after Ctrl-C those so far; return 1 if a model was given up.
 
     Args:
         sources: The sources of the tools.
@@ -58,20 +55,18 @@ def evaluate_tools(
         against: The candidate that the others are compared with; empty for the first.
         per_class: How many tasks of each class; None for all.
         results: The file in which outcomes are stored.
-        own_temperature: True to leave temperature and seed to the model.
-        trial: Further fields of `TrialSettings`.
+        trial: The fields of `TrialSettings`.
         output: The form of standard output.
         settings: The options of the sources.
     """
     screen = Screen(output)
     loaded = load_tasks(tasks)
     loaded = loaded.sample(per_class) if per_class else loaded
-    fixed: dict[str, Any] = {"temperature": None, "seed": None} if own_temperature else {"temperature": 0, "seed": 1}
-    shown = Steps()
+    shown, outcomes = Steps(), list[CandidateTrials]()
     candidates = _make_candidates(models, ways, url, SourceSettings(**settings).timeout, shown)
     base = find_candidate(candidates, against)
     stored = TrialFile(results)
-    outcomes: list[CandidateTrials] = []
+    how = TrialSettings(**trial)
 
     def show_progress(candidate: Candidate, done: int, total: int) -> None:
         shown.begin(candidate.label, total=total)
@@ -81,30 +76,18 @@ def evaluate_tools(
         registry = leave_out_unusable(tools.registry, screen.note)
         with shown:
             await run_candidates(
-                candidates,
-                loaded,
-                registry,
-                TrialSettings(**fixed, **trial),
-                stored=stored,
-                outcomes=outcomes,
-                on_progress=show_progress,
+                candidates, loaded, registry, how, stored=stored, outcomes=outcomes, on_progress=show_progress
             )
         return ExitCode.FAILED if any(outcome.problem for outcome in outcomes) else ExitCode.DONE
-
-    def write_done() -> None:
-        done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
-        if done:
-            compared = base.label if any(outcome.candidate is base for outcome in done) else ""
-            _write_figures(screen, summarize_trials(done, loaded.kinds, against=compared), done)
 
     try:
         with redirect_stdout(sys.stderr):  # by tools that print
             code = run_with_tools(sources, settings, run_tasks)
     except Exception:
         if not screen.is_json:  # there the error is the one document
-            write_done()
+            _write_figures(screen, outcomes, base, loaded.kinds)
         raise
-    write_done()
+    _write_figures(screen, outcomes, base, loaded.kinds)
     return code
 
 
@@ -138,15 +121,26 @@ def _shorten_model(name: str) -> str:
     return f"{prefix}{colon}{Path(rest).stem}" if rest.endswith(".gguf") else name
 
 
-def _write_figures(screen: Screen, summary: EvaluationSummary, outcomes: Sequence[CandidateTrials]) -> None:
+def _write_figures(screen: Screen, outcomes: Sequence[CandidateTrials], base: Candidate, kinds: Sequence[str]) -> None:
+    """Write the figures of the candidates that were begun, if there are any."""
+    done = [outcome for outcome in outcomes if outcome.trials or outcome.problem]
+    if not done:
+        return
+    against = base.label if any(outcome.candidate is base for outcome in done) else ""
+    summary = summarize_trials(done, kinds, against=against)
     if screen.is_json:
         trials = [
             {"model": outcome.candidate.model, "way": outcome.candidate.way, **asdict(trial)}
-            for outcome in outcomes
+            for outcome in done
             for trial in outcome.trials.values()
         ]
         screen.document({**asdict(summary), "trials": trials})
         return
+    _write_scores(screen, summary)
+    _write_costs(screen, summary)
+
+
+def _write_scores(screen: Screen, summary: EvaluationSummary) -> None:
     kinds = (*summary.kinds, ALL_KINDS)
     rows = [["solved, in % (interval)", *(each.label for each in summary.candidates)]]
     for kind in kinds:
@@ -166,7 +160,6 @@ def _write_figures(screen: Screen, summary: EvaluationSummary, outcomes: Sequenc
             rows.append([kind, *cells])
         _write_rows(screen, rows)
         screen.note("* the interval does not contain zero")
-    _write_costs(screen, summary)
 
 
 def _write_costs(screen: Screen, summary: EvaluationSummary) -> None:

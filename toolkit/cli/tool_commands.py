@@ -42,7 +42,7 @@ from toolkit.tools.linting import Finding
 from toolkit.tools.registry import ToolRegistry
 from toolkit.visible_text import escape_in_text
 
-__all__ = ["call_tool", "count_tools", "lint_tools", "list_tools", "read_pairs", "serve_tools", "show_tools"]
+__all__ = ["call_once", "count_tools", "lint_tools", "list_tools", "read_pairs", "serve_tools", "show_tools"]
 
 _Findings: TypeAlias = list[tuple[str, Finding]]  # each with the place of its tool
 _MANY = 100
@@ -207,7 +207,7 @@ def _write_findings(screen: Screen, findings: _Findings, count: int, failures: S
     return ExitCode.FAILED if findings or failures else ExitCode.DONE
 
 
-def call_tool(
+def call_once(
     source: str,
     name: str,
     pairs: Sequence[str],
