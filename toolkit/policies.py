@@ -22,6 +22,10 @@ from toolkit.loop.config import (
 from toolkit.loop.depth import LoopDepth
 from toolkit.loop.detection import LoopDetectionConfig
 from toolkit.loop.middleware import (
+    AfterToolExecution,
+    AfterToolExecutionUpdate,
+    BeforeToolExecution,
+    BeforeToolExecutionUpdate,
     CallInfo,
     CallProceed,
     Delta,
@@ -31,6 +35,7 @@ from toolkit.loop.middleware import (
     RequestProceed,
     RunInfo,
     RunProceed,
+    ToolExecutionHooks,
 )
 from toolkit.loop.prompt import Decisions
 from toolkit.loop.steered_retries import SteeredRetries
@@ -47,13 +52,6 @@ from toolkit.loop.stopping import (
     stop_after,
     token_budget,
     when_called,
-)
-from toolkit.loop.tool_hooks import (
-    AfterToolExecution,
-    AfterToolExecutionUpdate,
-    BeforeToolExecution,
-    BeforeToolExecutionUpdate,
-    ToolExecutionHooks,
 )
 from toolkit.loop.tool_order import ToolOrder
 from toolkit.tools.linting import Finding

@@ -30,7 +30,7 @@ from toolkit.loop.dispatch import run_unit
 from toolkit.loop.events import Compacted, Done, Failed, RunStart
 from toolkit.loop.feeds import TURN_BEGUN, Feed, RunEnded, RunWoundUp, TranscriptCompacted, UsageSpent
 from toolkit.loop.listener import EventFeed, Listener
-from toolkit.loop.middleware_chain import MiddlewareChain, check_states, join_middleware
+from toolkit.loop.middleware import MiddlewareChain, check_states, join_middleware
 from toolkit.loop.nested_journals import find_journal
 from toolkit.loop.outcome import Aborted, AwaitingApproval, Out, ResultAsAnswer, Snapshot, ToolLoopResult, TypedAnswer
 from toolkit.loop.prompt import transcript_of

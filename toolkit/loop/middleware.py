@@ -1,18 +1,23 @@
 """The one seam of a loop: what stands around its runs, requests and calls, and what watches them.
 
 A middleware adds to a loop what is not a decision of the loop itself: tracing, logs, redaction, a cache of replies,
-tools by need. What decides stays in the machine (`toolkit.loop.state`).
+tools by need. What decides stays in the machine (`toolkit.loop.state`). `MiddlewareChain` puts those of one run
+together: each method around the next one, the outermost first.
 """
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, cast
+from dataclasses import field, replace
+from functools import partial
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from toolkit.calls.approval import Approval
-from toolkit.calls.events import ToolExecutionUpdate
+from toolkit.calls.approval import Approval, Deny
+from toolkit.calls.events import ToolExecutionEnd, ToolExecutionUpdate, ToolProgress
 from toolkit.calls.handler import Ctx
+from toolkit.calls.policy import CallGuard
 from toolkit.calls.prepare import Ready
 from toolkit.chat import (
     ArgumentsDelta,
@@ -20,32 +25,48 @@ from toolkit.chat import (
     ChatResponse,
     Message,
     ReasoningDelta,
+    ResponseDone,
     TextDelta,
     ToolCall,
     ToolDefinition,
 )
 from toolkit.chat.definition import copy_definition
 from toolkit.chat.output import ToolOutput
+from toolkit.chat.provider import events_of
 from toolkit.dataclass import dataclass
-from toolkit.errors import ConfigurationError
-from toolkit.loop.events import LoopEvent
-from toolkit.settings import check_setting
-
-if TYPE_CHECKING:
-    from toolkit.loop.outcome import ToolLoopResult
+from toolkit.errors import ConfigurationError, LoopUsageError, UnknownToolNameError
+from toolkit.loop.events import LoopEvent, SubAgentEvent
+from toolkit.loop.outcome import ToolLoopResult
+from toolkit.runtime.backend import cancellation_mark, is_being_cancelled
+from toolkit.settings import check_fields, check_setting, describe_value
 
 __all__ = [
+    "AfterToolExecution",
+    "AfterToolExecutionUpdate",
+    "BeforeToolExecution",
+    "BeforeToolExecutionUpdate",
     "CallInfo",
     "CallProceed",
     "Delta",
     "DeltaHook",
+    "DeltaTaker",
     "Middleware",
+    "MiddlewareChain",
     "RequestInfo",
     "RequestProceed",
+    "RequestSender",
     "RunInfo",
     "RunProceed",
+    "ToolExecutionHooks",
     "check_middleware",
+    "check_states",
+    "join_middleware",
 ]
+
+_logger = logging.getLogger("toolkit.loop")
+
+T = TypeVar("T")
+Given = TypeVar("Given")
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | ArgumentsDelta
 """A piece of an answer that is streamed."""
@@ -144,7 +165,7 @@ class CallInfo(Generic[Ctx]):
 
     @property
     def definition(self) -> ToolDefinition:
-        """A copy of what the model was told about the tool."""
+        """A copy of the tool's definition, as the model reads it."""
         return copy_definition(self._ready.registration.definition)
 
     @property
@@ -158,11 +179,30 @@ class CallInfo(Generic[Ctx]):
         return self._ready.registration.options.tags
 
 
-RunProceed: TypeAlias = "Callable[[], Awaitable[ToolLoopResult[Any] | None]]"
+RunProceed: TypeAlias = Callable[[], Awaitable[ToolLoopResult[Any] | None]]
 """Runs the loop: to its end, which it returns or raises, or for one turn that is stepped by hand, which gives None."""
 
 CallProceed: TypeAlias = Callable[[], Awaitable[ToolOutput]]
 """Runs the tool and returns its whole output; raises what the tool raises."""
+
+
+DeltaTaker: TypeAlias = Callable[[Delta], Awaitable[None]]
+"""Takes a delta that passed all middleware."""
+
+RequestSender: TypeAlias = Callable[[ChatRequest, DeltaTaker], Awaitable[ChatResponse]]
+"""Asks the provider, and gives deltas to what takes them."""
+
+BeforeToolExecution: TypeAlias = Callable[[str, str, Mapping[str, Any]], bool | Awaitable[bool | None] | None]
+"""Given tool name, call id and a copy of the arguments; False skips the call. Raising denies it."""
+
+AfterToolExecution: TypeAlias = Callable[[str, str, bool], Awaitable[None] | None]
+"""Given tool name, call id and whether it failed. Raising changes nothing."""
+
+BeforeToolExecutionUpdate: TypeAlias = Callable[[str, str, str], bool | Awaitable[bool]]
+"""Given tool name, call id and the text of an update; False suppresses that."""
+
+AfterToolExecutionUpdate: TypeAlias = Callable[[str, str, str], Awaitable[None] | None]
+"""Given tool name, call id and the text of an update."""
 
 
 class RequestProceed(Protocol):
@@ -247,9 +287,9 @@ class Middleware(Generic[Ctx]):
         turn that ends the loop. Where a decision was awaited, or the loop is closed by hand, going on is one more.
 
         `proceed` returns the result, or raises the failure or the backend's cancellation; by then the transcript is
-        closed and `Done` or `Failed` was told. What is raised here before the loop has ended makes it fail; after that
-        it goes to the caller, and the result stays as it is. Returning without `proceed` makes the run fail. The loop's
-        `timeout` doesn't count what happens out here.
+        closed and `Done` or `Failed` was emitted. What is raised here before the loop has ended makes it fail; after
+        that it goes to the caller, and the result stays as it is. Returning without `proceed` makes the run fail. The
+        loop's `timeout` doesn't count what happens out here.
         """
         del run
         await proceed()
@@ -269,7 +309,7 @@ class Middleware(Generic[Ctx]):
 
         Called between `ToolExecutionStart` and `ToolExecutionEnd`, once, around cache, limits, retries and timeout. It
         may change the output, or return one without calling `proceed`: then the tool does not run. What it raises is
-        taken as the tool's error. Calls that are refused don't come here: `on_event` is told of them.
+        taken as the tool's error. Calls that are refused don't come here: `on_event` gets an event of them.
         """
         del call
         return await proceed()
@@ -310,7 +350,7 @@ class Middleware(Generic[Ctx]):
         """Take an event, each in order; may be async. What it raises is logged and changes nothing.
 
         An inherited middleware is given the events of inner loops by these loops themselves, by their own ``loop_id``;
-        the updates by which a sub-agent passes them on to its caller are left out for it.
+        it does not get the updates by which a sub-agent passes them on to its caller.
 
         Deltas are among them where the model is asked for its answer in pieces; a middleware does not bring that about
         (see `ToolLoopConfig.stream`).
@@ -330,6 +370,64 @@ class Middleware(Generic[Ctx]):
         del state
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionHooks(Middleware[Any]):
+    """Calls functions before and after each run of a tool, and each update that it reports; any may be async.
+
+    ::
+
+        hooks = ToolExecutionHooks(before=lambda name, call_id, arguments: name != "bash")
+        config = ToolLoopConfig(middleware=(hooks,))
+
+    Args:
+        before: Asked before each call with name, call id and a copy of the arguments, after the rules of `Permissions`
+            and before an approver; False skips it, with an error for the model. The calls of sub-agents are asked
+            about, too.
+        after: Called at the end of each call with name, call id and whether it failed; for those of sub-agents, too.
+        before_update: Asked about each `ToolExecutionUpdate` with name, call id and text; False suppresses that event,
+            and only that.
+        after_update: Called with each update that was not suppressed, after `ToolLoopConfig.on_event`.
+    """
+
+    before: BeforeToolExecution | None = None
+    after: AfterToolExecution | None = None
+    before_update: BeforeToolExecutionUpdate | None = None
+    after_update: AfterToolExecutionUpdate | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    async def guard_call(self, call: CallInfo[Any]) -> Approval | None:
+        """Ask `before`; one that returns nothing only looked."""
+        if self.before is None:
+            return None
+        if await _settle_value(self.before(call.tool_name, call.call_id, call.arguments)) is not False:
+            return None
+        _logger.warning("before_tool_execution skipped %s in call %s", call.tool_name, call.call_id)
+        return Deny("Tool execution skipped by before_tool_execution hook.")
+
+    async def allow_update(self, update: ToolExecutionUpdate) -> bool:
+        """Ask `before_update`."""
+        if self.before_update is None:
+            return True
+        return (
+            await _settle_value(self.before_update(update.tool_name, update.call_id, update.output.text)) is not False
+        )
+
+    async def on_event(self, event: LoopEvent) -> None:
+        """Call `after` and `after_update`."""
+        if self.after_update is not None and isinstance(event, ToolExecutionUpdate):
+            await _settle_value(self.after_update(event.tool_name, event.call_id, event.output.text))
+        while isinstance(event, ToolExecutionUpdate) and isinstance(event.output.details, SubAgentEvent):
+            event = event.output.details.event
+        if self.after is not None and isinstance(event, ToolExecutionEnd):
+            await _settle_value(self.after(event.tool_name, event.call_id, event.result.is_error))
+
+
+async def _settle_value(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
 def check_middleware(given: object) -> tuple[Middleware[Any], ...]:
     """Return the middleware of a configuration.
 
@@ -347,3 +445,299 @@ def check_middleware(given: object) -> tuple[Middleware[Any], ...]:
                 f"two middleware are named '{name}', and each saves its state by its name: rename one"
             )
     return members
+
+
+def join_middleware(
+    inherited: Sequence[Middleware[Any]], own: Sequence[Middleware[Any]]
+) -> tuple[Middleware[Any], ...]:
+    """Return all that serves a loop, outermost first; what is inherited and its own, too, stands there once."""
+    return (*inherited, *[each for each in own if not any(each is outer for outer in inherited)])
+
+
+def check_states(states: Mapping[str, Any], members: Sequence[Middleware[Any]]) -> None:
+    """Refuse to restore a run without a middleware whose state was saved: a guard may know what to refuse.
+
+    Raises:
+        LoopUsageError: The state of one is in the snapshot that is not among the members.
+    """
+    missing = states.keys() - {each.name for each in members}
+    if missing:
+        raise LoopUsageError(
+            f"the snapshot has the state of middleware named {', '.join(sorted(missing))}, which the configuration "
+            "doesn't have: add it to ToolLoopConfig(middleware=...)"
+        )
+
+
+class MiddlewareChain:
+    """Serves one run.
+
+    Args:
+        run: The run.
+        members: The middleware, outermost first.
+        states: The state that each named middleware had saved, by name.
+
+    Attributes:
+        has_offer: True where something chooses the tools of a request.
+        has_around_run: True where something stands around the run.
+        has_around_request: True where something stands around requests.
+        has_around_call: True where something stands around calls.
+        event_hooks: Take the events.
+        update_guards: Asked whether an update is shown.
+        guards: Asked whether a call may go on.
+    """
+
+    __slots__ = (
+        "_around_call",
+        "_around_request",
+        "_around_run",
+        "_offers",
+        "_savers",
+        "event_hooks",
+        "guards",
+        "has_around_call",
+        "has_around_request",
+        "has_around_run",
+        "has_offer",
+        "run",
+        "update_guards",
+    )
+
+    def __init__(
+        self, run: RunInfo[Any], members: Sequence[Middleware[Any]], states: Mapping[str, Any] | None = None
+    ) -> None:
+        self.run = run
+        serving = [(_choose_server(each, run), each.is_inherited) for each in members]
+        self._around_run = [each for each, _ in serving if _has_method(each, "around_run")]
+        self._around_request = [each for each, _ in serving if _has_method(each, "around_request")]
+        self._around_call = [each for each, _ in serving if _has_method(each, "around_call")]
+        self._offers = [each for each, _ in serving if _has_method(each, "offer")]
+        self._savers: dict[str, Middleware[Any]] = {}
+        for owner, (each, _) in zip(members, serving, strict=True):
+            self._restore_state(owner, each, states or {})
+        self.has_offer = bool(self._offers)
+        self.has_around_run = bool(self._around_run)
+        self.has_around_request = bool(self._around_request)
+        self.has_around_call = bool(self._around_call)
+        self.event_hooks: list[Callable[[LoopEvent], Awaitable[None] | None]] = [
+            _skip_relayed(each.on_event) if is_inherited else each.on_event
+            for each, is_inherited in serving
+            if _has_method(each, "on_event")
+        ]
+        self.update_guards = [each.allow_update for each, _ in serving if _has_method(each, "allow_update")]
+        self.guards = [
+            CallGuard(owner, partial(self._guard_call, each))
+            for owner, (each, _) in zip(members, serving, strict=True)
+            if _has_method(each, "guard_call")
+        ]
+
+    def _restore_state(self, owner: Middleware[Any], serving: Middleware[Any], states: Mapping[str, Any]) -> None:
+        """Note a middleware that has a state to save, and give it the one that was saved."""
+        if _has_method(serving, "save"):
+            _require_name(owner)
+            self._savers[owner.name] = serving
+        if owner.name and owner.name in states:
+            serving.load(states[owner.name])
+
+    def save_states(self) -> dict[str, Any]:
+        """Return the state of each middleware that saves one, by its name."""
+        return {name: each.save() for name, each in self._savers.items()}
+
+    def load_states(self, states: Mapping[str, Any]) -> None:
+        """Give each middleware the state that it has saved, by its name."""
+        for name, each in self._savers.items():
+            if name in states:
+                each.load(states[name])
+
+    async def choose_tools(
+        self, tools: Sequence[ToolDefinition], messages: Sequence[Message]
+    ) -> Sequence[ToolDefinition]:
+        """Return the tools that a request offers.
+
+        Raises:
+            ConfigurationError: A middleware named one that was not there, or one twice.
+        """
+        for middleware in self._offers:
+            known = {tool.name: tool for tool in tools}
+            names = await middleware.offer(tools, messages)
+            check_setting(f"the names that offer of {describe_value(middleware)} returns", names, Sequence)
+            for name in names:
+                if name not in known:
+                    raise UnknownToolNameError(name, known)
+            if len(set(names)) < len(names):
+                raise ConfigurationError(f"offer of {describe_value(middleware)} returned a name twice")
+            if list(known) != list(names):  # else the same object, so that nothing looks changed
+                tools = tuple([known[name] for name in names])
+        return tools
+
+    def _guard_call(self, middleware: Middleware[Any], ready: Ready[Any]) -> Awaitable[Approval | None]:
+        return middleware.guard_call(CallInfo(self.run, ready))
+
+    async def run_around(self, proceed: Callable[[], Awaitable[ToolLoopResult[Any] | None]]) -> None:
+        """Run a stretch of the loop inside of each `around_run`."""
+        for middleware in reversed(self._around_run):
+            proceed = partial(self._run_inside, middleware, proceed)
+        await proceed()
+
+    async def _run_inside(
+        self, middleware: Middleware[Any], run_loop: Callable[[], Awaitable[ToolLoopResult[Any] | None]]
+    ) -> ToolLoopResult[Any] | None:
+        proceed = _Proceed(run_loop, middleware, "around_run")
+        await proceed.pass_through(middleware.around_run(self.run, proceed))
+        if not proceed.is_used:
+            raise LoopUsageError(f"around_run of {describe_value(middleware)} returned without 'await proceed()'")
+        return proceed.answer
+
+    async def ask_around(self, info: RequestInfo[Any], send: RequestSender, take: DeltaTaker) -> ChatResponse:
+        """Make a request inside of each `around_request`."""
+        ask: _Ask = partial(_ask_provider, send)
+        for middleware in reversed(self._around_request):
+            ask = partial(_ask_inside, middleware, ask)
+        return await ask(info, take)
+
+    async def call_around(self, ready: Ready[Any], run: Callable[[], Awaitable[ToolOutput]]) -> ToolOutput:
+        """Run a call inside of each `around_call`."""
+        info = CallInfo(self.run, ready)
+        for middleware in reversed(self._around_call):
+            run = partial(_call_inside, middleware, info, run)
+        return await run()
+
+
+_Ask: TypeAlias = Callable[[RequestInfo[Any], DeltaTaker], Awaitable[ChatResponse]]
+
+
+def _ask_provider(send: RequestSender, info: RequestInfo[Any], take: DeltaTaker) -> Awaitable[ChatResponse]:
+    return send(info.chat, take)
+
+
+async def _ask_inside(middleware: Middleware[Any], ask: _Ask, info: RequestInfo[Any], take: DeltaTaker) -> ChatResponse:
+    def go_on(chat: ChatRequest | None = None, /, *, on_delta: DeltaHook | None = None) -> Awaitable[ChatResponse]:
+        changed = info if chat is None else replace(info, chat=chat)
+        return ask(changed, take if on_delta is None else _hook_deltas(on_delta, take))
+
+    proceed = _Proceed(go_on, middleware, "around_request")
+    response = await proceed.pass_through(middleware.around_request(info, proceed))
+    _check_given(response, ChatResponse, middleware, "around_request")
+    if info.is_streamed and proceed.answer is None:
+        for event in events_of(response):
+            if not isinstance(event, ResponseDone):
+                await take(event)
+    return response
+
+
+async def _call_inside(
+    middleware: Middleware[Any], info: CallInfo[Any], run: Callable[[], Awaitable[ToolOutput]]
+) -> ToolOutput:
+    proceed = _Proceed(run, middleware, "around_call")
+    output = await proceed.pass_through(middleware.around_call(info, proceed))
+    _check_given(output, ToolOutput, middleware, "around_call")
+    return output
+
+
+class _Proceed(Generic[T]):
+    """Does once what a middleware stands around.
+
+    Attributes:
+        is_used: True once it was called.
+        answer: The value that it gave; None before.
+    """
+
+    __slots__ = ("_action", "_interruption", "_method", "_middleware", "answer", "is_used")
+
+    def __init__(self, action: Callable[..., Awaitable[T]], middleware: Middleware[Any], method: str) -> None:
+        self._action = action
+        self._middleware = middleware
+        self._method = method
+        self._interruption: BaseException | None = None  # without an `Exception`, such as a cancellation
+        self.is_used = False
+        self.answer: T | None = None
+
+    async def __call__(self, *given: Any, **options: Any) -> T:
+        if self.is_used:
+            raise LoopUsageError(
+                f"{self._method} of {describe_value(self._middleware)} called proceed twice: it may do so once"
+            )
+        self.is_used = True
+        try:
+            self.answer = answer = await self._action(*given, **options)
+        except Exception:
+            raise
+        except BaseException as error:
+            self._interruption = error
+            raise
+        return answer
+
+    async def pass_through(self, value: Awaitable[Given]) -> Given:
+        """Await the middleware's method; a cancellation that came out of here goes on even where it was caught."""
+        mark = cancellation_mark()
+        try:
+            given = await value
+        except Exception as error:
+            self._raise_again(mark, error)
+            raise
+        self._raise_again(mark, None)
+        return given
+
+    def _raise_again(self, mark: int | None, cause: Exception | None) -> None:
+        interruption, self._interruption = self._interruption, None
+        # Not where a scope of the middleware's own was cancelled, which has caught it by now.
+        if interruption is not None and is_being_cancelled(mark):
+            raise interruption from cause
+
+
+def _has_method(middleware: Middleware[Any], name: str) -> bool:
+    """Return True if a middleware overrides a method."""
+    return getattr(type(middleware), name) is not getattr(Middleware, name)
+
+
+def _check_given(given: object, kind: type, middleware: Middleware[Any], method: str) -> None:
+    if not isinstance(given, kind):
+        raise ConfigurationError(
+            f"{method} of {describe_value(middleware)} must return a {kind.__name__}, not {describe_value(given)}"
+            f"{'' if kind is Middleware else ': return what proceed() gave, or one of your own'}"
+        )
+
+
+def _choose_server(middleware: Middleware[Any], run: RunInfo[Any]) -> Middleware[Any]:
+    serving = middleware.for_run(run)
+    _check_given(serving, Middleware, middleware, "for_run")
+    return serving
+
+
+def _hook_deltas(hook: DeltaHook, take: DeltaTaker) -> DeltaTaker:
+    async def take_changed(delta: Delta) -> None:
+        changed = hook(delta)
+        if changed is not None:
+            await take(changed)
+
+    return take_changed
+
+
+def _skip_relayed(
+    hook: Callable[[LoopEvent], Awaitable[None] | None],
+) -> Callable[[LoopEvent], Awaitable[None] | None]:
+    """Return a hook without the reports that pass on the events of inner loops: it gets those from the loops."""
+    if not inspect.iscoroutinefunction(hook):
+        return lambda event: None if _is_relayed(event) else hook(event)
+
+    async def take_own(event: LoopEvent) -> None:  # the listener tells it from a plain function
+        if not _is_relayed(event):
+            await hook(event)
+
+    return take_own
+
+
+def _is_relayed(event: LoopEvent) -> bool:
+    match event:
+        case ToolExecutionUpdate():
+            return isinstance(event.output.details, SubAgentEvent)
+        case ToolProgress():
+            return isinstance(event.details, SubAgentEvent)
+        case _:
+            return False
+
+
+def _require_name(middleware: Middleware[Any]) -> None:
+    if not middleware.name:
+        raise ConfigurationError(
+            f"{describe_value(middleware)} saves its state: give it a name, by which that is restored"
+        )

@@ -32,8 +32,7 @@ from toolkit.loop.config import ANSWER_TOOL
 from toolkit.loop.events import IterationStart, ProviderRetried, ResponseReceived
 from toolkit.loop.feeds import AnswerJudged, LimitReached, ModelReplied, ReplyCutOff, RunWoundUp, UsageSpent
 from toolkit.loop.listener import Listener
-from toolkit.loop.middleware import Delta, RequestInfo
-from toolkit.loop.middleware_chain import DeltaTaker, MiddlewareChain
+from toolkit.loop.middleware import Delta, DeltaTaker, MiddlewareChain, RequestInfo
 from toolkit.loop.outcome import Complete, NoValidAnswer, TypedAnswer
 from toolkit.loop.resources import LoopResources
 from toolkit.loop.steps import CallModel

@@ -27,7 +27,7 @@ from toolkit.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from toolkit.loop.listener import Listener
-    from toolkit.loop.middleware_chain import MiddlewareChain
+    from toolkit.loop.middleware import MiddlewareChain
 
 __all__ = ["LoopResources", "SubAgentSeat", "find_own_policy", "sub_agent_seat"]
 

@@ -17,7 +17,7 @@ from toolkit.loop.depth import current_frame
 from toolkit.loop.driver import Driver
 from toolkit.loop.events import Done, Failed
 from toolkit.loop.feeds import RunClosed, RunEnded, TranscriptEdited
-from toolkit.loop.middleware_chain import MiddlewareChain
+from toolkit.loop.middleware import MiddlewareChain
 from toolkit.loop.outcome import Cancelled, Completed, Out, Timeout, ToolLoopResult
 from toolkit.loop.state import LoopState
 from toolkit.runtime.backend import LoopWaker, cancellation_mark, loop_waker, make_scope, read_loop_time
