@@ -90,9 +90,7 @@ class Driver(Generic[Ctx, Out]):
         *,
         saved: SavedLoop | None = None,
     ) -> None:
-        need = registry.find_context_need() if ctx is None else None
-        if need is not None:
-            raise ConfigurationError(f"{need}: pass it as ctx")
+        _check_context(registry, ctx)
         compacts = config.compaction is not None
         journal = find_journal(config)
         self.journaled: JournaledSteps[Ctx] | None = None if journal is None else _drive_by_journal(journal, config)
@@ -103,9 +101,9 @@ class Driver(Generic[Ctx, Out]):
             self.state: LoopState = LoopState(transcript_of(prompt), decides, compacts=compacts, now=now)
         else:
             self.state = LoopState.thaw(saved.state, decides, compacts=compacts, now=now)
-        self.feed: Callable[[Feed], None] = self.state.feed
-        if self.journaled is not None:
-            self.feed = self.journaled.record_feeds(self.state)
+        self.feed: Callable[[Feed], None] = (
+            self.state.feed if self.journaled is None else self.journaled.record_feeds(self.state)
+        )
         self._budget = None if config.limits.usage is None else Budget(config.limits.usage)
         if saved is not None and self._budget is not None:
             self._budget.restore(saved.requests, saved.tool_calls, saved.state.usage)
@@ -114,7 +112,6 @@ class Driver(Generic[Ctx, Out]):
             config.order.check_names(registry.names if fixed_tools is None else [tool.name for tool in fixed_tools])
         run_id = new_loop_id() if self.journaled is None else self.journaled.run_id
         self.loop_id: str = run_id if saved is None else saved.loop_id
-        seat = sub_agent_seat.get()
         self._user_ctx = ctx
         self.has_begun: bool = False
         self.has_middleware: bool = bool(config.middleware)
@@ -132,13 +129,14 @@ class Driver(Generic[Ctx, Out]):
             frame=LoopFrame(1, config.max_depth),
             budget=self._budget,
             answer=None if config.answer is None else ExpectedAnswer(config.answer),
-            policy=find_own_policy(config, seat, self.loop_id),
+            policy=find_own_policy(config, sub_agent_seat.get(), self.loop_id),
             fixed_tools=fixed_tools,
         )
-        binder = CallBinder(self.loop_id, config.signing_key, None if saved is None else saved.salt)
-        self._approvals = Approvals(self._resources, binder)
-        request = prompt if isinstance(prompt, ChatRequest) else None
-        self._requests = ModelRequests(self._resources, self._approvals, provider, request)
+        salt = None if saved is None else saved.salt
+        self._approvals = Approvals(self._resources, CallBinder(self.loop_id, config.signing_key, salt))
+        self._requests = ModelRequests(
+            self._resources, self._approvals, provider, prompt if isinstance(prompt, ChatRequest) else None
+        )
         if saved is not None:
             self._approvals.restore(saved)
             self._requests.restore(saved)
@@ -414,3 +412,9 @@ def _drive_by_journal(journal: Journal, config: ToolLoopConfig[Any]) -> Journale
     from toolkit.loop.journaling import JournaledSteps  # noqa: PLC0415 - few loops are kept in a log
 
     return JournaledSteps(journal, config)
+
+
+def _check_context(registry: ToolRegistry[Any], ctx: object) -> None:
+    need = registry.find_context_need() if ctx is None else None
+    if need is not None:
+        raise ConfigurationError(f"{need}: pass it as ctx")

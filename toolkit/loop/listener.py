@@ -327,7 +327,7 @@ def _join_hooks(
             if inspect.isawaitable(value):
                 return call_rest(event, value, index + 1, is_guard=index < len(called) - len(hooks))
             if value is False and index < len(called) - len(hooks):
-                return _suppress()
+                return _suppress_update()
         return None
 
     async def call_rest(event: LoopEvent, value: Awaitable[Any], start: int, *, is_guard: bool) -> Any:
@@ -339,7 +339,7 @@ def _join_hooks(
     return call_all
 
 
-async def _suppress() -> bool:
+async def _suppress_update() -> bool:
     return False
 
 

@@ -779,11 +779,11 @@ class LoopState:
         else:
             raise LoopUsageError("RunWoundUp does not fit here: no call is open")
 
-    def _end(self, feed: RunEnded) -> None:
+    def _end_run(self, feed: RunEnded) -> None:
         if not self.is_finished:
             self._end_loop(feed.reason)
 
-    def _close(self, feed: RunClosed) -> None:
+    def _close_run(self, feed: RunClosed) -> None:
         if self.phase == "awaiting" or not self.is_finished:
             self._end_loop(Cancelled(feed.reason))
 
@@ -869,7 +869,7 @@ class LoopState:
             (MessagesSteered, _take_messages),
             (CommandGiven, _take_command),
             (TranscriptEdited, _take_edited),
-            (RunEnded, _end),
-            (RunClosed, _close),
+            (RunEnded, _end_run),
+            (RunClosed, _close_run),
         )
     }
