@@ -3,9 +3,9 @@
 from toolkit.calls.approval import Abort, Approval, ApprovalHook, ApprovalRequest, Approve, Defer, Deny, Modify
 from toolkit.calls.caching import Cache, MemoryCache, SqliteCache
 from toolkit.calls.options import ToolRetryConfig
+from toolkit.calls.output import ResultStore
 from toolkit.calls.permissions import Decision, Permissions, Rule, allow, ask, deny
 from toolkit.calls.policy import CallConfig, OutputLimits, Timeouts
-from toolkit.calls.results import ResultStore
 from toolkit.loop.approvals import PendingApproval
 from toolkit.loop.budget import UsageLimits
 from toolkit.loop.compaction import keep_last, mask_old_results, summarize

@@ -1,7 +1,7 @@
 """What is left of a tool's output without its secrets."""
 
 from toolkit import ToolOutput
-from toolkit.calls.secrecy import redacted
+from toolkit.calls.output import redacted
 from toolkit.chat import ImageBlock, TextBlock
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 from hypothesis import given, strategies as st
 
-from toolkit.calls.text_cutting import limit_text
+from toolkit.calls.output import limit_text
 from toolkit.errors import ConfigurationError
 
 Keep = Literal["head", "tail", "both"]

@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from toolkit.calls.usage_counter import UsageCounter
+from toolkit.calls.handler import UsageCounter
 from toolkit.errors import ConfigurationError, ToolUsageLimitExceededError
 
 

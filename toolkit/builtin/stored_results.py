@@ -6,10 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolkit.calls.approval import Abort, Approve, Defer, Deny
-from toolkit.calls.authorize import authorize
-from toolkit.calls.cache_keys import find_cache_key, is_cached
-from toolkit.calls.caching import Cache
+from toolkit.calls.approval import Abort, Approve, Defer, Deny, authorize
+from toolkit.calls.caching import Cache, find_cache_key, is_cached
 from toolkit.calls.context import ToolContext
 from toolkit.calls.prepare import Refused, prepare
 from toolkit.chat import ToolCall

@@ -1,34 +1,47 @@
-"""The context of a call, for the tool that runs, and how it reports back."""
+"""The context of a call, for the tool that runs, and how it reports back: from whatever thread, to the observer."""
 
 from __future__ import annotations
 
+import logging
 import math
+from collections import deque
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import get_ident
+from functools import partial
+from threading import Event, get_ident
 from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 from typing_extensions import TypeVar
 
+from toolkit.calls.events import Observer, ToolExecutionUpdate, ToolProgress
 from toolkit.chat.output import ToolOutput, copy_details, to_output
 from toolkit.errors import ToolTimeoutError
-from toolkit.runtime.backend import CancellationMark, is_being_cancelled, is_in_event_loop
+from toolkit.runtime.backend import (
+    CancellationMark,
+    detached_starter,
+    is_being_cancelled,
+    is_in_event_loop,
+    loop_waker,
+)
 from toolkit.runtime.call_clock import CallClock
+from toolkit.runtime.workers import call_in_loop, worker_loop_thread
 
 if TYPE_CHECKING:
+    from toolkit.calls.output import RunMemory
     from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.prepare import Scope
-    from toolkit.calls.reporting import Reporter
-    from toolkit.calls.run_memory import RunMemory
 
-__all__ = ["Ctx_co", "ToolContext"]
+__all__ = ["Ctx_co", "Reporter", "ToolContext"]
+
+_logger = logging.getLogger("toolkit.calls")
 
 Ctx_co = TypeVar("Ctx_co", covariant=True, default=object)
 
 _NO_METADATA: Mapping[str, Any] = {}
 _DEFAULT_WORKERS = 40
+_CHECK_SECONDS = 1.0  # how often a thread that waits for an event loop looks whether that still answers
 
 
 class ToolContext(Generic[Ctx_co]):
@@ -44,11 +57,11 @@ class ToolContext(Generic[Ctx_co]):
         policy: The settings and guards of calls, for a tool that makes calls; None outside of a loop or a registry.
         scope: The tools and rules among which the call was found; None likewise.
         waits_for: The thing that the call waits for before its body begins; None once that has begun.
-        memory: The state that the run keeps between its calls; None outside of a run.
+        memory: The state that the run has beside its calls; None outside of a run.
         mark: The count of the task's cancellations when the call began.
         clock: The time limit of the run that is under way; None before it has one.
         is_left_running: True where the call was given up while a worker thread was at work on it.
-        left_by_child: The id of a loop that ran inside, and what it left; for a result that no output is there for.
+        left_by_child: The id of a loop that ran inside, and what it left; for a result that has no output.
     """
 
     __slots__ = (
@@ -73,37 +86,26 @@ class ToolContext(Generic[Ctx_co]):
     )
 
     def __init__(
-        self,
-        state: Ctx_co,
-        *,
-        call_id: str = "",
-        tool_name: str = "",
-        depth: int = 0,
-        reporter: Reporter | None = None,
-        memory: RunMemory | None = None,
-        policy: ExecutionPolicy | None = None,
-        scope: Scope[Any] | None = None,
-        mark: CancellationMark = None,
-        clock: CallClock | None = None,
+        self, state: Ctx_co, *, call_id: str = "", tool_name: str = "", reporter: Reporter | None = None
     ) -> None:
         self._state = state
-        self.mark: CancellationMark = mark
         self._home = get_ident()
-        self.policy: ExecutionPolicy | None = policy
-        self.scope: Scope[Any] | None = scope
+        self._reporter = reporter
+        self._next: ToolContext[Ctx_co] | None = None
+        self._is_cancelled = self._is_over = False
         self.call_id: str = call_id
         self.tool_name: str = tool_name
         self.attempt: int = 1
-        self.depth: int = depth
         self.waits_for: str | None = "its turn"
         self.is_left_running: bool = False
         self.left_by_child: tuple[str | None, object] = (None, None)
-        self.memory: RunMemory | None = memory
-        self._reporter = reporter
-        self._next: ToolContext[Ctx_co] | None = None
-        self._is_cancelled = False
-        self._is_over = False
-        self.clock: CallClock | None = clock
+        # A run sets these. Not as arguments, which Python gives to a class in a dictionary.
+        self.mark: CancellationMark = None
+        self.policy: ExecutionPolicy | None = None
+        self.scope: Scope[Any] | None = None
+        self.depth: int = 0
+        self.memory: RunMemory | None = None
+        self.clock: CallClock | None = None
 
     @property
     def state(self) -> Ctx_co:
@@ -138,7 +140,7 @@ class ToolContext(Generic[Ctx_co]):
         """
         if self._is_cancelled or self._is_over:
             return self._is_cancelled
-        # It is told as given up only when its function has ended, which may still be tidying up.
+        # The call counts as given up only when its function has ended, which may still be tidying up.
         return get_ident() == self._home and is_in_event_loop() and self._is_being_cancelled()
 
     def _is_being_cancelled(self) -> bool:
@@ -149,26 +151,27 @@ class ToolContext(Generic[Ctx_co]):
 
     @property
     def is_observed(self) -> bool:
-        """True where anybody takes reports; a costly one need not be made otherwise."""
+        """True where reports are delivered; a costly one need not be made otherwise."""
         return self._reporter is not None and not self._is_over and not self._reporter.is_over
 
     def report_update(self, output: object) -> None:
-        """Show what there is so far, as a `ToolExecutionUpdate`; any value that a tool may return.
+        """Emit the output so far, as a `ToolExecutionUpdate`; any value that a tool may return.
 
-        It may be called from any thread. On the event loop it never waits: of what waits to be taken, the oldest gives
-        way. From a thread it waits until the update is taken, so that no thread runs ahead of who reads.
+        It may be called from any thread. On the event loop it never waits: of the updates that wait for delivery, the
+        oldest gives way. From a thread it waits until the update is delivered, so that no thread runs ahead of its
+        readers.
         """
         if self._reporter is not None and self.is_observed:
-            # Who takes it may change what it is given, and the tool goes on with its own.
+            # An observer may change what it is given, and the tool goes on with its own.
             self._reporter.report_update(_copy_output(to_output(output)))
 
     def report_progress(self, text: str) -> None:
-        """Say how far the work is, as a `ToolProgress`; waits like `report_update`."""
+        """Emit how far the work is, as a `ToolProgress`; waits like `report_update`."""
         if self._reporter is not None and self.is_observed:
             self._reporter.report_progress(text)
 
     async def deliver_update(self, output: object) -> None:
-        """Do what `report_update` does and wait until the update is taken: none is dropped.
+        """Do what `report_update` does and wait until the update is delivered: none is dropped.
 
         For an async tool that passes on the events of something else, such as a loop of its own.
         """
@@ -176,7 +179,7 @@ class ToolContext(Generic[Ctx_co]):
             await self._reporter.deliver_update(_copy_output(to_output(output)))
 
     async def deliver_progress(self, text: str, *, details: object = None) -> None:
-        """Do what `report_progress` does and wait until the report is taken."""
+        """Do what `report_progress` does and wait until the report is delivered."""
         if self._reporter is not None and self.is_observed:
             await self._reporter.deliver_progress(text, details)
 
@@ -189,8 +192,8 @@ class ToolContext(Generic[Ctx_co]):
             with context.waiting_for("the printer"):
                 await printer.lock.acquire()
 
-        The time of the tool counts from the end of this on; waiting has a limit of its own, the configuration's
-        `wait_timeout`. A call that is given up in here is told as not started. To be used before anything is done, in
+        The time of the tool counts from the end of this on; waiting has a limit of its own, ``timeouts.wait``. The
+        result of a call that is given up in here says that it was not started. To be used before anything is done, in
         the task that runs the tool.
 
         Args:
@@ -219,18 +222,10 @@ class ToolContext(Generic[Ctx_co]):
     def another(self, attempt: int) -> ToolContext[Ctx_co]:
         """Return the envelope of another attempt at the call: the one before may have been given up."""
         (self._next or self).close()
-        context = ToolContext(
-            self._state,
-            call_id=self.call_id,
-            tool_name=self.tool_name,
-            depth=self.depth,
-            reporter=None if self._reporter is None else self._reporter.another(),
-            memory=self.memory,
-            policy=self.policy,
-            scope=self.scope,
-            mark=self.mark,
-        )
-        context.attempt = attempt
+        reporter = None if self._reporter is None else self._reporter.another()
+        context = ToolContext(self._state, call_id=self.call_id, tool_name=self.tool_name, reporter=reporter)
+        context.depth, context.memory, context.policy = self.depth, self.memory, self.policy
+        context.scope, context.mark, context.attempt = self.scope, self.mark, attempt
         self._next = context
         return context
 
@@ -240,7 +235,7 @@ class ToolContext(Generic[Ctx_co]):
         self.abandon()
 
     def abandon(self) -> None:
-        """Tell the running function that nobody waits for it anymore."""
+        """Let the running function see, by `cancelled`, that nothing waits for it anymore."""
         self._is_cancelled = True
         self.close()
 
@@ -255,3 +250,122 @@ class ToolContext(Generic[Ctx_co]):
 
 def _copy_output(output: ToolOutput) -> ToolOutput:
     return replace(output, details=copy_details(output.details))
+
+
+class Reporter:
+    """Brings the reports of one call to the observer; made in the event loop in which the call runs.
+
+    In that loop a report is taken without waiting, and of what waits for delivery the oldest gives way. From another
+    thread it waits until the report is delivered, so that no thread runs ahead of its readers; from another event loop,
+    which it must not hold up, it doesn't.
+    """
+
+    __slots__ = ("_facts", "_home", "_is_over", "_observer", "_queue", "_start", "_waiting", "_wake")
+
+    def __init__(self, observer: Observer, facts: Mapping[str, Any]) -> None:
+        self._observer = observer
+        self._facts = facts  # what the events say of the call
+        self._home = get_ident()
+        self._wake = loop_waker()
+        self._start = detached_starter()
+        self._is_over = False
+        self._waiting: set[anyio.CancelScope] = set()
+        self._queue: deque[tuple[ToolExecutionUpdate | ToolProgress, Event]] = deque()
+
+    def another(self) -> Reporter:
+        """Return one for another attempt at the call."""
+        return Reporter(self._observer, self._facts)
+
+    @property
+    def is_over(self) -> bool:
+        """True where no more reports are taken."""
+        return self._is_over
+
+    def close(self) -> None:
+        """Take no more reports; those who wait for a delivery go on."""
+        self._is_over = True
+        for scope in tuple(self._waiting):
+            scope.cancel()
+
+    def report_update(self, output: ToolOutput) -> None:
+        """Report the output so far."""
+        self._send_report(ToolExecutionUpdate(**self._facts, output=output))
+
+    def report_progress(self, text: str) -> None:
+        """Report how far the work is."""
+        self._send_report(ToolProgress(**self._facts, text=text))
+
+    async def deliver_update(self, output: ToolOutput) -> None:
+        """Report the output so far, in the event loop of the call, and wait until it is delivered."""
+        if not self._is_over:
+            await self._observer.emit(ToolExecutionUpdate(**self._facts, output=output))
+
+    async def deliver_progress(self, text: str, details: object) -> None:
+        """Report how far the work is, in the event loop of the call, and wait until it is delivered."""
+        if not self._is_over:
+            await self._observer.emit(ToolProgress(**self._facts, text=text, details=details))
+
+    def _send_report(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        if get_ident() == self._home:
+            self._offer_event(event)
+        elif worker_loop_thread() == self._home:
+            call_in_loop(self._deliver_event, event)
+        elif is_in_event_loop():
+            self._wake(partial(self._offer_event, event))
+        else:
+            self._deliver_from_thread(event)
+
+    def _offer_event(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        if not self._is_over:
+            self._observer.offer(event)
+
+    async def _deliver_event(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        if self._is_over:
+            return
+        with anyio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                await self._observer.emit(event)
+            finally:
+                self._waiting.discard(scope)
+
+    def _deliver_from_thread(self, event: ToolExecutionUpdate | ToolProgress) -> None:
+        """Have the event delivered at home, and wait for that; a loop that doesn't answer is not waited for."""
+        begun, ended = Event(), Event()
+
+        def start() -> None:
+            begun.set()
+            if self._is_over:
+                ended.set()
+                return
+            self._queue.append((event, ended))
+            if len(self._queue) == 1:
+                self._start_delivery()
+
+        if not self._wake(start):
+            return
+        if not begun.wait(_CHECK_SECONDS):
+            return  # what holds the loop up may be a function that waits for this very thread
+        while not ended.wait(_CHECK_SECONDS):
+            if not self._wake(lambda: None):
+                return
+
+    def _start_delivery(self) -> None:
+        try:
+            self._start(self._deliver_queue)
+        except RuntimeError:
+            _logger.debug("the event loop ends; a report of %s is dropped", self._facts["tool_name"])
+            while self._queue:
+                self._queue.popleft()[1].set()
+
+    async def _deliver_queue(self) -> None:
+        """Deliver the reports of threads one after the other: tasks of their own would run in any order on trio."""
+        while self._queue:
+            event, ended = self._queue[0]
+            try:
+                await self._deliver_event(event)
+            except Exception:
+                _logger.exception("a report of %s could not be delivered", self._facts["tool_name"])
+            finally:
+                self._queue.popleft()
+                ended.set()

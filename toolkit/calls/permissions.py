@@ -1,19 +1,38 @@
-"""Rules on what may be called: by the name of the tool, and by its arguments."""
+"""Rules on what may be called, by the name of the tool and by its arguments, and the verdict on one call."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
 from fnmatch import translate
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
+from toolkit.schema.nodes import is_array, is_object
 from toolkit.settings import check_setting
 
-__all__ = ["ArgumentPattern", "Decision", "Members", "PermissionAction", "Permissions", "Rule", "allow", "ask", "deny"]
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from toolkit.calls.handler import Registration
+    from toolkit.schema import ArgumentsParser
+
+__all__ = [
+    "ArgumentPattern",
+    "Decision",
+    "PermissionAction",
+    "Permissions",
+    "Rule",
+    "allow",
+    "ask",
+    "deny",
+    "find_same",
+    "judge",
+]
 
 _logger = logging.getLogger("toolkit.calls")
 
@@ -222,7 +241,7 @@ class _CompiledRule:
         return bool(answers) and (all(answers) if self.rule.action == "allow" else any(answers))
 
 
-class Members(dict[str, Any]):
+class _Members(dict[str, Any]):
     """The members of a JSON object, of which some have other names too."""
 
     def __init__(self, members: Mapping[str, Any]) -> None:
@@ -250,7 +269,7 @@ def _find_values(value: Any, path: str) -> Iterator[Any]:
     found = False
     if isinstance(value, Mapping):
         mapping = cast("Mapping[str, Any]", value)
-        others = mapping.others if isinstance(mapping, Members) else {}
+        others = mapping.others if isinstance(mapping, _Members) else {}
         for members in (mapping, others):
             if path in members:
                 found = True
@@ -315,3 +334,91 @@ def _check_action(action: Any, what: str) -> None:
     actions = get_args(PermissionAction)
     if action not in actions:
         raise ConfigurationError(f"{what} can't be {action!r}: give one of " + ", ".join(map(repr, actions)))
+
+
+def find_same(registration: Registration[Any], known: Mapping[str, Registration[Any]]) -> Sequence[Registration[Any]]:
+    """Return what is the same tool among others, whatever its names there."""
+    return [other for other in known.values() if other.is_same_tool(registration)]
+
+
+def judge(
+    registration: Registration[Any],
+    arguments: dict[str, Any],
+    permissions: Permissions,
+    there: Sequence[Registration[Any]],
+) -> Decision:
+    """Return what rules say to a call.
+
+    A rule on a tool follows the tool: a denial or a question holds under every name that the tool has ever had, and
+    an allowance under those that it has had where these rules hold.
+
+    Args:
+        registration: The tool as it is called.
+        arguments: Validated.
+        permissions: The rules.
+        there: The same tool where the rules were made; it may have other names there.
+    """
+    former = [*registration.former_names, *(pair for other in there for pair in other.former_names)]
+    aliases = {other.name for other in there} | {name for name, rules in former if rules is permissions}
+    others = {name for name, _ in former} | {registration.tool.definition.name}
+    seen = _read_arguments(registration, arguments)
+    default: PermissionAction | None = "allow" if registration.is_offered_by_loop else None
+    return permissions.decide(registration.name, seen, aliases=aliases, other_names=others, default=default)
+
+
+def _read_arguments(registration: Registration[Any], arguments: dict[str, Any]) -> Mapping[str, Any]:
+    """Return arguments as rules see them: as JSON, secrets as they are, each under all the names that it has."""
+    parser = registration.arguments
+    plain: dict[str, Any] = json.loads(parser.dump_json(arguments, reveal_secrets=True))
+    aliases: Mapping[str, str] = getattr(parser, "aliases", {})
+    members = _Members(plain)
+    for name, value in arguments.items():
+        written = name if name in plain else _find_written_name(parser, name, value)
+        if written in plain:
+            members[written] = _name_fields(value, plain[written])
+        elif hasattr(value, "get_secret_value"):  # a default that is left out, as JSON can't say it
+            written, members[name] = name, value.get_secret_value()
+        else:
+            continue
+        for other in {name, aliases.get(name, name)} - {written}:
+            members.others[other] = members[written]
+    return members
+
+
+def _find_written_name(parser: ArgumentsParser, name: str, value: Any) -> str:
+    """Return the name under which a parameter is written as JSON."""
+    alone: dict[str, Any] = json.loads(parser.dump_json({name: value}, reveal_secrets=True))
+    return next(iter(alone), name)
+
+
+def _name_fields(value: Any, plain: Any) -> Any:
+    """Return the JSON of a value, with the members of models under all names that they have."""
+    if is_object(plain):
+        fields: Mapping[str, FieldInfo] = getattr(cast("object", type(value)), "__pydantic_fields__", {})
+        if not fields:
+            inner: Mapping[Any, Any] = cast("Any", value) if isinstance(value, Mapping) else {}
+            return {name: _name_fields(inner.get(name), item) for name, item in plain.items()}
+        members = _Members(plain)
+        for name, field in fields.items():
+            names = list(_names_of(name, field))
+            key = next((each for each in reversed(names) if each in plain), None)
+            if key is not None:
+                members[key] = _name_fields(getattr(value, name, None), plain[key])
+                members.others.update(dict.fromkeys(names, members[key]))
+        return members
+    if is_array(plain):
+        items: list[Any] = list(cast("Any", value)) if isinstance(value, (list, tuple)) else []
+        if len(items) != len(plain):
+            return plain
+        return [_name_fields(item, each) for item, each in zip(items, plain, strict=True)]
+    return plain
+
+
+def _names_of(name: str, field: FieldInfo) -> Iterator[str]:
+    """Yield the names of a field, that under which it is written last."""
+    yield name
+    from pydantic import AliasChoices  # noqa: PLC0415 - slow to import, and here whenever a model is
+
+    validation = field.validation_alias
+    choices = validation.choices if isinstance(validation, AliasChoices) else [validation]
+    yield from (choice for choice in [*choices, field.alias, field.serialization_alias] if isinstance(choice, str))

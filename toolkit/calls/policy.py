@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from toolkit.calls.approval import Approval, ApprovalHook
 from toolkit.calls.caching import Cache
 from toolkit.calls.events import Observer
-from toolkit.calls.results import ResultStore
+from toolkit.calls.output import ResultStore
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError

@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from toolkit.calls.events import ToolCallRepaired
 from toolkit.calls.handler import Ctx, Registration
-from toolkit.calls.policy import ExecutionPolicy
+from toolkit.calls.permissions import Permissions, find_same, judge
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass, maker_of
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
@@ -22,7 +22,7 @@ from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
 from toolkit.text_encodings import replace_surrogates
 
 if TYPE_CHECKING:
-    from toolkit.calls.permissions import Permissions
+    from toolkit.calls.policy import ExecutionPolicy
     from toolkit.calls.repair.mending import Mended
 
 __all__ = [
@@ -369,8 +369,6 @@ def permit(ready: Ready[Ctx], policy: ExecutionPolicy) -> Ready[Ctx] | Refused:
 def _apply_rules(ready: Ready[Any], scope: Scope[Any], level: int) -> Refused | None:
     if level == 0 and scope.permissions is None:
         return None
-    from toolkit.calls.judging import find_same, judge  # noqa: PLC0415 - it takes Pydantic, and few have rules
-
     call, registration = ready.call, ready.registration
     there = [registration] if level == 0 else find_same(registration, scope.registrations)
     needs = [] if level == 0 else [_find_approval_need(ready, other) for other in there]

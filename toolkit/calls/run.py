@@ -11,36 +11,47 @@ import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from toolkit.calls.cache_keys import find_cache_key, is_cached
-from toolkit.calls.caching import Cache
-from toolkit.calls.context import ToolContext
-from toolkit.calls.events import Observer, ToolExecutionEnd, ToolExecutionStart
+from toolkit.backoff import run_again
+from toolkit.calls.caching import Cache, find_cache_key, is_cached
+from toolkit.calls.context import Reporter, ToolContext
+from toolkit.calls.events import ToolExecutionEnd, ToolExecutionStart
 from toolkit.calls.handler import Ctx, Registration
+from toolkit.calls.output import RunMemory, shape_result
 from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready, copy_values
-from toolkit.calls.reporting import Reporter
-from toolkit.calls.retry import may_run_on, run_in_time, run_with_retry
-from toolkit.calls.run_memory import RunMemory
-from toolkit.calls.shaping import shape_result
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
 from toolkit.dataclass import dataclass, maker_of
-from toolkit.errors import ToolCrashedError, ToolError, ToolUsageLimitExceededError
+from toolkit.errors import (
+    InvalidArgumentsError,
+    ToolCancelledError,
+    ToolCrashedError,
+    ToolDeniedError,
+    ToolError,
+    ToolFailedError,
+    ToolNotFoundError,
+    ToolTimeoutError,
+    ToolUsageLimitExceededError,
+)
 from toolkit.runtime.backend import (
     AsyncioCancelledError,
     CancellationMark,
     cancellation_mark,
+    has_busy_threads,
     is_own_cancellation,
 )
 from toolkit.runtime.call_clock import CallClock, Deadlines
 from toolkit.runtime.gates import enter_gate, lock_key
-from toolkit.runtime.workers import AbandonedThreads
+from toolkit.runtime.workers import AbandonedThreads, abandoned_count
 from toolkit.settings import describe_value
+
+if TYPE_CHECKING:
+    from toolkit.calls.options import ToolRetryConfig
 
 __all__ = ["CallHost", "CutCall", "run", "run_directly"]
 
@@ -71,8 +82,8 @@ class CallHost(Generic[Ctx]):
         ctx: The application's context.
         policy: The settings for every call.
         depth: For `ToolContext.depth`.
-        memory: The state that the run keeps between its calls; None outside of a run.
-        keep: Given a call's id and its result the moment that is there: telling of it waits for others, and a
+        memory: The state that the run has beside its calls; None outside of a run.
+        keep: Given a call's id and its result the moment that is there: emitting its end waits for others, and a
             cancellation that comes meanwhile must not undo what has been done.
         cut: Given a call's id and how far it came when it ends without a result, before what ends it passes out.
         deadlines: The timer of the calls that run at once; None where each has its own.
@@ -89,207 +100,57 @@ class CallHost(Generic[Ctx]):
 
 
 async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = None) -> ToolResult:
-    """Run a call that may run, and give its result; all that a tool raises becomes an error result.
+    """Run a call that may run, and return its result; whatever the tool raises becomes an error result.
 
     Args:
         ready: The call.
         host: The things that the calls of the run share.
         clock: Counts the time of this run; None makes one.
+
+    Raises:
+        ToolCrashedError: The tool raised what is no `ToolError`, and the configuration wants the run to end.
     """
-    # For example, a tool that may take 2 s takes 3: observers are told its start, `run_in_time` raises, `_read_end`
-    # makes an error result of that, and observers are told its end.
-    call, registration, policy = ready.call, ready.registration, host.policy
-    observer, config = policy.observer, policy.config
-    context = ToolContext(
-        host.ctx,
-        call_id=call.id,
-        tool_name=call.name,
-        reporter=None if observer is None or not registration.may_report else _make_call_reporter(ready, observer),
-    )
-    # Not as arguments, which Python gives to a class in a dictionary.
+    call, policy = ready.call, host.policy
+    observer, reporter = policy.observer, None
+    if observer is not None and ready.registration.may_report:
+        reporter = Reporter(observer, _describe_call(ready))
+    context = ToolContext(host.ctx, call_id=call.id, tool_name=call.name, reporter=reporter)
     context.depth, context.memory, context.policy = host.depth, host.memory, policy
     context.scope, context.mark, context.clock = ready.scope, cancellation_mark(), clock
-    began = 0.0
-    is_cached = is_over = False
-    crash: BaseException | None = None
-    try:
-        if observer is not None:
-            began = time.perf_counter()
-            await observer.emit(_make_start(ready))
-        try:
-            timeout = registration.options.timeout or config.timeouts.tool
-            if registration.is_guarded or policy.around is not None or config.cache is not None:
-                run_it = _run_guarded if policy.around is None else _run_around
-                output, is_cached = await run_it(ready, context, policy)
-            elif timeout is not None:
-                output = await run_in_time(registration, ready.arguments, context, timeout, host.deadlines)
-            else:
-                context.waits_for = None  # what waits first says so itself
-                output = await registration.execute(ready.arguments, context)
-        except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
-            output, crash = await _read_end(call, error, context.mark)
-        is_over = True
-    finally:
-        if not is_over:
-            context.abandon()
-            if host.cut is not None:
-                host.cut(call.id, _describe_cut(registration, context))
+    began = 0.0 if observer is None else time.perf_counter()
+    output, is_from_cache, crash = await _run_to_end(ready, host, context)
     context.close()
     unsaid, whole, limited = shape_result(ready, output, policy, context)
     if host.keep is not None:
         host.keep(call.id, limited)
     if observer is not None:
         duration = time.perf_counter() - began
-        await observer.emit(_make_end(ready, whole, duration, is_cached=is_cached, crash=crash, unsaid=unsaid))
-    if crash is not None and config.on_tool_exception == "raise":
+        await observer.emit(
+            maker_of(ToolExecutionEnd)(
+                **_describe_call(ready),
+                result=whole if whole.details is None else copy_result(whole),
+                duration=duration,
+                is_cached=is_from_cache,
+                error=crash,
+                unsaid=unsaid,
+            )
+        )
+    if crash is not None and policy.config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
-
-
-def _is_failure(error: BaseException) -> bool:
-    """Return whether an error is a tool's own: groups come from the task groups of its own."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_failure, cast("BaseExceptionGroup[BaseException]", error).exceptions))
-    return isinstance(error, (Exception, SystemExit))
-
-
-async def _read_end(
-    call: ToolCall, error: BaseException, mark: CancellationMark
-) -> tuple[ToolOutput, BaseException | None]:
-    """Do what `_read_failure` does for what ended a tool's run; raise again what is not the tool's own."""
-    if isinstance(error, AsyncioCancelledError):
-        if not is_own_cancellation(mark):
-            # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
-            await checkpoint_if_cancelled()
-            raise error
-    elif not _is_failure(error):
-        raise error
-    return _read_failure(call, error)
-
-
-def _read_failure(call: ToolCall, error: BaseException) -> tuple[ToolOutput, BaseException | None]:
-    """Return what the model reads of an error, and the error itself where the tool did not mean to raise it."""
-    output = ToolOutput.error(error)
-    if isinstance(error, ToolError):
-        return output, None
-    _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=error)
-    return output, error
-
-
-def _make_call_reporter(ready: Ready[Any], observer: Observer) -> Reporter:
-    call, options = ready.call, ready.registration.options
-    return Reporter(observer, call.id, call.name, label=options.label, tags=options.tags)
-
-
-def _make_start(ready: Ready[Any]) -> ToolExecutionStart:
-    """Return the event that tells of a run, with arguments of its own: whoever takes it may spoil them."""
-    call, options = ready.call, ready.registration.options
-    arguments, written = ready.show_arguments()
-    return maker_of(ToolExecutionStart)(
-        call_id=call.id,
-        tool_name=call.name,
-        label=options.label,
-        tags=options.tags,
-        arguments=arguments,
-        arguments_json=written,
-    )
-
-
-def _make_end(
-    ready: Ready[Any],
-    result: ToolResult,
-    duration: float,
-    *,
-    is_cached: bool,
-    crash: BaseException | None,
-    unsaid: tuple[str, ...],
-) -> ToolExecutionEnd:
-    call, options = ready.call, ready.registration.options
-    return maker_of(ToolExecutionEnd)(
-        call_id=call.id,
-        tool_name=call.name,
-        label=options.label,
-        tags=options.tags,
-        result=result if result.details is None else copy_result(result),
-        duration=duration,
-        is_cached=is_cached,
-        error=crash,
-        unsaid=unsaid,
-    )
-
-
-def _describe_cut(registration: Registration[Any], context: ToolContext[Any]) -> CutCall:
-    may_go_on = may_run_on(registration, context)
-    return CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child)
-
-
-async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
-    """Run inside of what stands around each call; say whether the output came from the cache."""
-    assert policy.around is not None
-    is_cached = False
-
-    async def proceed() -> ToolOutput:
-        nonlocal is_cached
-        is_over = False
-        try:
-            output, is_cached = await _run_guarded(ready, context, policy)
-            is_over = True
-        except (Exception, SystemExit):
-            is_over = True
-            raise
-        finally:
-            if not is_over:  # also where what stands around ends it, and goes on
-                context.abandon()
-        return output if type(output) is ToolOutput else to_output(output)
-
-    return await policy.around(ready, proceed), is_cached
-
-
-async def _run_guarded(
-    ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy
-) -> tuple[ToolOutput, bool]:
-    """Run under cache, usage limit, locks, retries and a timeout; say whether the output came from the cache."""
-    registration, arguments = ready.registration, ready.arguments
-    options = registration.options
-    key = None
-    if policy.config.cache is not None and is_cached(options, by_default=policy.caches_by_default):
-        key = find_cache_key(registration, arguments, context.state)
-        kept = None if key is None else await _read_cache(policy.config.cache, key)
-        if kept is not None:
-            return kept, True
-    if registration.counter.maximum is not None and not registration.counter.claim(context.memory):
-        raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
-    timeout = options.timeout or policy.config.timeouts.tool
-    if options.lock is not None or options.concurrency is not None:
-        output = await _run_in_gates(registration, arguments, context, timeout)
-    else:
-        output = await run_with_retry(registration, arguments, context, timeout)
-    if key is not None and policy.config.cache is not None:
-        try:
-            if _may_keep(ready, output):
-                # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
-                with anyio.move_on_after(policy.config.timeouts.hook, shield=True):
-                    await policy.config.cache.set(key, dump_output(output))
-        except Exception:
-            _logger.exception("the output of %s could not be cached; it stands", registration.name)
-    return output, False
 
 
 async def run_directly(
     registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx]
 ) -> ToolOutput:
-    """Run a tool for the application itself: under the tool's own limits, with no cache, and nobody is asked.
+    """Run a tool for the application itself: under the tool's own limits, without cache, permissions or approval.
 
     What the tool raises is raised.
     """
-    options = registration.options
     registration.counter.require(registration.name)
     is_over = False
     try:
-        if options.lock is None and options.concurrency is None:
-            output = await run_with_retry(registration, arguments, context, options.timeout)
-        else:
-            output = await _run_in_gates(registration, arguments, context, options.timeout)
+        output = await _run_limited(registration, arguments, context, registration.options.timeout)
         is_over = True
         return output
     finally:
@@ -299,44 +160,327 @@ async def run_directly(
             context.abandon()
 
 
-async def _run_in_gates(
-    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
-) -> ToolOutput:
-    """Run when nothing runs that must not run beside it, and hold that off until the work is over."""
-    options, abandoned = registration.options, AbandonedThreads()
-    held: list[Callable[[], None]] = []
+def _describe_call(ready: Ready[Any]) -> dict[str, Any]:
+    """Return what each event says of its call."""
+    call, options = ready.call, ready.registration.options
+    return {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
 
-    def leave() -> None:
-        _ = registration  # its place among the gates is known by the tool's identity, which must be nobody else's
-        while held:
-            held.pop()()
 
+async def _run_to_end(
+    ready: Ready[Ctx], host: CallHost[Ctx], context: ToolContext[Ctx]
+) -> tuple[ToolOutput, bool, BaseException | None]:
+    """Run a tool; return its output, whether that came from the cache, and the exception where the tool crashed.
+
+    For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, and `_read_failure`
+    makes an error output of that.
+    """
+    registration, policy = ready.registration, host.policy
+    is_from_cache = is_over = False
+    crash: BaseException | None = None
     try:
-        lock = options.lock(copy_values(registration, arguments)) if callable(options.lock) else options.lock
-        if lock is not None:
-            waiting = partial(context.waiting_for, f"the lock {describe_value(lock)}")
-            held.append(await enter_gate(lock_key(lock), waiting=waiting))
-        if options.concurrency is not None:
-            places = options.concurrency
-            waiting = partial(context.waiting_for, f"one of its {places} places")
-            held.append(await enter_gate(("places", *registration.identity, places), places, waiting=waiting))
-        with abandoned.watched():
-            return await run_with_retry(registration, arguments, context, timeout)
+        if policy.observer is not None:
+            arguments, written = ready.show_arguments()  # a copy: an observer may change it
+            await policy.observer.emit(
+                maker_of(ToolExecutionStart)(**_describe_call(ready), arguments=arguments, arguments_json=written)
+            )
+        try:
+            timeout = registration.options.timeout or policy.config.timeouts.tool
+            if policy.around is not None:
+                output, is_from_cache = await _run_around(ready, context, policy)
+            elif registration.is_guarded or policy.config.cache is not None:
+                output, is_from_cache = await _run_guarded(ready, context, policy)
+            elif timeout is not None:
+                output = await _run_in_time(registration, ready.arguments, context, timeout, host.deadlines)
+            else:
+                context.waits_for = None  # unless the function sets it: what waits first says so itself
+                output = await registration.execute(ready.arguments, context)
+        except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
+            output, crash = await _read_failure(ready.call, error, context.mark)
+        is_over = True
     finally:
-        abandoned.when_over(leave)
+        if not is_over:
+            context.abandon()
+            if host.cut is not None:
+                may_go_on = _may_run_on(registration, context)
+                cut = CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child)
+                host.cut(ready.call.id, cut)
+    return output, is_from_cache, crash
+
+
+async def _read_failure(
+    call: ToolCall, error: BaseException, mark: CancellationMark
+) -> tuple[ToolOutput, BaseException | None]:
+    """Return what the model reads of an error, and the error itself where the tool did not mean to raise it.
+
+    What is not the tool's own is raised again.
+    """
+    if isinstance(error, AsyncioCancelledError):
+        if not is_own_cancellation(mark):
+            # A scope that was cancelled a moment ago must get its own cancellation, else it would not know it again.
+            await checkpoint_if_cancelled()
+            raise error
+    elif not _is_failure(error):
+        raise error
+    output = ToolOutput.error(error)
+    if isinstance(error, ToolError):
+        return output, None
+    _logger.error("tool %s crashed in call %s", call.name, call.id, exc_info=error)
+    return output, error
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Return whether an error is a tool's own: groups come from the task groups of its own."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_failure, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+    return isinstance(error, (Exception, SystemExit))
+
+
+def _may_run_on(registration: Registration[Any], context: ToolContext[Any]) -> bool:
+    """Return whether something of a call that was given up may still run.
+
+    A process of its own was ended. An async function has ended too, but it may have handed work to a thread: where
+    threads of this event loop are busy, it can't be known for which call.
+    """
+    if registration.options.isolation is not None:
+        return False
+    return context.is_left_running or abandoned_count() > 0 or has_busy_threads()
+
+
+async def _run_around(ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy) -> tuple[ToolOutput, bool]:
+    """Run inside of what stands around each call; return the output and whether it came from the cache."""
+    assert policy.around is not None
+    is_from_cache = False
+
+    async def proceed() -> ToolOutput:
+        nonlocal is_from_cache
+        is_over = False
+        try:
+            output, is_from_cache = await _run_guarded(ready, context, policy)
+            is_over = True
+        except (Exception, SystemExit):
+            is_over = True
+            raise
+        finally:
+            if not is_over:  # also where what stands around ends it, and goes on
+                context.abandon()
+        return output if type(output) is ToolOutput else to_output(output)
+
+    return await policy.around(ready, proceed), is_from_cache
+
+
+async def _run_guarded(
+    ready: Ready[Ctx], context: ToolContext[Ctx], policy: ExecutionPolicy
+) -> tuple[ToolOutput, bool]:
+    """Run under cache, usage limit, locks, retries and a timeout; return whether the output came from the cache."""
+    registration, arguments = ready.registration, ready.arguments
+    options, cache, key = registration.options, policy.config.cache, None
+    if cache is not None and is_cached(options, by_default=policy.caches_by_default):
+        key = find_cache_key(registration, arguments, context.state)
+        stored = None if key is None else await _read_cache(cache, key)
+        if stored is not None:
+            return stored, True
+    if registration.counter.maximum is not None and not registration.counter.claim(context.memory):
+        raise ToolUsageLimitExceededError(registration.name, registration.counter.maximum or 0)
+    output = await _run_limited(registration, arguments, context, options.timeout or policy.config.timeouts.tool)
+    if cache is not None and key is not None:
+        await _store_output(ready, output, cache, key, policy.config.timeouts.hook)
+    return output, False
 
 
 async def _read_cache(cache: Cache, key: str) -> ToolOutput | None:
     try:
-        kept = await cache.get(key)
-        return None if kept is None else load_output(kept)
+        stored = await cache.get(key)
+        return None if stored is None else load_output(stored)
     except Exception:
         _logger.exception("a cache failed, which counts as a miss")
         return None
 
 
-def _may_keep(ready: Ready[Any], output: ToolOutput) -> bool:
+async def _store_output(ready: Ready[Any], output: ToolOutput, cache: Cache, key: str, seconds: float) -> None:
     if output.is_error or not output.content or output.is_nothing:
-        return False
+        return
     should_cache = ready.registration.options.should_cache
-    return bool(should_cache(ready.copy_arguments(), replace(output))) if callable(should_cache) else True
+    try:
+        if not callable(should_cache) or should_cache(ready.copy_arguments(), replace(output)):
+            # A cancellation here must not undo what has been done; a cache that hangs is not waited for.
+            with anyio.move_on_after(seconds, shield=True):
+                await cache.set(key, dump_output(output))
+    except Exception:
+        _logger.exception("the output of %s could not be cached; it stands", ready.registration.name)
+
+
+async def _run_limited(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+) -> ToolOutput:
+    """Run when nothing runs that must not run beside it, and hold that off until the work is over."""
+    options = registration.options
+    if options.lock is None and options.concurrency is None:
+        return await _run_with_retry(registration, arguments, context, timeout)
+    abandoned = AbandonedThreads()
+    entered: list[Callable[[], None]] = []
+
+    def leave() -> None:
+        _ = registration  # its place among the gates is known by the tool's identity, which must be nobody else's
+        while entered:
+            entered.pop()()
+
+    try:
+        lock = options.lock(copy_values(registration, arguments)) if callable(options.lock) else options.lock
+        if lock is not None:
+            waiting = partial(context.waiting_for, f"the lock {describe_value(lock)}")
+            entered.append(await enter_gate(lock_key(lock), waiting=waiting))
+        if options.concurrency is not None:
+            places = options.concurrency
+            waiting = partial(context.waiting_for, f"one of its {places} places")
+            entered.append(await enter_gate(("places", *registration.identity, places), places, waiting=waiting))
+        with abandoned.watched():
+            return await _run_with_retry(registration, arguments, context, timeout)
+    finally:
+        abandoned.when_over(leave)
+
+
+class _FailedOutputError(ToolFailedError):
+    """A run returned an error output, which stands as it is, with its details, if no other run replaces it."""
+
+    def __init__(self, output: ToolOutput) -> None:
+        super().__init__(output.text)
+        self.output = output
+
+
+class _TimeUpError(ToolTimeoutError):
+    """The time of a run was up: an accident, and not what the tool has decided to say."""
+
+
+async def _run_with_retry(
+    registration: Registration[Ctx], arguments: dict[str, Any], context: ToolContext[Ctx], timeout: float | None
+) -> ToolOutput:
+    """Run once, and again where the run failed and may be repeated; return the last output, or raise the last error."""
+    retry = registration.options.retry
+    if retry is None:
+        return await _run_in_time(registration, arguments, context, timeout)
+    abandoned = AbandonedThreads()
+    original = copy_values(registration, arguments)  # a run may change what it is given
+
+    async def run_once(arguments: dict[str, Any], context: ToolContext[Ctx]) -> ToolOutput:
+        with abandoned.watched():
+            output = await _run_in_time(registration, arguments, context, timeout)
+        if output.is_error:
+            raise _FailedOutputError(output)
+        return output
+
+    async def run_attempt(number: int) -> ToolOutput:
+        again, is_over = context.another(number), False
+        try:
+            output = await run_once(copy_values(registration, original), again)
+            is_over = True
+            return output
+        except _FailedOutputError:
+            is_over = True
+            raise
+        finally:
+            context.is_left_running |= again.is_left_running
+            context.left_by_child = again.left_by_child
+            if is_over:
+                again.close()
+            else:
+                again.abandon()
+
+    def may_repeat(error: BaseException) -> bool:
+        return not abandoned.is_left_running and _is_worth_it(retry, registration.name, error)
+
+    try:
+        try:
+            return await run_once(arguments, context)
+        except (Exception, SystemExit) as error:
+            if not may_repeat(error):
+                raise
+            failure = error
+        return await _run_again(registration, context, retry, failure, run_attempt, may_repeat)
+    except _FailedOutputError as failed:
+        return failed.output
+
+
+async def _run_again(
+    registration: Registration[Any],
+    context: ToolContext[Any],
+    retry: ToolRetryConfig,
+    failure: BaseException,
+    run_attempt: Callable[[int], Any],
+    may_repeat: Callable[[BaseException], bool],
+) -> ToolOutput:
+    """Go on from a first run that failed and is worth another."""
+    import random  # noqa: PLC0415 - slow to import
+
+    from toolkit.secrets import without_keys  # noqa: PLC0415 - its patterns take milliseconds
+
+    async def log_retry(attempt: int, error: BaseException, delay: float) -> None:
+        words, text = (
+            without_keys(f"{type(error).__name__}: {error}"),
+            "attempt %d of call %s of %s is repeated in %.1f s: %s",
+        )
+        _logger.warning(text, attempt, context.call_id, registration.name, delay, words)
+
+    output: ToolOutput = await run_again(
+        run_attempt,
+        failure,
+        retries=retry.max_retries,
+        is_worth_it=lambda error: error is failure or may_repeat(error),  # the first failure was judged before
+        pause=lambda number, _: retry.pause(number, random.random()),  # noqa: S311 - jitter is no secret
+        before_pause=log_retry,
+    )
+    return output
+
+
+_FINAL_ERRORS = (
+    InvalidArgumentsError,
+    ToolNotFoundError,
+    ToolDeniedError,
+    ToolCancelledError,
+    ToolUsageLimitExceededError,
+)
+
+
+def _is_worth_it(retry: ToolRetryConfig, tool: str, error: BaseException) -> bool:
+    """Return whether a run that failed with this is repeated: accidents are, and what `retry_if` wants.
+
+    What a tool says on purpose, by a `ToolError` or an error output, is no accident.
+    """
+    if not isinstance(error, (Exception, SystemExit)) or isinstance(error, _FINAL_ERRORS):
+        return False
+    if retry.retry_if is None:
+        return isinstance(error, _TimeUpError) or not isinstance(error, ToolError)
+    try:
+        return bool(retry.retry_if(error))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    except Exception:
+        _logger.exception("retry_if of %s raised; the tool's own error stands", tool)
+        return False
+
+
+async def _run_in_time(
+    registration: Registration[Ctx],
+    arguments: dict[str, Any],
+    context: ToolContext[Ctx],
+    timeout: float | None,
+    deadlines: Deadlines | None = None,
+) -> ToolOutput:
+    """Run once, and for at most `timeout` seconds; `deadlines` is the timer of the calls beside this one."""
+    context.waits_for = None  # unless the function sets it: what waits first says so itself
+    if timeout is None:
+        return await registration.execute(arguments, context)
+    clock = context.clock
+    if clock is None:
+        with CallClock(deadlines) as context.clock:
+            return await _run_in_time(registration, arguments, context, timeout)
+    clock.start(timeout, context.mark)
+    try:
+        output = await registration.execute(arguments, context)
+    except BaseException as error:
+        if not clock.has_caused(error):
+            raise
+    else:
+        clock.stop()
+        return output
+    context.abandon()
+    if context.waits_for is not None:
+        raise _TimeUpError(registration.name, timeout, waited_for=context.waits_for)
+    raise _TimeUpError(registration.name, timeout, still_running=_may_run_on(registration, context))

@@ -10,8 +10,7 @@ from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic
 
-from toolkit.calls.approval import Abort, Approve, Deny, Verdict
-from toolkit.calls.authorize import apply_answer, authorize
+from toolkit.calls.approval import Abort, Approve, Deny, Verdict, apply_answer, authorize
 from toolkit.calls.events import ToolCallRefused
 from toolkit.calls.handler import Ctx
 from toolkit.calls.prepare import Ready, Refused, canonical_call, error_result, permit, prepare, prepare_all

@@ -8,11 +8,10 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from toolkit.calls.handler import Ctx, Registration
+from toolkit.calls.output import READER, ResultStore, RunMemory
 from toolkit.calls.policy import Caller, ExecutionPolicy
 from toolkit.calls.prepare import Scope
-from toolkit.calls.results import ResultStore
 from toolkit.calls.run import CallHost, CutCall
-from toolkit.calls.run_memory import READER, RunMemory
 from toolkit.chat import Message, Provider, ToolDefinition, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.loop.answer import ExpectedAnswer

@@ -14,8 +14,7 @@ from typing import Any, Generic, cast
 import anyio
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from toolkit.calls.approval import ApprovalHook, Approve
-from toolkit.calls.authorize import authorize, write_refusal
+from toolkit.calls.approval import ApprovalHook, Approve, authorize, write_refusal
 from toolkit.calls.caching import Cache
 from toolkit.calls.context import ToolContext
 from toolkit.calls.events import (

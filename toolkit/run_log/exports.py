@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pprint import pformat
 from typing import Any
 
-from toolkit.calls.run_memory import READER
+from toolkit.calls.output import READER
 from toolkit.errors import ConfigurationError
 from toolkit.loop.config import ANSWER_TOOL
 from toolkit.run_log.details import Section, describe_step

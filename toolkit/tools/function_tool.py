@@ -17,18 +17,16 @@ import anyio
 from typing_extensions import ParamSpec, TypeVar
 
 from toolkit.calls.context import ToolContext
-from toolkit.calls.handler import Ctx_contra, Registration
+from toolkit.calls.handler import Ctx_contra, Registration, UsageCounter
 from toolkit.calls.options import ToolOptions
 from toolkit.calls.run import run_directly
-from toolkit.calls.usage_counter import UsageCounter
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput, is_content
-from toolkit.errors import ConfigurationError
+from toolkit.errors import ConfigurationError, SchemaError
 from toolkit.runtime.backend import is_in_event_loop, run_in_own_context
 from toolkit.schema import ArgumentsParser, FunctionSchema, function_schema
 from toolkit.settings import check_setting
 from toolkit.tool_names import check_name
-from toolkit.tools.class_members import check_taken, is_in_class_body
 from toolkit.tools.composition import ComposedFunction, Execute, compose_function, describe_function
 
 __all__ = ["FunctionTool"]
@@ -126,7 +124,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
                     f"{describe_function(function)}: isolation='process' and a context don't go together: "
                     "the context lives in this process. Leave one of them out."
                 )
-        if schema is not None or (receiver is _NOT_BOUND and not is_in_class_body(function)):
+        if schema is not None or (receiver is _NOT_BOUND and not _is_in_class_body(function)):
             self._compose_now()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -357,7 +355,7 @@ class FunctionTool(Generic[Ctx_contra, P, R_co]):
     def _compose_now(self) -> ComposedFunction:
         function: Any = self.function
         is_bound = self._receiver is not _NOT_BOUND
-        check_taken(function, is_bound=is_bound, is_method=self._is_method, is_read=self._schema is not None)
+        _check_taken(function, is_bound=is_bound, is_method=self._is_method, is_read=self._schema is not None)
         schema = self._schema or function_schema(
             function,
             context=self._takes_context,
@@ -389,3 +387,37 @@ def _warn_of_problem(function: Any, problem: str) -> None:
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)
     warnings.warn_explicit(f"{describe_function(function)}: {problem}", UserWarning, *place)
+
+
+def _check_taken(function: Any, *, is_bound: bool, is_method: bool, is_read: bool) -> None:
+    """Refuse what stands in a class and was not taken from where it can be called."""
+    if isinstance(function, (staticmethod, classmethod)):
+        problem = "it is decorated inside a class and has to be taken from the class or an instance"
+    elif is_method and not is_bound:
+        problem = "it is a method: take it from an instance, or use tools_of(instance)"
+    elif not is_bound and not is_read and _is_class_method(function):
+        problem = (
+            "it is a class method, and @classmethod over @tool hands on no class from Python 3.13 on: "
+            "put @tool over @classmethod, or use tools_of(instance)"
+        )
+    else:
+        return
+    raise SchemaError(describe_function(function), problem)
+
+
+def _is_in_class_body(function: Any) -> bool:
+    """Return whether a function was written inside of a class."""
+    if isinstance(function, (staticmethod, classmethod)):
+        return True
+    if not inspect.isfunction(function):
+        return False
+    outer, _, _ = function.__qualname__.rpartition(".")
+    return outer != "" and not outer.endswith("<locals>")
+
+
+def _is_class_method(function: Any) -> bool:
+    """Return whether a function in a class body asks for the class first: a static method would type its parameter."""
+    if not _is_in_class_body(function):
+        return False
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    return first is not None and first.name == "cls" and first.annotation is inspect.Parameter.empty

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from toolkit.calls.context import ToolContext
 from toolkit.calls.options import ToolOptions
-from toolkit.calls.results import ResultStore
-from toolkit.calls.run_memory import READER
+from toolkit.calls.output import READER, ResultStore
 from toolkit.errors import ToolError
 from toolkit.tools.decorators import tool_with_ctx
 from toolkit.tools.function_tool import FunctionTool

@@ -10,8 +10,7 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, cast, ove
 
 from typing_extensions import TypeVar, Unpack
 
-from toolkit.calls.approval import ApprovalHook, Approve
-from toolkit.calls.authorize import authorize, write_refusal
+from toolkit.calls.approval import ApprovalHook, Approve, authorize, write_refusal
 from toolkit.calls.events import Observer, ToolCallRefused
 from toolkit.calls.handler import Ctx, Registration, Tool
 from toolkit.calls.options import ChangeableOptionKeywords, changed_options

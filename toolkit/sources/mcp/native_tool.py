@@ -9,7 +9,7 @@ from mcp import Client
 
 from toolkit.calls.context import ToolContext
 from toolkit.calls.options import ToolOptions
-from toolkit.calls.secrecy import redacted
+from toolkit.calls.output import redacted
 from toolkit.chat import ToolDefinition
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import McpError, ToolFailedError

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from toolkit.backoff import backoff_pause
-from toolkit.calls.secrecy import redacted
+from toolkit.calls.output import redacted
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import PluginError, ToolFailedError
 from toolkit.runtime.processes import SupervisedProcess

@@ -1,0 +1,334 @@
+"""The result of a call: what a tool returned, with the call's id, and as much of it as the model reads.
+
+What is cut is stored whole under an id, so that the model can ask for the rest; the tool that reads it is in
+`toolkit.tools.read_result`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import unicodedata
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from anyio import CancelScope
+
+from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
+from toolkit.chat.output import ToolOutput, to_output
+from toolkit.dataclass import maker_of
+from toolkit.errors import ConfigurationError
+from toolkit.schema.nodes import is_array, is_object
+from toolkit.settings import check_setting
+
+if TYPE_CHECKING:
+    from toolkit.calls.context import ToolContext
+    from toolkit.calls.policy import ExecutionPolicy
+    from toolkit.calls.prepare import Ready
+    from toolkit.secrets import Redact
+
+__all__ = ["READER", "ResultStore", "RunMemory", "limit_text", "redacted", "shape_result"]
+
+_logger = logging.getLogger("toolkit.calls")
+
+READER = "read_result"
+"""The tool that reads what was cut."""
+
+_Part: TypeAlias = Literal["head", "tail", "both"]
+
+
+def shape_result(
+    ready: Ready[Any], output: ToolOutput, policy: ExecutionPolicy, context: ToolContext[Any]
+) -> tuple[tuple[str, ...], ToolResult, ToolResult]:
+    """Return what of a result JSON could not carry, the whole of it, and as far as the model may read it."""
+    call, registration = ready.call, ready.registration
+    if context.left_by_child[0] is not None:
+        output = _add_child(output, context)
+    if type(output) is not ToolOutput or output.is_error or output.unsaid:
+        output = _ensure_output(call, output)
+    result = maker_of(ToolResult)(
+        call.id,
+        output.content,
+        tool_name=call.name,
+        is_error=output.is_error,
+        result_as_answer=(output.result_as_answer or registration.options.result_as_answer) and not output.is_error,
+        child_loop_id=output.child_loop_id,
+        details=output.details,
+        time=time.time(),
+    )
+    most = registration.max_output_chars or policy.config.output.max_chars
+    if most is None or (len(result.content) <= most and isinstance(result.content, str)):
+        return output.unsaid, result, result
+    part = registration.options.keep_output or policy.config.output.keep
+    return output.unsaid, result, _limit_result(result, most, part, context.memory)
+
+
+def _add_child(output: ToolOutput, context: ToolContext[Any]) -> ToolOutput:
+    """Add the loop that ran inside to the output of a call that was given up."""
+    if type(output) is not ToolOutput or not output.is_error or output.child_loop_id is not None:
+        return output
+    child_loop_id, details = context.left_by_child
+    return replace(output, child_loop_id=child_loop_id, details=details)
+
+
+def _ensure_output(call: ToolCall, value: object) -> ToolOutput:
+    """Return the value of a tool as an output with some text, and log what of it JSON could not carry."""
+    output = to_output(value)
+    if output.is_error and not output.text.strip():
+        reason = "The tool failed and gave no reason."
+        blocks = () if isinstance(output.content, str) else output.content
+        output = replace(output, content=(TextBlock(reason), *blocks) if blocks else reason)
+    if output.unsaid:
+        _logger.warning(
+            "tool %s gave what JSON can't carry; its text stands for %s", call.name, ", ".join(output.unsaid)
+        )
+    return output
+
+
+def _limit_result(result: ToolResult, most: int, part: _Part, memory: RunMemory | None) -> ToolResult:
+    """Return the result with its text cut to what the model may read."""
+    if isinstance(result.content, str):
+        return replace(result, content=_cut_text(result.content, most, part, memory))
+    if len(result.text) <= most:
+        return result
+    blocks: list[ContentBlock] = []
+    for block in result.content:
+        if isinstance(block, TextBlock):
+            # The texts share the limit in their order; the last ones may be cut to a single character.
+            left = max(1, most)
+            most -= len(block.text)
+            blocks.append(TextBlock(_cut_text(block.text, left, part, memory)) if len(block.text) > left else block)
+        else:
+            blocks.append(block)
+    return replace(result, content=tuple(blocks))
+
+
+def _cut_text(text: str, most: int, part: _Part, memory: RunMemory | None) -> str:
+    reference = None if memory is None else memory.put(text)
+    if memory is None or reference is None:
+        return limit_text(text, most, part)
+    return limit_text(text, most, part, reference=reference, reader=memory.reader)
+
+
+def redacted(output: ToolOutput, redact: Redact) -> ToolOutput:
+    """Strike secrets out of an output's text and details, and return it."""
+    if isinstance(output.content, str):
+        output.content = redact(output.content)
+    else:
+        output.content = tuple(
+            TextBlock(redact(block.text)) if isinstance(block, TextBlock) else block for block in output.content
+        )
+    output.details = _redact_value(output.details, redact)
+    return output
+
+
+def _redact_value(value: Any, redact: Redact) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if is_object(value):
+        return {name: _redact_value(inner, redact) for name, inner in value.items()}
+    if is_array(value):
+        return [_redact_value(inner, redact) for inner in value]
+    return value
+
+
+class ResultStore:
+    """Stores the texts that were too long for a model, in this process; safe between threads.
+
+    Each run of a loop makes one of its own when it needs it. Give one to `OutputLimits.store` to set its size,
+    or to have several runs share it; a run reads only what it has cut itself. The oldest texts give way when there is
+    too much.
+
+    Args:
+        max_chars: How many characters it holds in all; a longer text than that is not stored.
+    """
+
+    __slots__ = ("_chars", "_count", "_lock", "_texts", "max_chars")
+
+    def __init__(self, max_chars: int = 50_000_000) -> None:
+        check_setting("the max_chars of a result store", max_chars, int, least=1)
+        self.max_chars: int = max_chars
+        self._texts: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._chars = 0
+        self._count = 0
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def put(self, text: str, *, owner: str = "", after: int = 0) -> str | None:
+        """Store a text and return its id, ``result_1`` for the first; None where it is too long.
+
+        Only the same `owner`, such as the id of a run, can read it. Its number is above `after`, so that the ids in the
+        transcript of a saved run are not used anew.
+        """
+        if len(text) > self.max_chars:
+            return None
+        with self._lock:
+            self._count = max(self._count, after) + 1
+            name = f"result_{self._count}"
+            self._texts[name] = owner, text
+            self._chars += len(text)
+            while self._chars > self.max_chars:
+                _, (_, oldest) = self._texts.popitem(last=False)
+                self._chars -= len(oldest)
+            return name
+
+    def get(self, name: str, *, owner: str = "") -> str | None:
+        """Return the text under an id, or None where this owner has none there."""
+        with self._lock:
+            stored_for, text = self._texts.get(name, ("", None))
+            return text if stored_for == owner else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ids of all owners' texts, the oldest first."""
+        with self._lock:
+            return tuple(self._texts)
+
+    def names_of(self, owner: str = "") -> tuple[str, ...]:
+        """Return the ids of an owner's texts, the oldest first."""
+        with self._lock:
+            return tuple([name for name, (stored_for, _) in self._texts.items() if stored_for == owner])
+
+
+class RunMemory:
+    """Stores what is cut of one run's results, and stands for that run where tools count their uses.
+
+    Args:
+        owner: The id of the loop: in a store that several share, nobody else can read its texts.
+        store: The store; None makes one for this run with the first text, False stores nothing.
+        find_reader: Gives the name under which a model can call the tool that reads them.
+
+    Attributes:
+        count: How many texts were stored so far.
+        run_scope: The cancel scope that ends the run; None before it runs.
+        loop_id: The id of the loop; empty before it runs.
+    """
+
+    __slots__ = ("__weakref__", "_find_reader", "_owner", "_store", "count", "loop_id", "run_scope")
+
+    def __init__(
+        self,
+        owner: str,
+        store: ResultStore | Literal[False] | None,
+        find_reader: Callable[[], str] = lambda: READER,
+    ) -> None:
+        self._owner = owner
+        self._store: ResultStore | Literal[False] | None = store
+        self._find_reader = find_reader
+        self.count: int = 0
+        self.run_scope: CancelScope | None = None
+        self.loop_id: str = ""
+
+    @property
+    def reader(self) -> str:
+        """The name of the tool that reads the texts that were cut."""
+        return self._find_reader()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ids of the stored texts, the oldest first."""
+        return self._store.names_of(self._owner) if isinstance(self._store, ResultStore) else ()
+
+    def resume(self, count: int) -> None:
+        """Go on after a run that was saved: the ids of what it had cut are not used anew."""
+        self.count = count
+
+    def put(self, text: str) -> str | None:
+        """Store a text and return its id; None where it is not stored."""
+        if self._store is False:
+            return None
+        if self._store is None:
+            self._store = ResultStore()
+        name = self._store.put(text, owner=self._owner, after=self.count)
+        if name is not None:
+            self.count = int(name.rpartition("_")[2])
+        return name
+
+    def get(self, name: str) -> str | None:
+        """Return a text of this run, or None: what another run has stored is not read."""
+        return self._store.get(name, owner=self._owner) if isinstance(self._store, ResultStore) else None
+
+
+def limit_text(
+    text: str, max_chars: int, keep: _Part = "both", *, reference: str | None = None, reader: str = READER
+) -> str:
+    """Return `text` with what is too much cut out, and a notice in its place that says how much that is.
+
+    At most `max_chars` characters of the text stay, a few fewer where a cut would split what a reader sees as one
+    character. The notice comes on top: the result is never longer than
+    ``max_chars + 160 + len(reference) + len(reader)``. A text
+    of at most `max_chars` characters comes back as the same object.
+
+    Args:
+        text: The whole text.
+        max_chars: In characters (Unicode code points), from 1 on.
+        keep: The start, the end, or as much of both.
+        reference: The id under which `reader` gives the whole text; None where it is not stored.
+        reader: The name of the tool that does.
+
+    Raises:
+        ConfigurationError: `max_chars` is below 1.
+    """
+    if max_chars < 1:
+        raise ConfigurationError(f"an output can't be limited to {max_chars} characters: give at least 1")
+    if len(text) <= max_chars:
+        return text
+    head_chars = {"head": max_chars, "tail": 0, "both": (max_chars + 1) // 2}[keep]
+    start = _boundary_before(text, head_chars)
+    end = _boundary_after(text, len(text) - max_chars + head_chars)
+    way = f"call {reader} with id '{reference}' to read them" if reference else "ask for a smaller part to see them"
+    notice = f"[... {end - start} of {len(text)} characters are left out here; {way} ...]"
+    return "\n".join(part for part in (text[:start], notice, text[end:]) if part)
+
+
+# A run of combining marks can be of any length: after this many steps a cut splits it.
+_FURTHEST = 64
+_JOINER = "\u200d"
+
+
+def _boundary_before(text: str, index: int) -> int:
+    for candidate in range(index, max(index - _FURTHEST, 0), -1):
+        if not _is_inside_character(text, candidate):
+            return candidate
+    return index if index > _FURTHEST else 0
+
+
+def _boundary_after(text: str, index: int) -> int:
+    for candidate in range(index, min(index + _FURTHEST, len(text))):
+        if not _is_inside_character(text, candidate):
+            return candidate
+    return index if len(text) - index > _FURTHEST else len(text)
+
+
+def _is_inside_character(text: str, index: int) -> bool:
+    """Return whether a cut before `index` splits what a reader sees as one character, for all common scripts."""
+    if not 0 < index < len(text):
+        return False
+    before, after = text[index - 1], text[index]
+    if after < "\u0300":
+        return (before, after) == ("\r", "\n") or before == _JOINER
+    return (
+        _JOINER in (before, after)
+        or unicodedata.category(after) in {"Mn", "Mc", "Me"}
+        or "\U0001f3fb" <= after <= "\U0001f3ff"  # the colour of a skin
+        or "\U000e0020" <= after <= "\U000e007f"  # the letters of a flag
+        or "\u1160" <= after <= "\u11ff"  # the later parts of a Korean syllable
+        or ("\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff")
+        or (_is_flag_letter(before) and _is_flag_letter(after) and _flag_letters_before(text, index) % 2 == 1)
+    )
+
+
+def _is_flag_letter(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _flag_letters_before(text: str, index: int) -> int:
+    start = index
+    while start > 0 and _is_flag_letter(text[start - 1]):
+        start -= 1
+    return index - start
