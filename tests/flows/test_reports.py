@@ -22,7 +22,7 @@ from toolkit import (
     tool_loop_stream,
     tool_with_ctx,
 )
-from toolkit.calls import reporting
+from toolkit.calls import context
 from toolkit.events import LoopEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, ToolProgress
 from toolkit.testing import ScriptedProvider
 
@@ -227,7 +227,7 @@ async def test_a_report_from_another_event_loop_does_not_hold_that_up() -> None:
 async def test_reports_that_did_not_wait_for_a_loop_that_was_held_up_are_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reporting, "_CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(context, "_CHECK_SECONDS", 0.001)
     events: list[LoopEvent] = []
 
     @tool_with_ctx

@@ -110,32 +110,54 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     Raises:
         ToolCrashedError: The tool raised what is no `ToolError`, and the configuration wants the run to end.
     """
-    call, policy = ready.call, host.policy
-    observer, reporter = policy.observer, None
-    if observer is not None and ready.registration.may_report:
-        reporter = Reporter(observer, _describe_call(ready))
+    # For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, `_read_failure` makes
+    # an error output of that, and its end is emitted with the result.
+    call, registration, policy = ready.call, ready.registration, host.policy
+    config, observer, options, reporter = policy.config, policy.observer, registration.options, None
+    began = 0.0
+    facts: dict[str, Any] = {}  # what each event says of the call
+    if observer is not None:
+        began = time.perf_counter()
+        facts = {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
+        reporter = Reporter(observer, facts) if registration.may_report else None
     context = ToolContext(host.ctx, call_id=call.id, tool_name=call.name, reporter=reporter)
     context.depth, context.memory, context.policy = host.depth, host.memory, policy
     context.scope, context.mark, context.clock = ready.scope, cancellation_mark(), clock
-    began = 0.0 if observer is None else time.perf_counter()
-    output, is_from_cache, crash = await _run_to_end(ready, host, context)
+    timeout = options.timeout or config.timeouts.tool
+    has_limits = timeout is not None or config.cache is not None or policy.around is not None
+    is_over = is_from_cache = False
+    crash: BaseException | None = None
+    try:
+        if observer is not None:
+            arguments, written = ready.show_arguments()  # a copy, as an observer may change it
+            await observer.emit(maker_of(ToolExecutionStart)(**facts, arguments=arguments, arguments_json=written))
+        try:
+            if registration.is_guarded or has_limits:
+                output, is_from_cache = await _run_as_set(ready, context, host)
+            else:
+                context.waits_for = None  # unless the function sets it: what waits first says so itself
+                output = await registration.execute(ready.arguments, context)
+        except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
+            output, crash = await _read_failure(call, error, context.mark)
+        is_over = True
+    finally:
+        if not is_over:
+            _give_up(ready, context, host)
     context.close()
     unsaid, whole, limited = shape_result(ready, output, policy, context)
     if host.keep is not None:
         host.keep(call.id, limited)
     if observer is not None:
-        duration = time.perf_counter() - began
-        await observer.emit(
-            maker_of(ToolExecutionEnd)(
-                **_describe_call(ready),
-                result=whole if whole.details is None else copy_result(whole),
-                duration=duration,
-                is_cached=is_from_cache,
-                error=crash,
-                unsaid=unsaid,
-            )
+        end = maker_of(ToolExecutionEnd)(
+            **facts,
+            result=whole if whole.details is None else copy_result(whole),
+            duration=time.perf_counter() - began,
+            is_cached=is_from_cache,
+            error=crash,
+            unsaid=unsaid,
         )
-    if crash is not None and policy.config.on_tool_exception == "raise":
+        await observer.emit(end)
+    if crash is not None and config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited
 
@@ -160,51 +182,23 @@ async def run_directly(
             context.abandon()
 
 
-def _describe_call(ready: Ready[Any]) -> dict[str, Any]:
-    """Return what each event says of its call."""
-    call, options = ready.call, ready.registration.options
-    return {"call_id": call.id, "tool_name": call.name, "label": options.label, "tags": options.tags}
-
-
-async def _run_to_end(
-    ready: Ready[Ctx], host: CallHost[Ctx], context: ToolContext[Ctx]
-) -> tuple[ToolOutput, bool, BaseException | None]:
-    """Run a tool; return its output, whether that came from the cache, and the exception where the tool crashed.
-
-    For example, a tool that may take 2 s takes 3: its start is emitted, `_run_in_time` raises, and `_read_failure`
-    makes an error output of that.
-    """
+async def _run_as_set(ready: Ready[Ctx], context: ToolContext[Ctx], host: CallHost[Ctx]) -> tuple[ToolOutput, bool]:
+    """Run under what the tool and the policy set; return the output and whether it came from the cache."""
     registration, policy = ready.registration, host.policy
-    is_from_cache = is_over = False
-    crash: BaseException | None = None
-    try:
-        if policy.observer is not None:
-            arguments, written = ready.show_arguments()  # a copy: an observer may change it
-            await policy.observer.emit(
-                maker_of(ToolExecutionStart)(**_describe_call(ready), arguments=arguments, arguments_json=written)
-            )
-        try:
-            timeout = registration.options.timeout or policy.config.timeouts.tool
-            if policy.around is not None:
-                output, is_from_cache = await _run_around(ready, context, policy)
-            elif registration.is_guarded or policy.config.cache is not None:
-                output, is_from_cache = await _run_guarded(ready, context, policy)
-            elif timeout is not None:
-                output = await _run_in_time(registration, ready.arguments, context, timeout, host.deadlines)
-            else:
-                context.waits_for = None  # unless the function sets it: what waits first says so itself
-                output = await registration.execute(ready.arguments, context)
-        except BaseException as error:  # noqa: BLE001 - what is not the tool's own is raised again
-            output, crash = await _read_failure(ready.call, error, context.mark)
-        is_over = True
-    finally:
-        if not is_over:
-            context.abandon()
-            if host.cut is not None:
-                may_go_on = _may_run_on(registration, context)
-                cut = CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child)
-                host.cut(ready.call.id, cut)
-    return output, is_from_cache, crash
+    if policy.around is not None:
+        return await _run_around(ready, context, policy)
+    if registration.is_guarded or policy.config.cache is not None:
+        return await _run_guarded(ready, context, policy)
+    timeout = registration.options.timeout or policy.config.timeouts.tool
+    return await _run_in_time(registration, ready.arguments, context, timeout, host.deadlines), False
+
+
+def _give_up(ready: Ready[Any], context: ToolContext[Any], host: CallHost[Any]) -> None:
+    """Leave a call that was ended from outside, and tell its host how far it came."""
+    context.abandon()
+    if host.cut is not None:
+        may_go_on = _may_run_on(ready.registration, context)
+        host.cut(ready.call.id, CutCall(context.waits_for, may_run_on=may_go_on, left_by_child=context.left_by_child))
 
 
 async def _read_failure(

@@ -438,7 +438,8 @@ def run_in_own_context(call: Callable[[*Given], Awaitable[T]], *given: *Given) -
         try:
             waited_for = context.run(step, sent)
         except StopIteration as end:
-            return cast("T", end.value)
+            result: T = end.value
+            return result
         try:
             step, sent = coroutine.send, (yield waited_for)
         except GeneratorExit:
