@@ -148,15 +148,9 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     if host.keep is not None:
         host.keep(call.id, limited)
     if observer is not None:
-        end = maker_of(ToolExecutionEnd)(
-            **facts,
-            result=whole if whole.details is None else copy_result(whole),
-            duration=time.perf_counter() - began,
-            is_cached=is_from_cache,
-            error=crash,
-            unsaid=unsaid,
-        )
-        await observer.emit(end)
+        ended: dict[str, Any] = {"is_cached": is_from_cache, "error": crash, "unsaid": unsaid}
+        shown, duration = whole if whole.details is None else copy_result(whole), time.perf_counter() - began
+        await observer.emit(maker_of(ToolExecutionEnd)(**facts, **ended, result=shown, duration=duration))
     if crash is not None and config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited

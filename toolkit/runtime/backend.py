@@ -14,7 +14,7 @@ from asyncio import CancelledError as AsyncioCancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, ContextVar, copy_context
 from functools import cache, partial
-from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
