@@ -6,7 +6,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from toolkit.durable.encryption import Encryption
+from toolkit.durable.contents import Encryption
 from toolkit.durable.errors import (
     DatabaseUnavailableError,
     DecisionRefusedError,

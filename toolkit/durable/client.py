@@ -13,13 +13,12 @@ from anyio import to_thread
 
 from toolkit.chat import AssistantMessage, Message, UserMessage
 from toolkit.chat.messages import messages_to_plain
-from toolkit.durable.encryption import Encryption
+from toolkit.durable.contents import Encryption, check_number, check_storable_text
 from toolkit.durable.errors import DurableError
 from toolkit.durable.loops import DurableLoop
 from toolkit.durable.rests import DurableState, write_prompt
 from toolkit.durable.run_rows import RunRow, RunRows
 from toolkit.durable.runs import DurableRun, DurableStatus
-from toolkit.durable.storable import check_number, check_storable_text
 from toolkit.durable.storage import Storage
 from toolkit.errors import ConfigurationError, LoopUsageError
 from toolkit.settings import check_setting

@@ -1,15 +1,53 @@
-"""Large contents of what a durable run keeps: each is kept once, beside the values that have it."""
+"""The texts that a durable run stores: JSON, checked for the limits of databases, encrypted if functions are given.
+
+A large content is a row of its own, stored once beside the values that have it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import sqlite3
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, TimeoutError as PoolTimeoutError
+
+from toolkit.dataclass import dataclass
+from toolkit.durable.errors import DurableError, UnstorableValueError
+from toolkit.durable.tables import contents
 from toolkit.errors import JournalError
+from toolkit.json_text import write_json
+from toolkit.settings import check_fields
 from toolkit.text_encodings import replace_surrogates
 
-__all__ = ["BESIDE", "MOST_CHARACTERS", "check_content", "find_digests", "has_contents", "put_back", "set_aside"]
+__all__ = [
+    "BESIDE",
+    "check_content",
+    "check_json",
+    "check_number",
+    "check_storable_text",
+    "ContentRow",
+    "Encryption",
+    "find_digests",
+    "has_contents",
+    "is_away",
+    "is_refusal",
+    "keep_contents",
+    "MOST_CHARACTERS",
+    "put_back",
+    "restore_lines",
+    "restore_value",
+    "restore_values",
+    "set_aside",
+    "split_value",
+    "StoredText",
+    "write_value",
+]
+
 
 MOST_CHARACTERS = 16_000
 """A longer text inside of a value is kept beside it."""
@@ -132,3 +170,299 @@ def check_content(digest: str, content: object, run_id: str, run: str) -> str:
 
 def _digest_content(run_id: str, content: str) -> str:
     return hashlib.sha256(f"{run_id}\n{content}".encode()).hexdigest()
+
+
+_SEALED = "e1:"
+"""Stands before an encrypted text; no JSON text begins so."""
+
+_SUMMED = "c1:"
+"""Stands before a text with its check sum, which tells a row that somebody has edited."""
+
+_SUM_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encryption:
+    """How what is stored is encrypted.
+
+    ::
+
+        fernet = Fernet(key)
+        encryption = Encryption(encrypt=fernet.encrypt, decrypt=fernet.decrypt)
+
+    Prompts, replies, arguments, results, snapshots and events are encrypted. The ids, loops, tenants, states and times
+    of runs are not: they are what a database looks runs up by.
+
+    Args:
+        encrypt: Returns bytes that only `decrypt` can read.
+        decrypt: Returns what `encrypt` was given, also what it was given before a key was changed; raises for all else.
+    """
+
+    encrypt: Callable[[bytes], bytes]
+    decrypt: Callable[[bytes], bytes]
+
+    def __post_init__(self) -> None:
+        check_fields(self, "encryption.{}")
+
+
+class StoredText:
+    """Writes values as the text that is stored, and reads them.
+
+    Args:
+        encryption: None stores plain JSON.
+    """
+
+    def __init__(self, encryption: Encryption | None) -> None:
+        self._encryption = encryption
+
+    def write(self, value: object) -> str:
+        """Return a value as it is stored.
+
+        Raises:
+            TypeError: It is no JSON.
+            ValueError: The same.
+        """
+        return self.write_text(write_json(value))
+
+    def write_text(self, text: str) -> str:
+        """Return a value that is written as JSON as it is stored."""
+        return f"{_SUMMED}{_sum_up(text)}:{text}" if self._encryption is None else self.seal(text)
+
+    def read(self, text: str) -> Any:
+        """Return the value of a stored text.
+
+        Raises:
+            DurableError: It can't be read: it is encrypted and there are no functions for it, or with another key, or
+                it was changed.
+        """
+        try:
+            if not text.startswith(_SUMMED):
+                return json.loads(self.open(text))
+            known, _, value = text.removeprefix(_SUMMED).partition(":")
+            if known != _sum_up(value):
+                raise DurableError("what is stored was changed: its check sum does not fit")
+            return json.loads(value)
+        except ValueError as error:
+            raise DurableError("what is stored can't be read: it was changed, or encrypted with another key") from error
+
+    def seal(self, text: str) -> str:
+        """Return a text as it is stored."""
+        if self._encryption is None:
+            return text
+        return _SEALED + b64encode(self._encryption.encrypt(text.encode())).decode()
+
+    def open(self, text: str) -> str:
+        """Return what was stored as this text.
+
+        Raises:
+            DurableError: As for `read`.
+        """
+        if not text.startswith(_SEALED):
+            return text
+        if self._encryption is None:
+            raise DurableError("the durable runs in this database are encrypted: give the encryption that wrote them")
+        try:
+            return self._encryption.decrypt(b64decode(text.removeprefix(_SEALED))).decode()
+        except Exception as error:
+            raise DurableError(
+                f"what is stored can't be decrypted: {type(error).__name__}; is it the right key?"
+            ) from error
+
+
+def _sum_up(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=_SUM_BYTES).hexdigest()
+
+
+_MOST_CHARACTERS = 500
+_MOST_NUMBER = 2**31 - 1
+_REFUSALS = ("22", "54")
+"""The classes of Postgres's codes that are about a value: data exceptions, and limits of the program."""
+
+_PLAIN_TYPES = (str, int, float, bool, type(None))
+
+
+def check_storable_text(place: str, text: str) -> None:
+    """Check that a text can stand in a column that rows are looked up by.
+
+    Raises:
+        UnstorableValueError: It can't.
+    """
+    if "\x00" in text:
+        raise UnstorableValueError(place, "it has a NUL character, which no database takes: leave that out")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise UnstorableValueError(place, "it has half a surrogate pair, which is no Unicode: leave that out")
+    if len(text) > _MOST_CHARACTERS:
+        raise UnstorableValueError(
+            place, f"it has {len(text):,} characters: give {_MOST_CHARACTERS} at most, such as a digest of it"
+        )
+
+
+def check_number(place: str, number: int) -> None:
+    """Check that a number can stand in a column.
+
+    Raises:
+        UnstorableValueError: It can't.
+    """
+    if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
+        raise UnstorableValueError(place, f"it is {number}: give one of at most {_MOST_NUMBER:,}")
+
+
+def check_json(place: str, value: object) -> None:
+    """Check that a value is JSON, part for part.
+
+    Raises:
+        UnstorableValueError: A part is not; the place says which.
+    """
+    try:
+        found = _find_no_json(value, place)
+    except RecursionError:
+        raise UnstorableValueError(place, "it contains itself, or is nested too deep: it is no JSON") from None
+    if found is not None:
+        where, part = found
+        kind = type(part).__name__
+        raise UnstorableValueError(where, f"it is no JSON, but of type {kind}: give its text, or its parts")
+
+
+def _find_no_json(value: object, place: str) -> tuple[str, object] | None:
+    """Return where a value has a part that is no JSON, and that part; None where it has none."""
+    match value:
+        case Mapping():
+            parts = cast("Mapping[Any, Any]", cast("object", value))
+            keys = [key for key in parts if not isinstance(key, _PLAIN_TYPES)]
+            if keys:
+                return f"the key {keys[0]!r} of {place}", keys[0]
+            found = (_find_no_json(part, f"{place}[{key!r}]") for key, part in parts.items())
+        case list() | tuple():
+            items = cast("list[Any]", value)
+            found = (_find_no_json(part, f"{place}[{index}]") for index, part in enumerate(items))
+        case _:
+            return None if isinstance(value, _PLAIN_TYPES) else (place, value)
+    return next((each for each in found if each is not None), None)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether a database has refused a value, however often it is asked."""
+    if isinstance(error, (DataError, OverflowError, UnicodeEncodeError, sqlite3.DataError)):
+        return True
+    code: object = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+    return isinstance(code, str) and code.startswith(_REFUSALS)
+
+
+def is_away(error: BaseException) -> bool:
+    """Return whether a database is away, full or busy, so that it may take later what it does not take now."""
+    return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) and not is_refusal(error)
+
+
+_SPLIT_LINE = write_json({BESIDE: {}}).removesuffix("{}}")
+
+ContentRow: TypeAlias = Mapping[str, str]
+"""The columns of a content."""
+
+
+def split_value(
+    stored: StoredText, run_id: str, value: Any, text: str | None = None
+) -> tuple[Any, Sequence[ContentRow]]:
+    """Return a value as it is kept, and the rows of its large contents.
+
+    Args:
+        stored: How values are stored.
+        run_id: The run.
+        value: JSON.
+        text: The same, written; None writes it.
+
+    Raises:
+        TypeError: It is no JSON.
+        ValueError: The same.
+    """
+    small, beside = set_aside(value, write_json(value) if text is None else text, run_id)
+    return small, [{"run_id": run_id, "digest": key, "value": stored.write(beside[key])} for key in beside]
+
+
+def write_value(stored: StoredText, run_id: str, value: Any) -> tuple[str, Sequence[ContentRow]]:
+    """Return a value as it is stored, and the rows of its large contents.
+
+    Raises:
+        TypeError: It is no JSON.
+        ValueError: The same.
+    """
+    text = write_json(value)
+    small, rows = split_value(stored, run_id, value, text)
+    return stored.write_text(text if small is value else write_json(small)), rows
+
+
+def keep_contents(connection: sa.Connection, rows: Sequence[ContentRow]) -> None:
+    """Keep contents in the transaction of the values that have them."""
+    if rows:
+        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        # In one order, so that two transactions with the same contents do not wait for each other.
+        ordered = sorted(rows, key=lambda row: (row["run_id"], row["digest"]))
+        connection.execute(insert(contents).on_conflict_do_nothing(), ordered)
+
+
+def restore_values(
+    connection: sa.Connection, stored: StoredText, run_id: str, values: Sequence[Any]
+) -> list[Any | JournalError]:
+    """Return the values that were kept as these; an error for one whose contents are missing or were changed."""
+    digests = {digest for value in values for digest in find_digests(value)}
+    texts: Mapping[str, str] = {}
+    if digests:
+        query = sa.select(contents.c.digest, contents.c.value)
+        query = query.where(contents.c.run_id == run_id, contents.c.digest.in_(digests))
+        texts = {row.digest: row.value for row in connection.execute(query)}
+
+    def find(digest: str) -> str:
+        return check_content(digest, _open_content(stored, texts.get(digest)), run_id, run_id)
+
+    def restore(value: Any) -> Any | JournalError:
+        try:
+            return put_back(value, find)
+        except JournalError as error:
+            return error
+
+    return [restore(value) for value in values]
+
+
+def restore_lines(connection: sa.Connection, stored: StoredText, run_id: str, texts: Sequence[str]) -> list[str]:
+    """Return the lines of events that are stored as these texts.
+
+    Raises:
+        DurableError: One can't be read.
+        JournalError: Contents of one are missing or were changed.
+    """
+    lines = [stored.open(text) for text in texts]
+    split = {index: _parse_line(line) for index, line in enumerate(lines) if line.startswith(_SPLIT_LINE)}
+    for index, value in zip(split, restore_values(connection, stored, run_id, list(split.values())), strict=True):
+        if isinstance(value, JournalError):
+            raise value
+        lines[index] = value if isinstance(value, str) else write_json(value)
+    return lines
+
+
+def _parse_line(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:  # somebody has edited it, and readers skip what is no JSON
+        return line
+
+
+def _open_content(stored: StoredText, text: str | None) -> object:
+    if text is None:
+        return None
+    try:
+        return stored.read(text)
+    except DurableError:
+        return False  # is no content, and said to be changed
+
+
+def restore_value(connection: sa.Connection, stored: StoredText, run_id: str, value: Any) -> Any:
+    """Return the value that was kept as this.
+
+    Raises:
+        JournalError: Contents of it are missing or were changed.
+    """
+    if not has_contents(value):
+        return value
+    [restored] = restore_values(connection, stored, run_id, [value])
+    if isinstance(restored, JournalError):
+        raise restored
+    return restored

@@ -18,9 +18,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from toolkit.dataclass import dataclass
-from toolkit.durable.content_rows import ContentRow, keep_contents, restore_values, write_value
+from toolkit.durable.contents import ContentRow, is_away, keep_contents, restore_values, write_value
 from toolkit.durable.errors import DurableError
-from toolkit.durable.storable import is_away
 from toolkit.durable.storage import Storage
 from toolkit.durable.tables import entries, runs
 from toolkit.errors import JournalError

@@ -1,4 +1,4 @@
-"""The rows of what is said to runs: kept by clients, taken by who moves a run or has it go on."""
+"""The rows of messages and decisions for runs: stored by clients, taken by the worker that moves or resumes a run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,58 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from toolkit.durable.content_rows import keep_contents, restore_value, write_value
-from toolkit.durable.decisions import decision_key
+from toolkit.calls.approval import Abort, Approval, Approve, Defer, Deny, Modify, to_approval
+from toolkit.durable.contents import check_json, keep_contents, restore_value, write_value
 from toolkit.durable.errors import UnstorableValueError
 from toolkit.durable.rests import TAKEN_AT_REST, InboxItem
-from toolkit.durable.storable import check_json
 from toolkit.durable.storage import Storage
 from toolkit.durable.tables import inbox, runs
+from toolkit.errors import ConfigurationError
+from toolkit.loop.journal import storable_id
 
-__all__ = ["InboxRows"]
+__all__ = [
+    "decision_key",
+    "InboxRows",
+    "read_decision",
+    "write_decision",
+]
+
+
+def decision_key(call_id: str, binding: str) -> str:
+    """Return the key under which the decision on a call is kept, where no second one can be."""
+    return f"decide/{storable_id(call_id)}/{storable_id(binding)}"
+
+
+def write_decision(answer: Approval | bool | str) -> dict[str, Any]:
+    """Return a decision as JSON values.
+
+    Raises:
+        ConfigurationError: It decides nothing.
+    """
+    match to_approval(answer):
+        case Approve():
+            return {"kind": "approve"}
+        case Deny(reason):
+            return {"kind": "deny", "reason": reason}
+        case Modify(arguments):
+            return {"kind": "modify", "arguments": dict(arguments)}
+        case Abort(reason):
+            return {"kind": "abort", "reason": reason}
+        case Defer():
+            raise ConfigurationError("Defer() decides nothing: the call awaits a decision already")
+
+
+def read_decision(plain: Mapping[str, Any]) -> Approval:
+    """Return the decision that `write_decision` said."""
+    match plain["kind"]:
+        case "approve":
+            return Approve()
+        case "modify":
+            return Modify(plain["arguments"])
+        case "abort":
+            return Abort(plain["reason"])
+        case _:
+            return Deny(plain.get("reason") or "Tool call denied.")
 
 
 class InboxRows:

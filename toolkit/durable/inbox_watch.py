@@ -1,4 +1,8 @@
-"""Gives what is said to runs to those that move here, and has those at rest go on; denies what nobody decided."""
+"""Delivers messages and decisions to the runs that move here, and resumes those at rest.
+
+A call that nobody decided in time is denied. Runs whose work somebody deleted or cancelled in the engine's tables are
+found and ended.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,23 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import sqlalchemy as sa
+
 from toolkit.calls.approval import Deny
-from toolkit.durable.abandoned_runs import fail_abandoned_runs
-from toolkit.durable.decisions import write_decision
-from toolkit.durable.inbox_rows import InboxRows
-from toolkit.durable.run_rows import RunRows
+from toolkit.durable.inbox_rows import InboxRows, write_decision
+from toolkit.durable.run_rows import ENDED_WORKFLOW, RunRows
 from toolkit.durable.segments import SegmentRunner
-from toolkit.durable.storage import Storage
+from toolkit.durable.storage import Storage, segment_id
+from toolkit.durable.tables import database_now, runs
 from toolkit.errors import ToolkitError
 from toolkit.secrets import without_keys
 
-__all__ = ["InboxWatch", "deny_expired"]
+__all__ = [
+    "deny_expired",
+    "fail_abandoned_runs",
+    "InboxWatch",
+]
+
 
 _logger = logging.getLogger("toolkit.durable")
 
@@ -114,3 +124,37 @@ def deny_expired(rows: RunRows, inbox: InboxRows, run_id: str) -> None:
     for pending in [] if rest is None else rest.pending:
         inbox.put_decision(run_id, row.segment, pending.call_id, pending.binding, denied)
     rows.begin_next(run_id)
+
+
+_SILENT_SECONDS = 60.0
+
+
+def fail_abandoned_runs(storage: Storage, after: str) -> str:
+    """Take note of runs of which nothing was written for a minute, and whose work is not in the engine; blocks.
+
+    They stand as failed then: `status` says why, and `retry` has one go on whose work was cancelled.
+
+    Args:
+        storage: The database.
+        after: Only runs of ids behind this one are looked at.
+
+    Returns:
+        The id to go on behind; empty where all were looked at.
+    """
+    silent = database_now(storage.engine) - _SILENT_SECONDS
+    query = sa.select(runs.c.run_id, runs.c.segment).where(
+        runs.c.state.in_(("queued", "running")), runs.c.updated < silent, runs.c.run_id > after
+    )
+    with storage.engine.connect() as connection:
+        rows = connection.execute(query.order_by(runs.c.run_id).limit(_MOST)).all()
+    ids = [segment_id(run_id, segment) for run_id, segment in rows]
+    found = storage.client.list_workflows(workflow_ids=ids, load_input=False, load_output=False) if ids else []
+    moving = {each.workflow_id for each in found if each.status not in ENDED_WORKFLOW}
+    for run_id, segment in rows:
+        if segment_id(run_id, segment) in moving:
+            continue
+        mine = runs.update().where(runs.c.run_id == run_id, runs.c.segment == segment, runs.c.updated < silent)
+        with storage.engine.begin() as connection:
+            if connection.execute(mine.values(state="failed", attempt=None)).rowcount:
+                _logger.warning("run %s has failed: its work is not in the engine anymore", run_id)
+    return str(rows[-1][0]) if len(rows) == _MOST else ""

@@ -9,8 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from toolkit.durable.content_rows import restore_lines
-from toolkit.durable.encryption import Encryption
+from toolkit.durable.contents import Encryption, restore_lines
 from toolkit.durable.errors import DurableError
 from toolkit.durable.rests import RESTING
 from toolkit.durable.storage import Storage

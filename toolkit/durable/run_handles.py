@@ -11,7 +11,7 @@ from typing import Any
 
 from toolkit.calls.approval import Approval, ApprovalHook, put_off_asked
 from toolkit.chat import Message
-from toolkit.durable.decisions import read_decision
+from toolkit.durable.inbox_rows import read_decision
 from toolkit.durable.loops import DurableLoop, RunPlace
 from toolkit.durable.rests import InboxItem, Rest, read_messages
 from toolkit.errors import LoopUsageError

@@ -16,13 +16,11 @@ from toolkit.calls.approval import Approval
 from toolkit.chat import Message, UserMessage, validate_transcript
 from toolkit.chat.messages import messages_to_plain
 from toolkit.dataclass import dataclass
-from toolkit.durable.content_rows import restore_lines
-from toolkit.durable.decisions import decision_key, write_decision
+from toolkit.durable.contents import check_number, restore_lines
 from toolkit.durable.errors import DatabaseUnavailableError, DecisionRefusedError, DurableError
-from toolkit.durable.inbox_rows import InboxRows
+from toolkit.durable.inbox_rows import InboxRows, decision_key, write_decision
 from toolkit.durable.rests import RESTING, DurableState, Rest
 from toolkit.durable.run_rows import RunRow, RunRows
-from toolkit.durable.storable import check_number
 from toolkit.durable.storage import Storage
 from toolkit.durable.tables import events
 from toolkit.loop.approvals import PendingApproval

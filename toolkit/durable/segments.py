@@ -16,18 +16,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolkit.chat import Message
 from toolkit.dataclass import dataclass
-from toolkit.durable.attempt_events import AttemptEvents
-from toolkit.durable.content_rows import keep_contents, split_value
-from toolkit.durable.contents import has_contents
+from toolkit.durable.attempt_events import AttemptEvents, EventWriter
+from toolkit.durable.contents import has_contents, keep_contents, split_value
 from toolkit.durable.entry_log import EntryLog, LogPlace
 from toolkit.durable.errors import DurableError, WorkersLostError
-from toolkit.durable.event_writer import EventWriter
 from toolkit.durable.loops import DurableLoop, RunPlace
-from toolkit.durable.lost_attempts import describe_under_way, spare_attempt
 from toolkit.durable.messages_in import InboxSteering
 from toolkit.durable.rests import InboxItem, Rest, leave_error, leave_result, read_messages
 from toolkit.durable.run_handles import configure_run, make_handle, read_said, write_traceback
-from toolkit.durable.run_rows import AttemptFacts, RunRows
+from toolkit.durable.run_rows import AttemptFacts, RunRows, describe_under_way, spare_attempt
 from toolkit.durable.segment_journal import SegmentJournal, count_taken
 from toolkit.durable.storage import Storage, segment_id
 from toolkit.durable.tables import database_now, inbox
