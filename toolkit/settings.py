@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
+import inspect
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin, overload
+from typing import Annotated, Any, Literal, Self, TypeAlias, Union, cast, get_args, get_origin, overload
 
 from typing_extensions import get_protocol_members, is_protocol, is_typeddict
 
 from toolkit.errors import ConfigurationError
+from toolkit.suggestions import ask_whether_meant, find_similar
 
 __all__ = [
     "FUNCTION",
@@ -25,6 +26,7 @@ __all__ = [
     "NonNegativeInt",
     "PositiveInt",
     "Seconds",
+    "Settings",
     "ZeroToOne",
     "check_fields",
     "check_setting",
@@ -102,6 +104,60 @@ def check_setting(
         raise ConfigurationError(f"{name} must be {limits}, not {value:g}")
 
 
+class _InitSignature:
+    """The signature of a class of settings: that of its `__init__`, not that of `Settings.__new__`."""
+
+    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
+        signature = inspect.signature(owner.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+class Settings:
+    """The base of dataclasses of settings: an unknown keyword is refused with the one that was likely meant.
+
+    A static method ``__explain_keyword__`` of the class may return what to write in place of such a keyword; empty
+    where it does not know.
+    """
+
+    __slots__ = ()
+    __signature__ = _InitSignature()
+
+    def __new__(cls, *values: object, **keywords: object) -> Self:
+        """Refuse what `__init__` does not take."""
+        if values or not keywords.keys() <= _find_keywords(cls):
+            _refuse_arguments(cls, len(values), keywords)
+        return super().__new__(cls)
+
+
+@cache
+def _find_keywords(cls: Any) -> frozenset[str]:
+    return frozenset([field.name for field in dataclasses.fields(cls) if field.init])
+
+
+def _refuse_arguments(cls: Any, count: int, keywords: Iterable[str]) -> None:
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    if count > sum(not field.kw_only for field in fields):
+        names = ", ".join([f"{field.name}=..." for field in fields if field.kw_only])
+        raise ConfigurationError(f"{cls.__name__} takes its settings by name: {names}")
+    for name in keywords:
+        if name not in _find_keywords(cls):
+            raise ConfigurationError(f"{cls.__name__} takes no '{name}': {_explain_keyword(cls, name, fields)}")
+
+
+def _explain_keyword(cls: Any, name: str, fields: Sequence[dataclasses.Field[Any]]) -> str:
+    """Return what to write in place of a keyword: as the class says, in one of its groups, or a similar one."""
+    explain: Callable[[str], str] | None = getattr(cls, "__explain_keyword__", None)
+    advice = "" if explain is None else explain(name)
+    if advice:
+        return f"write {advice}"
+    for field in fields:
+        group: Any = field.default_factory
+        if dataclasses.is_dataclass(group) and name in {part.name for part in dataclasses.fields(group)}:
+            return f"write {field.name}={group.__name__}({name}=...)"  # type: ignore[attr-defined]
+    names = [field.name for field in fields]
+    return ask_whether_meant(find_similar(name, names, most=1, cutoff=0.7)) or f"it takes {', '.join(names)}"
+
+
 def check_fields(settings: Any, naming: str = "{}") -> None:
     """Check each field of a dataclass by its hint, for its ``__post_init__``.
 
@@ -119,7 +175,7 @@ def check_fields(settings: Any, naming: str = "{}") -> None:
 
     A value that is its field's default is not looked at, and a hint is read when its field is first set to another: so
     defaults cost nothing at import. A `tuple` or `frozenset` is made of any list or the like, `Seconds` of a
-    `timedelta`. A part of a hint that only the type checker can import lets every value pass.
+    `timedelta`. The names in a hint must exist in the module of its class, also when the program runs.
 
     Args:
         settings: The dataclass.
@@ -254,18 +310,8 @@ def _read_check(cls: Any, name: str) -> _FieldCheck:
     owner = next(base for base in bases if base.__dataclass_fields__.get(name) is field)
     hint: Any = field.type
     if isinstance(hint, str):
-        try:
-            hint = eval(hint, {}, _Names(vars(sys.modules[owner.__module__])))  # noqa: S307 - source of a class
-        except Exception:  # noqa: BLE001 - a hint may use what only the type checker knows
-            hint = Any
+        hint = eval(hint, vars(sys.modules[owner.__module__]))  # noqa: S307 - source of a class
     return _FieldCheck().add(hint)
-
-
-class _Names(dict[str, Any]):
-    """The names of a module; those that only the type checker imports stand for anything."""
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, Any)
 
 
 def _has_items(value: object) -> bool:

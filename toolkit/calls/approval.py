@@ -17,10 +17,10 @@ from toolkit.calls.events import ApprovalRequested
 from toolkit.calls.prepare import Ready, Refused, error_result, permit
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.chat.definition import copy_definition
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError
 from toolkit.runtime.workers import run_in_worker
-from toolkit.settings import check_fields
+from toolkit.settings import Settings, check_fields
 from toolkit.visible_text import escape_in_json
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Deny:
 
 
 @dataclass(frozen=True, slots=True)
-class Modify:
+class Modify(Settings):
     """Run it with these arguments instead: all of them, as JSON would say them. They are validated, never repaired."""
 
     arguments: Mapping[str, Any]
@@ -208,7 +208,7 @@ async def _ask_approver(
     options = ready.registration.options
     if policy.observer is not None:
         await policy.observer.emit(
-            maker_of(ApprovalRequested)(
+            ApprovalRequested(
                 call_id=call.id,
                 tool_name=call.name,
                 label=options.label,
@@ -219,7 +219,7 @@ async def _ask_approver(
                 agent=policy.agent,
             )
         )
-    request = maker_of(ApprovalRequest)(
+    request = ApprovalRequest(
         call.id,
         call.name,
         arguments,

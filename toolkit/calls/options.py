@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
 from toolkit.backoff import backoff_pause
+from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError, MissingEnvError
 from toolkit.settings import (
@@ -18,13 +19,11 @@ from toolkit.settings import (
     NonNegativeInt,
     PositiveInt,
     Seconds,
+    Settings,
     ZeroToOne,
     check_fields,
 )
 from toolkit.suggestions import ask_whether_meant, find_similar
-
-if TYPE_CHECKING:
-    from toolkit.chat.output import ToolOutput
 
 __all__ = [
     "ChangeableOptionKeywords",
@@ -38,7 +37,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRetryConfig:
+class ToolRetryConfig(Settings):
     """How often and how patiently a failed run is tried again.
 
     The pause before retry ``n`` (from 0) is ``min(initial_backoff * backoff_multiplier**n, max_backoff)``, times a
@@ -78,7 +77,7 @@ class ToolRetryConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class EnvVar:
+class EnvVar(Settings):
     """An environment variable that a tool reads; that it is there is checked when the tool is registered.
 
     ::
@@ -153,7 +152,7 @@ class ToolOptionKeywords(ChangeableOptionKeywords, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOptions:
+class ToolOptions(Settings):
     """How a tool is run.
 
     Args:

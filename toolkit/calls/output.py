@@ -19,7 +19,6 @@ from anyio import CancelScope
 
 from toolkit.chat import ContentBlock, TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, to_output
-from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError
 from toolkit.schema.nodes import is_array, is_object
 from toolkit.settings import check_setting
@@ -49,7 +48,7 @@ def shape_result(
         output = _add_child(output, context)
     if type(output) is not ToolOutput or output.is_error or output.unsaid:
         output = _ensure_output(call, output)
-    result = maker_of(ToolResult)(
+    result = ToolResult(
         call.id,
         output.content,
         tool_name=call.name,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.schema.nodes import is_array, is_object
-from toolkit.settings import check_setting
+from toolkit.settings import Settings, check_setting
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -43,7 +43,7 @@ ArgumentPattern: TypeAlias = str | int | float | bool | list[Any] | Mapping[str,
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Settings):
     """A rule on calls of these tools with these arguments: allow, deny or ask.
 
     ``Rule("fetch", args={"url": "https://docs.example.com/*"})`` allows what begins so. A text pattern looks at the

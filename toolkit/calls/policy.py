@@ -14,7 +14,7 @@ from toolkit.calls.output import ResultStore
 from toolkit.chat.output import ToolOutput
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
-from toolkit.settings import PositiveInt, Seconds, check_fields
+from toolkit.settings import PositiveInt, Seconds, Settings, check_fields
 
 if TYPE_CHECKING:
     from toolkit.calls.prepare import Ready, Scope
@@ -35,7 +35,7 @@ NameRepair: TypeAlias = bool | Literal["similar"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(Settings):
     """How long the parts of a run may take, each in seconds or as a `timedelta`; the whole of it has `timeout`.
 
     Args:
@@ -56,7 +56,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputLimits:
+class OutputLimits(Settings):
     """How much of a tool's output the model reads.
 
     Args:
@@ -75,7 +75,7 @@ class OutputLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallConfig:
+class CallConfig(Settings):
     """The settings that hold for every call; `ToolLoopConfig` adds those of the loop.
 
     Args:

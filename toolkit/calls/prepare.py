@@ -15,7 +15,7 @@ from toolkit.calls.events import ToolCallRepaired
 from toolkit.calls.handler import Ctx, Registration
 from toolkit.calls.permissions import Permissions, find_same, judge
 from toolkit.chat import ToolCall, ToolResult
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.errors import InvalidArgumentsError, ToolDeniedError, ToolkitError, ToolNotFoundError
 from toolkit.json_text import canonical_json
 from toolkit.schema.work import SHARED_BUDGET, TooMuchWorkError, WorkBudget
@@ -155,7 +155,7 @@ def canonical_call(prepared: Ready[Any] | Refused) -> ToolCall:
     else:
         if prepared.has_flat_arguments() and not prepared.registration.takes_secrets:
             prepared.shown_json = text
-    return maker_of(ToolCall)(call.id, call.name, text, extra=call.extra)
+    return ToolCall(call.id, call.name, text, extra=call.extra)
 
 
 def canonical_arguments(text: str) -> str:

@@ -26,7 +26,7 @@ from toolkit.calls.policy import ExecutionPolicy
 from toolkit.calls.prepare import Ready, copy_values
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput, copy_result, describe_error, dump_output, load_output, to_output
-from toolkit.dataclass import dataclass, maker_of
+from toolkit.dataclass import dataclass
 from toolkit.errors import (
     InvalidArgumentsError,
     ToolCancelledError,
@@ -130,7 +130,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     try:
         if observer is not None:
             arguments, written = ready.show_arguments()  # a copy, as an observer may change it
-            await observer.emit(maker_of(ToolExecutionStart)(**facts, arguments=arguments, arguments_json=written))
+            await observer.emit(ToolExecutionStart(**facts, arguments=arguments, arguments_json=written))
         try:
             if registration.is_guarded or has_limits:
                 output, is_from_cache = await _run_as_set(ready, context, host)
@@ -150,7 +150,7 @@ async def run(ready: Ready[Ctx], host: CallHost[Ctx], clock: CallClock | None = 
     if observer is not None:
         ended: dict[str, Any] = {"is_cached": is_from_cache, "error": crash, "unsaid": unsaid}
         shown, duration = whole if whole.details is None else copy_result(whole), time.perf_counter() - began
-        await observer.emit(maker_of(ToolExecutionEnd)(**facts, **ended, result=shown, duration=duration))
+        await observer.emit(ToolExecutionEnd(**facts, **ended, result=shown, duration=duration))
     if crash is not None and config.on_tool_exception == "raise":
         raise ToolCrashedError(call.name, call.id, describe_error(crash)) from crash
     return limited

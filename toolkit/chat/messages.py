@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast, get_args
 
-from toolkit.dataclass import AS_TUPLE, dataclass
+from toolkit.dataclass import dataclass
 from toolkit.errors import TranscriptError
 from toolkit.json_text import write_json
 
@@ -165,9 +165,13 @@ class SystemMessage:
 class UserMessage:
     """A message of the user: text, or blocks."""
 
-    content: str | tuple[ContentBlock, ...] = field(metadata=AS_TUPLE)
+    content: str | tuple[ContentBlock, ...]
     _: KW_ONLY
     role: Literal["user"] = "user"
+
+    def __post_init__(self) -> None:
+        if isinstance(cast("object", self.content), list):  # which its owner could change later
+            object.__setattr__(self, "content", tuple(self.content))
 
     @property
     def text(self) -> str:
@@ -222,7 +226,7 @@ class ToolResult:
     """
 
     call_id: str
-    content: str | tuple[ContentBlock, ...] = field(metadata=AS_TUPLE)
+    content: str | tuple[ContentBlock, ...]
     _: KW_ONLY
     tool_name: str = ""
     is_error: bool = False
@@ -231,6 +235,10 @@ class ToolResult:
     details: Any = field(default=None, compare=False)
     time: float | None = field(default=None, compare=False)
     role: Literal["tool"] = "tool"
+
+    def __post_init__(self) -> None:
+        if isinstance(cast("object", self.content), list):  # which its owner could change later
+            object.__setattr__(self, "content", tuple(self.content))
 
     @property
     def text(self) -> str:

@@ -37,15 +37,6 @@ def _make_nothing() -> dict[str, Any]:
     return {}  # as a function it takes a fifth of the time of dict[str, Any]
 
 
-def _explain_field(name: str) -> str:
-    """Return what to write in place of a field that a request does not have; empty where that is not known."""
-    if name in ("system", "system_prompt", "instructions"):
-        return "SystemMessage(...) as the first of the messages, or system_prompt=... of the loop"
-    if name == "model":
-        return "it into the provider, such as OpenAIProvider('gpt-5')"
-    return f"options={{'{name}': ...}}" if name in SAMPLING_OPTIONS else ""
-
-
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
     """A JSON Schema that the whole answer must follow.
@@ -90,8 +81,6 @@ class ChatRequest:
     reasoning_effort: str | None = None
     timeout: float | None = None
     options: Mapping[str, Any] = field(default_factory=_make_nothing)
-
-    __explain_keyword__ = staticmethod(_explain_field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from toolkit.chat import Usage
 from toolkit.dataclass import dataclass
 from toolkit.loop.outcome import UsageLimit
-from toolkit.settings import NonNegativeFloat, NonNegativeInt, check_fields
+from toolkit.settings import NonNegativeFloat, NonNegativeInt, Settings, check_fields
 
 __all__ = ["Budget", "Spent", "UsageLimits"]
 
@@ -17,7 +17,7 @@ Spent: TypeAlias = tuple[int, int, int, int, float, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageLimits:
+class UsageLimits(Settings):
     """The most that a loop and the loops inside its tools may use together; None sets no limit.
 
     Requests and tool calls are reserved before they are made, so these limits are never exceeded. Tokens and cost are

@@ -9,7 +9,6 @@ from toolkit.calls.events import ToolCallRefused, ToolExecutionEnd
 from toolkit.calls.handler import Registration
 from toolkit.chat import ToolResult
 from toolkit.chat.output import copy_result
-from toolkit.dataclass import maker_of
 from toolkit.loop.outcome import Out, ToolLoopResult
 
 __all__ = ["copy_outcome", "describe_call_end", "take_closing_event"]
@@ -48,7 +47,7 @@ def copy_outcome(result: ToolLoopResult[Out]) -> ToolLoopResult[Out]:
         copy_result(each) if isinstance(each, ToolResult) and each.details is not None else each
         for each in result.messages
     ]
-    return maker_of(ToolLoopResult)(
+    return ToolLoopResult(
         text=result.text,
         output=result.output,
         response=result.response,

@@ -25,14 +25,7 @@ from toolkit.loop.steered_retries import SteeredRetries
 from toolkit.loop.steering import Steering
 from toolkit.loop.stopping import StopWhen
 from toolkit.loop.tool_order import ToolOrder
-from toolkit.settings import (
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
-    Seconds,
-    ZeroToOne,
-    check_fields,
-)
+from toolkit.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Seconds, Settings, ZeroToOne, check_fields
 
 __all__ = [
     "DEFAULT_CONFIG",
@@ -58,7 +51,7 @@ class Sequential:
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class Parallel(Settings):
     """All calls of a turn at once, or at most `limit` of them."""
 
     unit_size: ClassVar[int] = 0
@@ -69,7 +62,7 @@ class Parallel:
 
 
 @dataclass(frozen=True, slots=True)
-class Batched:
+class Batched(Settings):
     """Groups of `size` calls; a group starts when the one before has ended."""
 
     limit: ClassVar[None] = None
@@ -89,7 +82,7 @@ Execution: TypeAlias = Sequential | Parallel | Batched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderRetryConfig:
+class ProviderRetryConfig(Settings):
     """How often a failed request to the model is made again, where its error says that this may help.
 
     The pause before retry ``n`` (from 0) is ``min(initial_backoff * backoff_multiplier**n, max_backoff)`` times a
@@ -133,7 +126,7 @@ Compaction: TypeAlias = Callable[[Sequence[Message]], Sequence[Message] | Awaita
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopLimits:
+class LoopLimits(Settings):
     """How much a run may do, its turns apart (`max_iterations`).
 
     Args:
@@ -149,7 +142,7 @@ class LoopLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerFormat(Generic[Out]):
+class AnswerFormat(Settings, Generic[Out]):
     """How the answer is given: by a call of a tool, so that no text is taken for it, or as a value of a type.
 
     ``AnswerFormat(Model)`` has the answer checked, and given as `ToolLoopResult.output`. ``AnswerFormat()`` has it

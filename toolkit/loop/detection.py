@@ -11,13 +11,13 @@ from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
 from toolkit.loop.outcome import LoopDetected, LoopDetectionAction
-from toolkit.settings import check_fields
+from toolkit.settings import Settings, check_fields
 
 __all__ = ["LoopDetectionConfig", "LoopDetector", "warning_text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopDetectionConfig:
+class LoopDetectionConfig(Settings):
     """When a model counts as stuck, and what is done about it.
 
     Two calls are the same when the tools that they would run and the arguments that they would run with are: a name or

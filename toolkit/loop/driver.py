@@ -17,7 +17,6 @@ import anyio
 
 from toolkit.calls.handler import Ctx
 from toolkit.chat import ChatRequest, Message, Provider, Usage, text_of
-from toolkit.dataclass import maker_of
 from toolkit.errors import ConfigurationError, LoopError, LoopUsageError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals, CallBinder
@@ -356,7 +355,7 @@ class Driver(Generic[Ctx, Out]):
         if isinstance(state.reason, (ResultAsAnswer, TypedAnswer)):
             told = [result.text for result in state.results if result.result_as_answer and not result.is_error]
             text = told[0] if told and state.response is not None and state.response.tool_calls else text
-        return maker_of(ToolLoopResult)(
+        return ToolLoopResult(
             text=text,
             output=None if answer is None or not isinstance(state.reason, TypedAnswer) else answer.value,
             response=state.response,

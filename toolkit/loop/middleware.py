@@ -38,7 +38,7 @@ from toolkit.errors import ConfigurationError, LoopUsageError, UnknownToolNameEr
 from toolkit.loop.events import LoopEvent, SubAgentEvent
 from toolkit.loop.outcome import ToolLoopResult
 from toolkit.runtime.backend import cancellation_mark, is_being_cancelled
-from toolkit.settings import check_fields, check_setting, describe_value
+from toolkit.settings import Settings, check_fields, check_setting, describe_value
 
 __all__ = [
     "AfterToolExecution",
@@ -371,7 +371,7 @@ class Middleware(Generic[Ctx]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolExecutionHooks(Middleware[Any]):
+class ToolExecutionHooks(Settings, Middleware[Any]):
     """Calls functions before and after each run of a tool, and each update that it reports; any may be async.
 
     ::

@@ -24,7 +24,6 @@ from toolkit.chat import (
     Usage,
     UserMessage,
 )
-from toolkit.dataclass import maker_of
 from toolkit.errors import BadResponseError, ProviderError
 from toolkit.loop.answer import ExpectedAnswer
 from toolkit.loop.approvals import Approvals
@@ -109,7 +108,7 @@ class ModelRequests:
         """Ask the model and feed its answer to the machine, or end the loop where a limit forbids to ask."""
         listener, state = self._resources.listener, self._resources.state
         if listener is not None:
-            await listener.emit(maker_of(IterationStart)(iteration=state.iterations, message_count=len(state.messages)))
+            await listener.emit(IterationStart(iteration=state.iterations, message_count=len(state.messages)))
         chain = self._resources.middleware
         if chain is not None and chain.has_offer and step.has_tools:
             await self._choose_tools(chain)
@@ -137,9 +136,7 @@ class ModelRequests:
             self._see_whether_answered(response, has_calls=has_calls)
         if listener is not None:
             # As the machine took it: ids of calls may have been mended.
-            await listener.emit(
-                maker_of(ResponseReceived)(iteration=state.iterations, response=state.response or response)
-            )
+            await listener.emit(ResponseReceived(iteration=state.iterations, response=state.response or response))
             if has_calls and state.detected is not None:
                 await listener.emit(state.detected)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from toolkit.chat import ToolCall, ToolResult
 from toolkit.dataclass import dataclass
-from toolkit.settings import NonNegativeInt, PositiveInt, check_fields
+from toolkit.settings import NonNegativeInt, PositiveInt, Settings, check_fields
 
 __all__ = ["ANY_TOOL", "CallHistory", "SteeredRetries"]
 
@@ -16,7 +16,7 @@ ANY_TOOL = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SteeredRetries:
+class SteeredRetries(Settings):
     """Has a model that made a mistake try again in a way that can't repeat it, instead of asking it in words alone.
 
     The request that follows is held: the model must reply with a call. It is one of the tool whose arguments were

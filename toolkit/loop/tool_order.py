@@ -9,14 +9,14 @@ from typing import Any
 from toolkit.chat import ToolResult
 from toolkit.dataclass import dataclass
 from toolkit.errors import ConfigurationError
-from toolkit.settings import NonNegativeInt, check_fields, check_setting
+from toolkit.settings import NonNegativeInt, Settings, check_fields, check_setting
 from toolkit.suggestions import ask_whether_meant, find_similar
 
 __all__ = ["OrderProgress", "ToolOrder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOrder:
+class ToolOrder(Settings):
     """The tools that come before others, and before the answer.
 
     ::
