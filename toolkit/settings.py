@@ -153,7 +153,7 @@ def _explain_keyword(cls: Any, name: str, fields: Sequence[dataclasses.Field[Any
     for field in fields:
         group: Any = field.default_factory
         if dataclasses.is_dataclass(group) and name in {part.name for part in dataclasses.fields(group)}:
-            return f"write {field.name}={group.__name__}({name}=...)"  # type: ignore[attr-defined]
+            return f"write {field.name}={cast('type', group).__name__}({name}=...)"
     names = [field.name for field in fields]
     return ask_whether_meant(find_similar(name, names, most=1, cutoff=0.7)) or f"it takes {', '.join(names)}"
 

@@ -1,29 +1,24 @@
 """Docstrings read in any of the usual styles: the description of a function, and of each parameter.
 
-Here is where sections begin and end (without blank lines, in any order, not inside code). No line gets lost: one that
-belongs to no parameter, and to no section that models don't read, is description.
+Here is where sections begin and end (without blank lines, in any order, not inside code); docstring-parser reads those
+of parameters. No line gets lost: one that belongs to no parameter, and to no section that models don't read, is part of
+the description.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from docstring_parser import Docstring, DocstringParam, rest as rest_style
+from docstring_parser.google import GoogleParser
+from docstring_parser.numpydoc import NumpydocParser
 
 from toolkit.dataclass import dataclass
-from toolkit.schema.docstring_entries import (
-    BULLET,
-    DocumentedParameter,
-    Entries,
-    is_field,
-    measure_indent,
-    read_entries,
-    read_fields,
-    read_numpy,
-    split_entry,
-)
+from toolkit.schema.documented_types import find_unsaid, read_type
 
 __all__ = ["DocumentedParameter", "Documentation", "read_attributes", "read_docstring"]
 
@@ -46,6 +41,53 @@ _MARKERS = re.compile(
     rf"[:@](?:param|arg|key|kwarg|type|return|raise)|^[^\w\n]*(?:{_ENTRY_HEADERS}|{_DROPPED_HEADERS})\b|\s--\s",
     re.IGNORECASE | re.MULTILINE,
 )
+_NAME = r"[`*\\]*[^\W\d]\w*[`*]*"
+_NAMES = rf"(?P<names>{_NAME}(?:\s*(?:,|/|\band\b)\s*{_NAME})*)"
+_TYPE = r"\s*+(?:[(\[](?P<type>.*?)[)\]])?[`*]*\s*+"
+_BULLET = re.compile(r"[-*+\u2022]\s+")
+_DASH = r"(?<=\s)(?:--?|\u2013|\u2014)(?=\s|$)"
+_ENTRY = re.compile(rf"{_NAMES}{_TYPE}(?::|{_DASH})(?P<text>.*)")
+_BARE_ENTRY = re.compile(rf"{_NAMES}{_TYPE}(?P<text>)")
+_ADMONITIONS = frozenset({"note", "notes", "warning", "warnings", "important", "caution", "tip", "hint", "attention"})
+
+_TEXT_FIELDS = "param|parameter|arg|argument|key|keyword|kwarg|kwparam"
+_DROPPED_FIELDS = "returns?|rtype|raises?|throws|except|exception|yields?|ytype|var|ivar|cvar|vartype|meta"
+_FIELD = re.compile(
+    rf"\s*[:@](?:(?P<text>{_TEXT_FIELDS})|(?P<type>type|kwtype)|{_DROPPED_FIELDS})(?=[:\s]|$)", re.IGNORECASE
+)
+_FIELD_HEAD = re.compile(rf"(?P<type>(?:[^:\s]+\s+(?!and\b))*?){_NAMES}\s*+(?::|{_DASH})(?P<text>.*)")
+_JAVA_HEAD = re.compile(rf"(?P<names>{_NAME})(?P<type>)(?P<text>\s.*|$)")
+_JS_HEAD = re.compile(
+    r"\{(?P<type>[^{}]*)\}\s*(?:\[\s*(?P<optional>\w+)[^\]]*\]|(?P<names>[\w*`]+))\s*[-:]*\s*(?P<text>.*)"
+)
+_LONGEST_HEAD = 500  # docstring-parser takes time that grows with more than the length of one
+_GOOGLE, _NUMPY = GoogleParser(), NumpydocParser()
+_COLON = "\ufe55"  # in a type: docstring-parser ends an entry's head at its first colon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentedParameter:
+    """What a docstring says of one parameter."""
+
+    description: str = ""
+    type_text: str | None = None
+
+    def type_in(self, namespace: Mapping[str, Any]) -> Any:
+        """Return the type that the text means; `NotImplemented` where it means none that is known."""
+        return read_type(self.type_text, namespace) if self.type_text else NotImplemented
+
+    def text_beside(self, hint: Any, default: Any) -> str:
+        """Return the description, and behind it the text of the type where the schema says less than that."""
+        if self.type_text is None or not find_unsaid(self.type_text, hint, default):
+            return self.description
+        return f"{self.description} ({self.type_text})".strip()
+
+    def joined(self, other: DocumentedParameter) -> DocumentedParameter:
+        """Return what both say, for a parameter that is described in two places."""
+        is_other = self.type_text is not None and other.type_text not in (None, self.type_text)
+        types = f"({other.type_text})" if is_other else ""
+        texts = dict.fromkeys(text for text in (self.description, types, other.description) if text)
+        return DocumentedParameter(description="\n".join(texts), type_text=self.type_text or other.type_text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +113,11 @@ def read_docstring(text: str | None, names: Collection[str] = ()) -> Documentati
     kept: list[str] = []
     parameters: dict[str, DocumentedParameter] = {}
     for section in _split_sections(_align_margins(text.split("\n")), names):
-        found = _read_section(section, names)
-        for name, documented in found.parameters.items():
+        found, rest = _read_section(section, names)
+        for name, documented in found:
             known = parameters.get(name)
             parameters[name] = documented if known is None else known.joined(documented)
-        kept += [*found.rest, ""]
+        kept += [*rest, ""]
     description = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
     return Documentation(description=description, parameters=parameters)
 
@@ -95,25 +137,6 @@ class _DocstringSection:
     kind: _SectionKind
     lines: list[str]
     header: list[str] = field(default_factory=list[str])
-
-
-def _read_section(section: _DocstringSection, names: Collection[str]) -> Entries:
-    match section.kind:
-        case "text":
-            return Entries(rest=section.lines)
-        case "dropped":
-            return Entries()
-        case "entries":
-            found = read_entries(section.lines, names)
-            if not found.parameters and any(is_field(line) for line in section.lines):
-                found = read_fields(section.lines, names)
-        case "numpy":
-            found = read_numpy(section.lines, names)
-        case "fields":
-            return read_fields(section.lines, names)
-    if not found.parameters and any(line.strip() for line in found.rest):
-        found.rest = [*section.header, *found.rest]
-    return found
 
 
 def _split_sections(lines: Sequence[str], names: Collection[str]) -> list[_DocstringSection]:
@@ -148,7 +171,7 @@ def _split_sections(lines: Sequence[str], names: Collection[str]) -> list[_Docst
 def _take_line(sections: list[_DocstringSection], lines: Sequence[str], index: int, names: Collection[str]) -> None:
     """Put a line that is no header into the section that it belongs to."""
     section, line = sections[-1], lines[index]
-    if is_field(line) and section.kind != "numpy" and (section.kind != "entries" or not line[0].isspace()):
+    if _FIELD.match(line) and section.kind != "numpy" and (section.kind != "entries" or not line[0].isspace()):
         if section.kind != "fields" and (not line[0].isspace() or section.kind == "text"):
             sections.append(_DocstringSection("fields", []))
         sections[-1].lines.append(line)
@@ -174,8 +197,8 @@ def _is_split_entry(sections: Sequence[_DocstringSection], line: str, names: Col
     """Return whether an indented line is an entry of the section before the text that has cut it in two."""
     if len(sections) < 2 or sections[-2].kind != "entries" or not line[:1].isspace():
         return False
-    entry = split_entry(line)
-    return entry is not None and all(name in names for name in entry[0])
+    entry = _match_entry(line)
+    return entry is not None and all(name in names for name in _split_names(entry["names"]))
 
 
 def _is_underlined(lines: Sequence[str], index: int) -> bool:
@@ -206,8 +229,8 @@ def _is_outside_section(
         return _is_after_entries(section.lines, line, lines[index - 1], names)
     is_after_blank = not lines[index - 1].strip()
     if section.kind == "dropped":
-        said = [item for item in section.lines if item.strip()]
-        return bool(said) and (is_after_blank or all(item[0].isspace() for item in said))
+        has_margin = any(item.strip() and not item[0].isspace() for item in section.lines)
+        return is_after_blank if has_margin else any(item.strip() for item in section.lines)
     return is_after_blank
 
 
@@ -215,10 +238,15 @@ def _is_after_entries(entries: Sequence[str], line: str, line_before: str, names
     """Return whether a line at the margin ends a section of entries, and is neither an entry nor the text of one."""
     if any(item.strip() and item[0].isspace() for item in entries[:2]):
         return True
-    entry = split_entry(line)
+    entry = _match_entry(line)
     if entry is None:
-        return not line_before.strip() or not BULLET.match(line_before)
-    return not line_before.strip() and len(names) > 0 and not BULLET.match(line) and entry[0][0] not in names
+        return not line_before.strip() or not _BULLET.match(line_before)
+    return (
+        not line_before.strip()
+        and len(names) > 0
+        and not _BULLET.match(line)
+        and _split_names(entry["names"])[0] not in names
+    )
 
 
 def _align_margins(lines: list[str]) -> list[str]:
@@ -228,13 +256,184 @@ def _align_margins(lines: list[str]) -> list[str]:
     """
     bare = [line.strip() for line in lines]
     margins = [
-        measure_indent(line)
+        _measure_indent(line)
         for index, line in enumerate(lines)
-        if is_field(line) or _read_header_kind(bare, index) is not None
+        if _FIELD.match(line) or _read_header_kind(bare, index) is not None
     ]
     margin = min(margins, default=0)
-    below = [line for line in lines[1:] if line.strip() and measure_indent(line) < margin]
-    level = [line for line in lines[1:] if line.strip() and measure_indent(line) == margin]
+    below = [line for line in lines[1:] if line.strip() and _measure_indent(line) < margin]
+    level = [line for line in lines[1:] if line.strip() and _measure_indent(line) == margin]
     if margin == 0 or len(below) > len(level) or any(line.rstrip().endswith(":") for line in below):
         return lines
-    return [line[min(margin, measure_indent(line)) :] for line in lines]
+    return [line[min(margin, _measure_indent(line)) :] for line in lines]
+
+
+_Found: TypeAlias = tuple[list[tuple[str, DocumentedParameter]], list[str]]
+"""What a section says of parameters, and its lines that belong to none."""
+
+
+def _read_section(section: _DocstringSection, names: Collection[str]) -> _Found:
+    match section.kind:
+        case "text":
+            return [], section.lines
+        case "dropped":
+            return [], []
+        case "entries":
+            found, rest = _read_entries(section.lines, names)
+            if not found and any(_FIELD.match(line) for line in section.lines):
+                found, rest = _read_fields(section.lines, names)
+        case "numpy":
+            found, rest = _read_numpy(section.lines, names)
+        case "fields":
+            return _read_fields(section.lines, names)
+    if not found and any(line.strip() for line in rest):
+        rest = [*section.header, *rest]
+    return found, rest
+
+
+def _read_entries(lines: Sequence[str], names: Collection[str]) -> _Found:
+    """Read Google's ``name (type): text``, Markdown's ``- `name` (type): text`` and PEP 257's ``name -- text``."""
+    text, rest = list[str](), list[str]()
+    margin, is_bulleted, is_entry = -1, False, False
+    for index, line in enumerate(lines):
+        is_bullet = _BULLET.match(line.lstrip()) is not None
+        starts = line.strip() != "" and (margin < 0 or (_measure_indent(line) <= margin and is_bullet == is_bulleted))
+        entry = (_match_entry(line) or _match_bare(lines, index, names)) if starts else None
+        if entry is None:
+            (text if is_entry else rest).append(f"        {line}" if is_entry else line)
+            continue
+        found = _split_names(entry["names"])
+        is_entry = not _is_admonition(found[0], names)
+        if not is_entry:
+            rest.append(line)
+            continue
+        if margin < 0:
+            margin, is_bulleted = _measure_indent(line), is_bullet
+        type_text, words = entry["type"], entry["text"].strip()
+        if type_text is None and " : " in line and _is_type_above(lines, index, words):
+            type_text, words = words, ""
+        shown = f" ({type_text.strip().replace(':', _COLON)})" if type_text and type_text.strip() else ""
+        text.append(f"    {', '.join(found)}{shown}: {words}")
+    return _parse_section(["Args:"], text, _GOOGLE.parse, rest)
+
+
+def _read_numpy(lines: Sequence[str], names: Collection[str]) -> _Found:
+    """Read NumPy's ``name, name : type`` with the text below it."""
+    text, rest = list[str](), list[str]()
+    margin = next((_measure_indent(line) for line in lines if line.strip()), 0)
+    is_entry = False
+    for index, line in enumerate(lines):
+        if line.strip() and _measure_indent(line) <= margin:
+            head, colon, type_text = line.partition(":")
+            found = _split_names(head)
+            is_entry = bool(found) and len(line) < _LONGEST_HEAD and not _is_admonition(found[0], names)
+            is_entry = is_entry and (colon != "" or _is_deeper(lines, index) or not {*found}.isdisjoint(names))
+            if is_entry:
+                text.append(f"{', '.join(found)} : {type_text.strip()}" if type_text.strip() else ", ".join(found))
+                continue
+        (text if is_entry else rest).append(f"    {line}" if is_entry else line)
+    return _parse_section(["Parameters", "-" * 10], text, _NUMPY.parse, rest)
+
+
+def _read_fields(lines: Sequence[str], names: Collection[str]) -> _Found:
+    """Read ``:param type name: text``, ``@param name: text`` and ``@param {type} name text``, and drop other fields."""
+    text, rest, described = list[str](), list[str](), set[str]()
+    parts: list[list[str]] = []
+    for line in lines:
+        if not parts or _FIELD.match(line):
+            parts.append([])
+        parts[-1].append(line)
+    for first, *below in parts:
+        mark = _FIELD.match(first)
+        if mark is not None and mark["text"] is None and mark["type"] is None:
+            continue
+        head = _match_field(first[mark.end() :].strip(), names) if mark is not None else None
+        if mark is None or head is None:
+            rest += [first, *below]
+            continue
+        optional = head.groupdict().get("optional")
+        for name in [optional] if optional else _split_names(head["names"]):
+            types = " ".join([head["text"], *below] if mark["type"] else [head["type"] or ""]).split()
+            if types:
+                text.append(f":type {name}: {' '.join(types)}")
+            if not mark["type"]:
+                described.add(name)
+                text += [f":param {name}: {head['text'].strip()}", *[f"    {line}" for line in below]]
+    typed = [line.split(":")[1].removeprefix("type ") for line in text if line.startswith(":type ")]
+    text += [f":param {name}:" for name in dict.fromkeys(typed) if name not in described]
+    return _parse_section([], text, rest_style.parse, rest)
+
+
+def _parse_section(header: list[str], text: list[str], parse: Callable[[str], Docstring], rest: list[str]) -> _Found:
+    """Have docstring-parser read the entries of a section; what it can't read belongs to no parameter."""
+    if not text:
+        return [], rest
+    try:  # behind an empty line: the margin of the first line would not count
+        found = parse("\n".join(["", *header, *text])).params
+    except Exception:  # noqa: BLE001 - no docstring is wrong
+        return [], [*text, *rest]
+    documented = [
+        (name, DocumentedParameter(description=(each.description or "").strip(), type_text=_read_type_text(each)))
+        for each in found
+        for name in _split_names(each.arg_name)
+    ]
+    return documented, rest
+
+
+def _read_type_text(parameter: DocstringParam) -> str | None:
+    """Return the text of a type, with what docstring-parser has taken out of it."""
+    text = (parameter.type_name or "").replace(_COLON, ":")
+    if text and parameter.is_optional:
+        is_described = "default" in (parameter.description or "").lower()
+        text += f", default {parameter.default}" if parameter.default and not is_described else ", optional"
+    return text or None
+
+
+def _match_entry(line: str) -> re.Match[str] | None:
+    line = line.strip()
+    bullet = _BULLET.match(line)
+    found = _ENTRY.fullmatch(line, bullet.end() if bullet is not None else 0)
+    return None if found is None or found.start("text") > _LONGEST_HEAD else found
+
+
+def _match_bare(lines: Sequence[str], index: int, names: Collection[str]) -> re.Match[str] | None:
+    """Match ``name (type)`` whose text stands below it."""
+    line = _BULLET.sub("", lines[index].strip(), count=1)
+    found = _BARE_ENTRY.fullmatch(line) if len(line) < _LONGEST_HEAD and _is_deeper(lines, index) else None
+    return None if found is None or {*_split_names(found["names"])}.isdisjoint(names) else found
+
+
+def _match_field(text: str, names: Collection[str]) -> re.Match[str] | None:
+    """Match what follows ``:param``: a name with or without its type, before a colon or not."""
+    if (braced := _JS_HEAD.fullmatch(text)) is not None:
+        return braced
+    java = _JAVA_HEAD.fullmatch(text)
+    found = _FIELD_HEAD.fullmatch(text) if len(text.partition(":")[0]) < _LONGEST_HEAD else None
+    is_java = java is not None and _split_names(java["names"])[0] in names
+    if found is None or (is_java and {*_split_names(found["names"])}.isdisjoint(names)):
+        return java
+    return found
+
+
+def _split_names(text: str) -> list[str]:
+    """Return the names in ``a, b and c``; nothing where there is anything else."""
+    parts = [part.strip().strip("`*\\") for part in re.split(r",|/|\band\b", text)]
+    return parts if all(part.isidentifier() for part in parts) else []
+
+
+def _is_admonition(name: str, names: Collection[str]) -> bool:
+    return name not in names and name.lower() in _ADMONITIONS
+
+
+def _is_type_above(lines: Sequence[str], index: int, text: str) -> bool:
+    """Return whether the text of ``name : int`` is a type, for the words stand below it."""
+    return _is_deeper(lines, index) and read_type(text, {}) is not NotImplemented
+
+
+def _is_deeper(lines: Sequence[str], index: int) -> bool:
+    below = next((lines[later] for later in range(index + 1, len(lines)) if lines[later].strip()), "")
+    return below != "" and _measure_indent(below) > _measure_indent(lines[index])
+
+
+def _measure_indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
