@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
-from docstring_parser import Docstring, DocstringParam, rest as rest_style
+from docstring_parser import Docstring, rest as rest_style
 from docstring_parser.google import GoogleParser
 from docstring_parser.numpydoc import NumpydocParser
 
@@ -62,7 +62,9 @@ _JS_HEAD = re.compile(
 )
 _LONGEST_HEAD = 500  # docstring-parser takes time that grows with more than the length of one
 _GOOGLE, _NUMPY = GoogleParser(), NumpydocParser()
-_COLON = "\ufe55"  # in a type: docstring-parser ends an entry's head at its first colon
+# In a type, docstring-parser would end the head of an entry at a colon, and leave ", optional" and "(default 3)" out.
+_HIDDEN = str.maketrans(":,(?", "\ufe55\ufe50\ufe59\ufe56")
+_SHOWN = {hidden: mark for mark, hidden in _HIDDEN.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +314,7 @@ def _read_entries(lines: Sequence[str], names: Collection[str]) -> _Found:
         type_text, words = entry["type"], entry["text"].strip()
         if type_text is None and " : " in line and _is_type_above(lines, index, words):
             type_text, words = words, ""
-        shown = f" ({type_text.strip().replace(':', _COLON)})" if type_text and type_text.strip() else ""
+        shown = f" ({type_text.strip().translate(_HIDDEN)})" if type_text and type_text.strip() else ""
         text.append(f"    {', '.join(found)}{shown}: {words}")
     return _parse_section(["Args:"], text, _GOOGLE.parse, rest)
 
@@ -329,7 +331,8 @@ def _read_numpy(lines: Sequence[str], names: Collection[str]) -> _Found:
             is_entry = bool(found) and len(line) < _LONGEST_HEAD and not _is_admonition(found[0], names)
             is_entry = is_entry and (colon != "" or _is_deeper(lines, index) or not {*found}.isdisjoint(names))
             if is_entry:
-                text.append(f"{', '.join(found)} : {type_text.strip()}" if type_text.strip() else ", ".join(found))
+                shown = f" : {type_text.strip().translate(_HIDDEN)}" if type_text.strip() else ""
+                text.append(", ".join(found) + shown)
                 continue
         (text if is_entry else rest).append(f"    {line}" if is_entry else line)
     return _parse_section(["Parameters", "-" * 10], text, _NUMPY.parse, rest)
@@ -373,20 +376,12 @@ def _parse_section(header: list[str], text: list[str], parse: Callable[[str], Do
     except Exception:  # noqa: BLE001 - no docstring is wrong
         return [], [*text, *rest]
     documented = [
-        (name, DocumentedParameter(description=(each.description or "").strip(), type_text=_read_type_text(each)))
+        (name, DocumentedParameter(description=(each.description or "").strip(), type_text=type_text or None))
         for each in found
+        for type_text in [(each.type_name or "").translate(_SHOWN)]
         for name in _split_names(each.arg_name)
     ]
     return documented, rest
-
-
-def _read_type_text(parameter: DocstringParam) -> str | None:
-    """Return the text of a type, with what docstring-parser has taken out of it."""
-    text = (parameter.type_name or "").replace(_COLON, ":")
-    if text and parameter.is_optional:
-        is_described = "default" in (parameter.description or "").lower()
-        text += f", default {parameter.default}" if parameter.default and not is_described else ", optional"
-    return text or None
 
 
 def _match_entry(line: str) -> re.Match[str] | None:
