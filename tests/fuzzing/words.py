@@ -36,21 +36,18 @@ def reply_target() -> Callable[[bytes], None]:
     parsing = import_module("toolkit.parsing")
     tools = import_module("tests.parsing.corpus").TOOLS
 
-    def pieces(text: str, size: int) -> list[Any]:
+    def in_pieces(text: str, size: int) -> Any:
         reader = parsing.ReplyReader(tools)
         parts: list[Any] = []
         for start in range(0, len(text), size):
             parts += reader.feed(text[start : start + size])
-        return list(reader.settle([*parts, *reader.finish()]))
+        return reader.collect([*parts, *reader.finish()])
 
     def test(data: bytes) -> None:
         text = data[1:].decode("utf-8", "surrogateescape")
         reply = parsing.read_reply(text, tools)
         for size in {1, 1 + data[0] % 16} if data else ():
-            parts = pieces(text, size)
-            assert "".join([part for part in parts if isinstance(part, str)]) == reply.text, text
-            others = [part for part in parts if not isinstance(part, str)]
-            assert others == [part for part in reply.parts if not isinstance(part, str)], text
+            assert in_pieces(text, size) == reply, text
         if not reply.calls and not reply.unread:
             assert reply.text == text
         for call in reply.calls:
@@ -107,7 +104,7 @@ def readings_target() -> Callable[[bytes], None]:
 def quotation_target() -> Callable[[bytes], None]:
     parsing = import_module("toolkit.parsing")
     wording = import_module("toolkit.parsing.wording")
-    escaping = import_module("toolkit.parsing.escaping")
+    escaping = import_module("toolkit.parsing.wording")
     tools = import_module("tests.parsing.corpus").TOOLS
     call = import_module("toolkit").ToolCall("", "add", '{"a": 1, "b": 2}')
     formats = [name for name in get_args(parsing.TextFormat) if name != "auto"]

@@ -2,6 +2,7 @@
 
 `calls` are the calls that the model meant, as names and arguments; `is_error` says that something was meant as a call
 and can't be read; with neither, the whole reply is text. `text` is what must be left as text, where that matters.
+`displaced` are whole calls that stand where no call may stand, where that matters.
 """
 
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class Case:
     reply: str
     calls: tuple[Call, ...] = ()
     is_error: bool = False
+    displaced: tuple[Call, ...] | None = None
     text: str | None = None
     reads: TextFormat = "auto"
 
@@ -45,6 +47,11 @@ def called(shape: str, reply: str, *calls: Call, text: str | None = None, reads:
 
 def error(shape: str, reply: str, *, text: str | None = None, reads: TextFormat = "auto") -> Case:
     return Case(shape=shape, reply=reply, is_error=True, text=text, reads=reads)
+
+
+def asked(shape: str, reply: str, *calls: Call) -> Case:
+    """A reply whose calls stand where none may stand: they are text, and the model is asked."""
+    return Case(shape=shape, reply=reply, displaced=calls, text=reply)
 
 
 def no_call(shape: str, reply: str, *, reads: TextFormat = "auto") -> Case:
@@ -70,8 +77,8 @@ HERMES = [
     called("hermes", f"{tagged(PARIS_JSON)}\n{tagged(OSLO_JSON)}", PARIS, OSLO),
     called("hermes", tagged(PARIS_JSON) + tagged(OSLO_JSON), PARIS, OSLO),
     called("hermes", f"Let me look.\n\n{tagged(PARIS_JSON)}", PARIS, text="Let me look."),
-    called("hermes", f"{tagged(PARIS_JSON)}\nOne moment.", PARIS, text="One moment."),
-    called("hermes", f"First {tagged(PARIS_JSON)} then {tagged(OSLO_JSON)}.", PARIS, OSLO, text="First  then ."),
+    asked("hermes", f"{tagged(PARIS_JSON)}\nOne moment.", PARIS),
+    asked("hermes", f"First {tagged(PARIS_JSON)} then {tagged(OSLO_JSON)}.", PARIS, OSLO),
     called("hermes", tagged(f"[{PARIS_JSON}, {OSLO_JSON}]"), PARIS, OSLO),
     called("hermes", tagged(f"{PARIS_JSON}\n{OSLO_JSON}"), PARIS, OSLO),
     called("hermes", tagged(f"{PARIS_JSON},\n{OSLO_JSON}"), PARIS, OSLO),
@@ -141,7 +148,7 @@ HERMES = [
     error("hermes", f"<|tool_call|>[{PARIS_JSON}"),
     error("hermes", '<tools>{"name": "add", "description": "Adds.", "parameters": {"type": "object"}}</tools>'),
     no_call("hermes", "<tools>\n<tool>a hammer</tool>\n</tools>"),
-    called("hermes", f"I'll search for a template:\n{tagged(PARIS_JSON)}", PARIS),
+    asked("hermes", f"I'll search for a template:\n{tagged(PARIS_JSON)}", PARIS),
     called(
         "hermes",
         f"{tagged(PARIS_JSON)}<|im_end|>\n<|im_start|>user\nAnd now?\n<|im_start|>assistant\n{tagged(OSLO_JSON)}",
@@ -180,7 +187,7 @@ HERMES = [
     error("hermes", tagged('{"name": "search", "arguments": ' + '{"a": ' * 200 + "1" + "}" * 200 + "}")),
     no_call("hermes", "Models of this kind write `<tool_call>` round their calls."),
     no_call("hermes", f"They write `{tagged(PARIS_JSON)}` for that."),
-    called("hermes", f'Let me search for "weather"{tagged(PARIS_JSON)}', PARIS, text='Let me search for "weather"'),
+    asked("hermes", f'Let me search for "weather"{tagged(PARIS_JSON)}', PARIS),
     no_call("hermes", f'They write "{tagged(PARIS_JSON)}" for that.'),
     no_call("hermes", f'The reply was ("{tagged(PARIS_JSON)}").'),
     no_call("hermes", "The <tool_call> tag begins a call."),
@@ -226,7 +233,7 @@ GLM = [
         "<arg_key>a</arg_key><arg_value>2</arg_value></tool_call>",
     ),
     no_call("glm", "The <tool_call>now</tool_call> of GLM has no arguments."),
-    no_call("glm", "<tool_call>hammer</tool_call>"),
+    error("glm", "<tool_call>hammer</tool_call>"),
     no_call("glm", "It writes `<tool_call>add<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>`."),
 ]
 
@@ -327,7 +334,7 @@ LLAMA = [
 MISTRAL = [
     called("mistral", f"[TOOL_CALLS] [{PARIS_JSON}]", PARIS),
     called("mistral", f"[TOOL_CALLS][{PARIS_JSON}, {OSLO_JSON}]", PARIS, OSLO),
-    called("mistral", f"Let me see. [TOOL_CALLS] [{PARIS_JSON}]", PARIS, text="Let me see."),
+    asked("mistral", f"Let me see. [TOOL_CALLS] [{PARIS_JSON}]", PARIS),
     called("mistral", f"[TOOL_CALLS] [{PARIS_JSON}] [/TOOL_CALLS]", PARIS, text=""),
     called("mistral", f"[TOOL_CALLS] {PARIS_JSON}", PARIS),
     called("mistral", f"[TOOL_CALLS] {PARIS_JSON}, {OSLO_JSON}", PARIS, OSLO),
@@ -419,7 +426,7 @@ PYTHONIC = [
     ),
     called("pythonic", "[send_email(options={'a': [1, {'b': 2}]})]", ("send_email", {"options": {"a": [1, {"b": 2}]}})),
     called("pythonic", "[getWeather(city='Paris')]", ("getWeather", {"city": "Paris"})),
-    called("pythonic", 'Calling: [get_weather(city="Paris")]', PARIS, text="Calling:"),
+    asked("pythonic", 'Calling: [get_weather(city="Paris")]', PARIS),
     called("pythonic", '```\n[get_weather(city="Paris")]\n```', PARIS, text="", reads="pythonic"),
     error("pythonic", '[get_weather("Paris")]'),
     error("pythonic", '[get_weather(city="Par'),
@@ -444,7 +451,7 @@ PYTHONIC = [
     called("bare call", 'get_weather(city="Paris")\nadd(a=1, b=2)\n', PARIS, ADD, text=""),
     called("bare call", 'get_weather(\n    city="Paris",\n)', PARIS),
     called("bare call", 'I will look.\nget_weather(city="Paris")', PARIS, text="I will look."),
-    called("bare call", 'Let me look:\n\nget_weather(city="Paris")<|im_end|>', PARIS, text="Let me look:"),
+    asked("bare call", 'Let me look:\n\nget_weather(city="Paris")<|im_end|>', PARIS),
     called("bare call", 'get_weather(city="Paris")\nObservation: Sunny.', PARIS, text=""),
     called("bare call", '```tool_code\nget_weather(city="Paris")\n```', PARIS, text=""),
     called("bare call", 'get_weather(city="Paris")', PARIS, reads="pythonic"),
@@ -501,11 +508,11 @@ JSON = [
     called("json", "{'name': 'add', 'arguments': {'a': 1, 'b': 2,},}", ADD),
     called("json", '{name: "add", arguments: {a: 1, b: 2}}', ADD),
     called("json", '{"name": "getWeather", "arguments": {"city": "Paris"}}', ("getWeather", {"city": "Paris"})),
-    called("json", f"Sure! {PARIS_JSON}", PARIS, text="Sure!"),
-    called("json", f"I'll look that up for you:\n\n{PARIS_JSON}\n\nOne moment.", PARIS),
-    called("json", f"Let me check the weather: {PARIS_JSON} I will tell you.", PARIS),
-    called("json", f"I did not find it. Let me try again:\n{PARIS_JSON}", PARIS),
-    called("json", f"**Tool call:** {PARIS_JSON}", PARIS),
+    asked("json", f"Sure! {PARIS_JSON}", PARIS),
+    asked("json", f"I'll look that up for you:\n\n{PARIS_JSON}\n\nOne moment.", PARIS),
+    asked("json", f"Let me check the weather: {PARIS_JSON} I will tell you.", PARIS),
+    asked("json", f"I did not find it. Let me try again:\n{PARIS_JSON}", PARIS),
+    asked("json", f"**Tool call:** {PARIS_JSON}", PARIS),
     called("json", f'{{"tool_call": {PARIS_JSON}}}', PARIS),
     called("json", f'{{"function_call": {PARIS_JSON}}}', PARIS),
     called("json", f"{PARIS_JSON}<|im_end|>", PARIS, text=""),
@@ -538,9 +545,9 @@ JSON = [
     no_call("json", f"To add numbers, I'd send:\n{ADD_JSON}"),
     no_call("json", f"Result: {ADD_JSON}"),
     called("json", f"<think>\nThe weather.\n</think>\n\n{PARIS_JSON}", PARIS),
-    called("json", f"Here is the function call:\n\n{PARIS_JSON}", PARIS),
-    called("json", f"Ich sehe nach:\n{PARIS_JSON}", PARIS),
-    called("json", f"我来查一下\uff1a\n{PARIS_JSON}", PARIS),
+    asked("json", f"Here is the function call:\n\n{PARIS_JSON}", PARIS),
+    asked("json", f"Ich sehe nach:\n{PARIS_JSON}", PARIS),
+    asked("json", f"我来查一下\uff1a\n{PARIS_JSON}", PARIS),
     error("json", '{"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}'),
     no_call("json", f"Here is the JSON object:\n{PARIS_JSON}"),
     no_call("json", f"This is the JSON:\n```json\n{PARIS_JSON}\n```"),
@@ -583,7 +590,7 @@ FENCED = [
     called("fenced", f"````json\n{PARIS_JSON}\n````", PARIS, text=""),
     called("fenced", f"```JSON\n{PARIS_JSON}\n```", PARIS),
     called("fenced", f"```tool_call\n{PARIS_JSON}\n```", PARIS),
-    called("fenced", f"Let me look:\n```json\n{PARIS_JSON}\n```\nOne moment.", PARIS),
+    asked("fenced", f"Let me look:\n```json\n{PARIS_JSON}\n```\nOne moment.", PARIS),
     called("fenced", f"```json\n{PARIS_JSON}\n{OSLO_JSON}\n```", PARIS, OSLO),
     called("fenced", f"```json\n[{PARIS_JSON}, {OSLO_JSON}]\n```", PARIS, OSLO),
     called("fenced", f"```json\n{PARIS_JSON}\n```\n```json\n{OSLO_JSON}\n```", PARIS, OSLO, text=""),
@@ -610,7 +617,7 @@ CREW = [
     called("crew", '{"tool_name": "now"}', NOW),
     called("crew", '{"tool_name": "now", "arguments": null}', NOW),
     called("crew", '{"tool_name": "add", "arguments": "{\'a\': 1, \'b\': 2}"}', ADD),
-    called("crew", 'Using a tool:\n{"tool_name": "add", "arguments": {"a": 1, "b": 2}}', ADD),
+    asked("crew", 'Using a tool:\n{"tool_name": "add", "arguments": {"a": 1, "b": 2}}', ADD),
     called("crew", '```json\n{"tool_name": "add", "arguments": {"a": 1, "b": 2}}\n```', ADD, reads="crew"),
     called("crew", 'Action: add\nAction Input: {"a": 1, "b": 2}', ADD, reads="crew"),
     error("crew", '{"tool_name": "add", "arguments": {"a": 1, "b": 2}'),
@@ -618,7 +625,7 @@ CREW = [
     error("crew", '{"tool_name": "add"}, "arguments": {"a": 1, "b": 2}}'),
     error("crew", '{"tool_name": "add", "arguments": {}},\n "a": 1}'),
     error("crew", '{"tool_name": "add", "arguments": {"a": 1, "b": 2}}}'),
-    called("crew", '{"tool_name": "now"}\n\n"Now" it is.', NOW, text='"Now" it is.'),
+    asked("crew", '{"tool_name": "now"}\n\n"Now" it is.', NOW),
     error("crew", '{"tool_name": "add", "arguments": {"a": 1}, "also": 5}'),
     no_call("crew", '{"tool_name": "no_such_tool"}'),
     no_call("crew", '{"tool_name": 5, "arguments": {}}'),
@@ -760,9 +767,9 @@ PHI = [
 ]
 
 LISTS = [
-    called("list", f"I will make these calls:\n- {ADD_JSON}\n- {PARIS_JSON}", ADD, PARIS),
-    called("list", f"Let me call:\n\n1. {tagged(ADD_JSON)}\n2. {tagged(PARIS_JSON)}", ADD, PARIS),
-    called("list", f"I'll call two tools:\n* {ADD_JSON}\n* {PARIS_JSON}\nOne moment.", ADD, PARIS),
+    asked("list", f"I will make these calls:\n- {ADD_JSON}\n- {PARIS_JSON}", ADD, PARIS),
+    asked("list", f"Let me call:\n\n1. {tagged(ADD_JSON)}\n2. {tagged(PARIS_JSON)}", ADD, PARIS),
+    asked("list", f"I'll call two tools:\n* {ADD_JSON}\n* {PARIS_JSON}\nOne moment.", ADD, PARIS),
     no_call("list", f"You could make these calls:\n- {ADD_JSON}\n- {PARIS_JSON}"),
     no_call("list", f"The page lists:\n- {tagged(ADD_JSON)}\n- {tagged(PARIS_JSON)}"),
 ]
@@ -777,9 +784,9 @@ BROKEN_UNMARKED = [
     Case(
         shape="behind a broken one",
         reply=f'{{"name": "add", "arguments": {{"a": "x}}}}\n\n{PARIS_JSON}\n\nIt "is" sunny.',
-        calls=(PARIS,),
+        displaced=(PARIS,),
         is_error=True,
-        text='It "is" sunny.',
+        text=f'{{"name": "add", "arguments": {{"a": "x}}}}\n\n{PARIS_JSON}\n\nIt "is" sunny.',
     ),
     Case(
         shape="behind a broken one",
@@ -810,9 +817,9 @@ NAMED = [
 ]
 
 MIXED = [
-    called("several", f"{tagged(PARIS_JSON)}\n{function('now')}\n{ADD_JSON}", PARIS, NOW, ADD, text=""),
-    called("several", f'{PARIS_JSON}\nAction: add\nAction Input: {{"a": 1, "b": 2}}', PARIS, ADD),
-    called("several", f"{tagged(PARIS_JSON)}\n\nIt returns data like {ADD_JSON} then.", PARIS),
+    asked("several", f"{tagged(PARIS_JSON)}\n{function('now')}\n{ADD_JSON}", PARIS, NOW, ADD),
+    asked("several", f'{PARIS_JSON}\nAction: add\nAction Input: {{"a": 1, "b": 2}}', PARIS, ADD),
+    asked("several", f"{tagged(PARIS_JSON)}\n\nIt returns data like {ADD_JSON} then.", PARIS, ADD),
 ]
 
 CORPUS = [

@@ -1,11 +1,13 @@
 """Every reply of the corpus is read as its model meant it, whole and in pieces."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from tests.parsing.corpus import CORPUS, TOOLS, Case
-from toolkit.parsing import Reply, ReplyReader, UnreadCall, read_reply
+from toolkit import ToolCall
+from toolkit.parsing import ReplyReader, UnreadCall, read_reply
 
 every_case = pytest.mark.parametrize(
     "case", CORPUS, ids=[f"{case.shape}-{number}" for number, case in enumerate(CORPUS)]
@@ -17,16 +19,18 @@ for each in CORPUS:
 every_shape = pytest.mark.parametrize("shape", SHAPES)
 
 
-def as_read(reply: Reply) -> tuple[tuple[str, object], ...]:
-    return tuple([(call.name, json.loads(call.arguments)) for call in reply.calls])
+def as_read(calls: Sequence[ToolCall]) -> tuple[tuple[str, object], ...]:
+    return tuple([(call.name, json.loads(call.arguments)) for call in calls])
 
 
 @every_case
 def test_a_reply_is_read_as_it_was_meant(case: Case) -> None:
     reply = read_reply(case.reply, TOOLS, format=case.reads)
-    assert as_read(reply) == case.calls
+    assert as_read(reply.calls) == case.calls
     assert bool(reply.unread) is case.is_error
     assert all(unread.reason and unread.text.strip() for unread in reply.unread)
+    if case.displaced is not None:
+        assert as_read(reply.displaced) == case.displaced
     if case.text is not None:
         assert reply.text == case.text
 
@@ -45,7 +49,7 @@ def test_no_beginning_of_a_reply_has_a_call_that_the_whole_has_not(shape: str) -
 def test_a_call_that_is_cut_off_is_never_another_call(shape: str) -> None:
     for case in SHAPES[shape]:
         for length in range(len(case.reply)):
-            calls = as_read(read_reply(case.reply[:length], TOOLS, format=case.reads))
+            calls = as_read(read_reply(case.reply[:length], TOOLS, format=case.reads).calls)
             assert calls == case.calls[: len(calls)] or not case.calls, case.reply[:length]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from toolkit.parsing import CallingWay, TextFormat, advise_calling, find_family
 from toolkit.parsing.families import FAMILIES
-from toolkit.parsing.formats import find_forms
+from toolkit.parsing.forms import find_format
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def test_each_row_can_be_found_and_names_its_sources() -> None:
         assert re.compile(family.pattern)
         assert family.sources
         assert all(source.startswith("https://") for source in family.sources)
-        assert find_forms(family.format)
+        assert find_format(family.format)
         if family.template_has_tools is False:
             assert family.calling != "native"
     unseen = {family.name for family in FAMILIES} - found

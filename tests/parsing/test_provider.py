@@ -193,14 +193,14 @@ async def test_without_tools_a_reply_is_what_it_is() -> None:
 
 @pytest.mark.anyio
 async def test_an_unreadable_call_is_told_to_the_model_and_asked_again() -> None:
-    model = ScriptedProvider([f"Let me see. {BROKEN}", CALL])
+    model = ScriptedProvider([f"Let me see.\n{BROKEN}", CALL])
     response = await TextToolProvider(model).generate(request())
     assert [(call.id, call.name) for call in response.tool_calls] == [("call_1", "add")]
     assert response.text == ""
     assert response.stop_reason == "tool_use"
     assert response.usage.total_tokens == 30
     reply, told = model.requests[1].messages[-2:]
-    assert reply == AssistantMessage(f"Let me see. {BROKEN}")
+    assert reply == AssistantMessage(f"Let me see.\n{BROKEN}")
     assert told.text == (
         "Your call was not run: it could not be read. The call is cut off. Write all of it again. "
         "To call a tool, write a JSON object with its name and arguments between <tool_call> and </tool_call>. "
@@ -269,14 +269,22 @@ async def test_a_choice_that_is_not_there_is_an_error() -> None:
 @pytest.mark.parametrize(
     "replies",
     [
-        [f"Let me see.\n{CALL}\nOne moment."],
+        [f"Let me see.\n{CALL}\n"],
         ["It is 5."],
         [f"{CALL}{CALL}"],
-        [AssistantMessage([TextBlock("a <tool"), TextBlock(f"_call> b {CALL}")])],
-        [BROKEN, BROKEN, f"x {BROKEN} y"],
+        [AssistantMessage([TextBlock("a <tool"), TextBlock(f"_call> b\n{CALL}")])],
+        [BROKEN, BROKEN, f"x\n{BROKEN} y"],
         ["", CALL],
+        [f"It is so: {CALL}", CALL],
+        [f"Let me see:\n{CALL}", f"Sure. {CALL}", f"Sure.\n{CALL}"],
+        [f"They write {CALL}", "No."],
+        [f"They write {CALL}", BROKEN, CALL],
+        [f"{CALL}\nOne moment.", f"{CALL}\nOne moment.", f"{CALL}\nOne moment."],
     ],
-    ids=["prose", "text", "two", "blocks", "broken", "empty"],
+    ids=[
+        *["prose", "text", "two", "blocks", "broken", "empty"],
+        *["asked and meant", "asked twice", "asked and not meant", "asked and broken", "asked in vain"],
+    ],
 )
 async def test_a_stream_says_what_generate_says(replies: list[ScriptedReply]) -> None:
     whole = await TextToolProvider(ScriptedProvider(replies)).generate(request())

@@ -14,7 +14,7 @@ from tests.parsing.corpus import ADD, ADD_JSON, CORPUS, PARIS_JSON, TOOLS, tagge
 from toolkit import ToolCall
 from toolkit.chat import ToolDefinition
 from toolkit.errors import ConfigurationError
-from toolkit.parsing import Reply, ReplyPart, ReplyReader, UnreadCall, read_reply
+from toolkit.parsing import Reply, ReplyReader, UnreadCall, read_reply
 from toolkit.schema.nodes import is_array, is_object
 
 PIECES = [
@@ -84,15 +84,9 @@ REPLIES = st.one_of(
 
 def in_pieces(text: str, cuts: list[int]) -> Reply:
     reader = ReplyReader(TOOLS)
-    joined: list[ReplyPart] = []
     bounds = [0, *sorted({cut % (len(text) + 1) for cut in cuts}), len(text)]
     parts = [part for start, end in pairwise(bounds) for part in reader.feed(text[start:end])]
-    for part in reader.settle([*parts, *reader.finish()]):
-        if isinstance(part, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += part
-        else:
-            joined.append(part)
-    return Reply(tuple(joined))
+    return reader.collect([*parts, *reader.finish()])
 
 
 @settings(deadline=None)  # other work on the machine is no failure
@@ -189,13 +183,14 @@ def test_text_flows_as_soon_as_it_can_be_no_call_anymore() -> None:
     assert reader.feed("\n\n<tool") == []
     assert reader.feed('_call>{"name": "add"') == []
     assert reader.feed(', "arguments": {"a": 1, "b": 2}}</tool_') == []
-    assert reader.feed("call> and") == []  # the words behind a call may say that it is somebody else's
-    call, *texts = reader.feed(" so. {x")
-    assert call == ToolCall("call_1", "add", '{"a": 1, "b": 2}')
-    assert "".join(map(str, texts)) == "\n\n and so. {x"
+    assert reader.feed("call>\n") == []  # what follows a call may make text of it
+    assert reader.feed("And") == [f"\n\n{tagged(ADD_JSON)}", "\nAnd"]
     assert reader.feed(' {"city') == [' {"city']
-    assert reader.feed('": {"name": "add", "arguments": {}}}') == ['": {"name": "add", "arguments": {}}}']
-    assert reader.finish() == []
+    assert (
+        "".join(map(str, reader.feed('": {"name": "add", "arguments": {}}}'))) == '": {"name": "add", "arguments": {}}}'
+    )
+    assert reader.feed(f".\n{tagged(ADD_JSON)}") == ["."]
+    assert reader.finish() == [ToolCall("call_1", "add", '{"a": 1, "b": 2}')]
 
 
 def test_data_and_code_of_other_languages_flow_too() -> None:
@@ -226,11 +221,11 @@ def test_an_action_input_reaches_tools_that_name_no_parameters(parameters: dict[
     assert not read_reply("Action: note\nAction Input:\nParis", tools, format="react").calls
 
 
-def test_what_was_read_is_given_before_what_is_still_open() -> None:
+def test_calls_are_returned_when_the_reply_is_over() -> None:
     reader = ReplyReader(TOOLS)
-    call, text = reader.feed(f"{tagged(ADD_JSON)}\nSo.\n<tool_call>")
-    assert (call, text) == (ToolCall("call_1", "add", '{"a": 1, "b": 2}'), "So.")
-    (unread,) = reader.finish()
+    assert reader.feed(f"{tagged(ADD_JSON)}\n<tool_call>") == []
+    call, unread = reader.finish()
+    assert call == ToolCall("call_1", "add", '{"a": 1, "b": 2}')
     assert isinstance(unread, UnreadCall)
     assert unread.text == "<tool_call>"
 
@@ -253,7 +248,7 @@ def test_a_quotation_goes_on_behind_thoughts_that_stand_in_it() -> None:
         assert not read_reply(text, TOOLS).calls
         assert not in_pieces(text, list(range(len(text)))).calls
     assert read_reply(f"{thought}{call}", TOOLS).calls
-    assert read_reply(f"> <think>I look.\n</think>{tagged(ADD_JSON)}", TOOLS).calls
+    assert not read_reply(f"> <think>I look.\n</think>{tagged(ADD_JSON)}", TOOLS).calls
 
 
 def test_a_format_that_is_not_there_is_an_error_that_names_those_that_are() -> None:

@@ -20,8 +20,8 @@ pytestmark = [
 ]
 
 SHAPES: dict[TextFormat, str] = {
-    "hermes": r'"I will look. <tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"" [A-Z] [a-z]{1,12} '
-    r'"\"}}\n</tool_call>"',
+    "hermes": r'"I will look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": '
+    r'{\"city\": \"" [A-Z] [a-z]{1,12} "\"}}\n</tool_call>"',
     "react": r'"I will look.\nAction: get_weather\nAction Input: {\"city\": \"" [A-Z] [a-z]{1,12} "\"}"',
 }
 

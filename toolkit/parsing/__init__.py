@@ -2,11 +2,10 @@
 
 from toolkit.parsing.calling_advice import CallingAdvice, advise_calling
 from toolkit.parsing.families import CallingWay, ModelFamily, SamplingAdvice, find_family
-from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.probing import CallingProbe, probe_calling
-from toolkit.parsing.provider import TextToolProvider
-from toolkit.parsing.reply import ReplyReader, read_reply
-from toolkit.parsing.reply_parts import Reply, ReplyPart, UnreadCall
+from toolkit.parsing.provider import TextToolProvider, ToolOffer
+from toolkit.parsing.reply import Reply, ReplyPart, ReplyReader, UnreadCall, read_reply
 from toolkit.parsing.tool_user import ToolCalling, ToolUsage, ToolUsageEvent, to_structured_tools
 
 __all__ = [
@@ -24,6 +23,7 @@ __all__ = [
     "ReplyReader",
     "TextFormat",
     "TextToolProvider",
+    "ToolOffer",
     "to_structured_tools",
     "ToolCalling",
     "ToolUsage",

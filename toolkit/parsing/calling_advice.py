@@ -9,7 +9,7 @@ from typing import Any
 
 from toolkit.dataclass import dataclass
 from toolkit.parsing.families import CallingWay, ModelFamily, find_family
-from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.forms import TextFormat
 
 __all__ = ["CallingAdvice", "advise_calling"]
 

@@ -9,7 +9,7 @@ import re
 from typing import Any, Literal, TypeAlias
 
 from toolkit.dataclass import dataclass
-from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.forms import TextFormat
 
 __all__ = ["FAMILIES", "CallingWay", "ModelFamily", "SamplingAdvice", "find_family", "format_of_model"]
 

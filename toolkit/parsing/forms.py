@@ -1,204 +1,99 @@
-"""The parts that all ways to write a call share, and the rules that tell a call from the mention of one."""
+"""The ways in which models write calls: one reader for marks round JSON, one for marks round named parts, and odd ones.
+
+Each format is a row of `FORMATS`. A form reads what begins at a place of a text, wherever that place is; `ReplyReader`
+decides by the place whether it is a call.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Literal, TypeAlias
 
-from toolkit.calls.repair.idle_words import SPACES
+from toolkit.calls.repair.names import repair_arguments
 from toolkit.chat import ToolCall
-from toolkit.parsing.calls import KnownTools, UnclearCallError
-from toolkit.parsing.source import Source, Waiting
-from toolkit.parsing.speech import Surroundings
+from toolkit.errors import ConfigurationError
+from toolkit.parsing.calls import (
+    ARGUMENTS,
+    CALL_KEYS,
+    NAMES,
+    KnownTools,
+    UnclearCallError,
+    UnknownToolError,
+    check_count,
+    explain_unreadable,
+    read_calls,
+    read_json,
+)
+from toolkit.parsing.source import SPACES, Source, Waiting
 
-__all__ = [
-    "Form",
-    "Outcome",
-    "Passage",
-    "Surroundings",
-    "check_end",
-    "is_over",
-    "pass_nothing",
-    "pass_ticks",
-    "beginnings_of",
-    "pass_broken",
-    "pass_fence",
-    "pass_spoken_of",
-    "read_behind_mark",
-    "stands_alone",
-    "take_value",
-]
+__all__ = ["RESULT_MARKS", "TURN_ENDS", "Form", "Spot", "TextFormat", "TextFormatRow", "beginnings_of", "find_format"]
 
-Passage: TypeAlias = Waiting[object]
-"""Goes past text in which no calls are looked for; what it has passed is text at once."""
+TextFormat: TypeAlias = Literal[
+    "auto", "hermes", "react", "llama", "mistral", "qwen", "pythonic", "json", "fenced", "crew",
+    "glm", "deepseek", "kimi", "harmony", "minimax", "phi", "anthropic",
+]  # fmt: skip
+"""How calls are written. For `read_reply` ``auto`` takes the format of the first call that it finds."""
 
-Outcome: TypeAlias = list[ToolCall] | Passage | None
-"""Calls, whose ids are empty; text; or None, for something else that may be read in another form."""
+TURN_ENDS = (
+    "<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "</s>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>", "<|user|>", "<|observation|>", "[INST]", "<\uff5cUser\uff5c>",
+)  # fmt: skip
+"""The tokens by which chat templates end a model's turn, whatever the format."""
+
+RESULT_MARKS = (
+    "<tool_response>", "[TOOL_RESULTS]", "Observation:", "Observation ", "<function_results>", "<tool_result>",
+    "<\uff5ctool\u2581outputs\u2581begin\uff5c>",
+)  # fmt: skip
+"""How results begin, in any format: a model that writes one has made it up."""
+
+_IN_NAME = re.compile(r"[\w.-]")
+_LONGEST_NAME = 64
+_CUT_OFF = "The call is cut off, or its brackets don't match."
 
 
-class Form(Protocol):
-    """One way to write calls."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """The place at which a form is read.
 
-    @property
-    def characters(self) -> str:
-        """The characters that a call may begin with, in lower case."""
-        ...
+    Args:
+        begins_reply: True where nothing but white space stands before it.
+        fence: The marks that end the fence round it; empty where there is none.
+        language: The language that the fence names.
+    """
 
-    @property
-    def opening(self) -> str:
-        """A pattern of how a call begins, and of the beginnings of that where the text ends for now."""
-        ...
+    begins_reply: bool = False
+    fence: str = ""
+    language: str = ""
 
-    def read(self, source: Source, tools: KnownTools, before: Surroundings) -> Waiting[Outcome]:
-        """Read what begins here; where it is None, wherever the place is then.
 
-        It looks no further ahead than a bounded number of characters until it knows that this is a call.
+class Form(ABC):
+    """One way to write calls.
+
+    Attributes:
+        opening: A pattern of how a call begins, and of the beginnings of that where the text ends for now.
+        characters: The characters that a call may begin with, in lower case.
+        is_marked: False where a call is one by its content alone.
+        is_inline: True for marks that are tokens of their models, which write them directly behind a sentence.
+        marks: The marks that may stand round a call, and are no text behind it.
+    """
+
+    opening: str
+    characters: str = "<"
+    is_marked: bool = True
+    is_inline: bool = False
+    marks: tuple[str, ...] = ()
+
+    @abstractmethod
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+        """Return the calls that begin here, whose ids are empty; None for something else.
 
         Raises:
             UnclearCallError: A call is meant and can't be read; the place is behind all that belongs to it.
         """
-        ...
-
-
-# What ends a turn. A result ends it, too: the model has made it up.
-END_OF_TURN = (
-    "<|eom_id|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "</s>",
-    "<\uff5cend\u2581of\u2581sentence\uff5c>",
-)  # fmt: skip
-RESULTS = (
-    "<tool_response>", "[TOOL_RESULTS]", "Observation:", "Observation ", "<function_results>", "<tool_result>",
-    "<\uff5ctool\u2581outputs\u2581begin\uff5c>",
-)  # fmt: skip
-_REST_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
-_LONGEST_REST_KEY = 60
-_TICK = re.compile("[`~]")
-_LANGUAGE_LETTER = re.compile(r"\w")
-_LINE_BREAK = re.compile("\n")
-_BEGINNINGS = "\n{[<`~*"
-_AFTER = "\r\n,;.{[<`~"
-
-
-def stands_alone(source: Source) -> Waiting[bool]:
-    """Say whether nothing goes on after this place: the line or the reply ends, or a new sentence or call begins."""
-    there = source.length
-    character = yield from source.spaces(" \t*")
-    source.back(there)
-    return not character or character in _AFTER or character.isupper()
-
-
-def check_end(source: Source) -> Waiting[None]:
-    """Raise where what stands behind a call can only be the rest of it: a bracket, or a key.
-
-    Raises:
-        UnclearCallError: The call has ended too early.
-    """
-    there = source.length
-    if (yield from source.spaces(f"{SPACES},;")) in {'"', "'"}:
-        is_rest = _REST_KEY.match((yield from source.peek(_LONGEST_REST_KEY))) is not None
-    else:
-        is_rest = (yield from source.peek(1)) in {"}", "]", ":"}
-    source.back(there)
-    if is_rest:
-        raise UnclearCallError("The brackets of the call don't match: it ends before all that belongs to it.")
-
-
-def read_behind_mark(
-    source: Source,
-    tools: KnownTools,
-    before: Surroundings,
-    mark: str,
-    read: Callable[[Source, KnownTools], Waiting[list[ToolCall]]],
-    *,
-    closing: str = "",
-) -> Waiting[Outcome]:
-    """Read the calls behind a mark that announces them; what is broken takes the rest of the reply with it.
-
-    Args:
-        source: The text.
-        tools: The tools that may be called.
-        before: The text before the mark.
-        mark: The mark, which must begin here; None is the outcome otherwise.
-        read: Reads what stands behind it.
-        closing: A mark that may stand behind the calls, and is no text then.
-    """
-    if not (yield from source.accepts(mark)):
-        return None
-    if before.is_spoken_of:
-        return pass_spoken_of(source)
-    try:
-        calls = yield from read(source, tools)
-        yield from check_end(source)
-    except UnclearCallError:
-        yield from source.rest()
-        raise
-    if closing:
-        there = source.length
-        yield from source.spaces()
-        if not (yield from source.accepts(closing)):
-            source.back(there)
-    return calls
-
-
-def take_value(source: Source) -> Waiting[str]:
-    """Go past a JSON value, and return it.
-
-    Raises:
-        UnclearCallError: It has no end.
-    """
-    start = source.length
-    if not (yield from source.value()):
-        raise UnclearCallError("The call is cut off, or its brackets don't match.")
-    return source.piece(start)
-
-
-def is_over(source: Source, before: Surroundings) -> Waiting[bool]:
-    """Say whether nothing follows this place: neither in the fence, nor in the turn."""
-    there = source.length
-    is_end = (yield from source.spaces()) == ""
-    for token in (before.fence,) if before.fence else (*END_OF_TURN, *RESULTS):
-        is_end = is_end or (yield from source.accepts(token, any_case=True))
-    source.back(there)
-    return is_end
-
-
-def pass_broken(source: Source, start: int) -> Waiting[None]:
-    """Go back to a broken call without a mark, and past its lines: what begins a line behind it is something else."""
-    source.back(start + 1)
-    while True:
-        if source.until(_LINE_BREAK):
-            source.skip(1)
-            character = yield from source.peek(1)
-            if not character or character in _BEGINNINGS or character.isalpha():
-                return
-        elif source.is_ended:
-            return
-        else:
-            yield
-
-
-def pass_fence(source: Source) -> Waiting[None]:
-    """Go past the marks that begin a fence, and the word behind them for what it holds."""
-    yield from source.word(_TICK, 10)
-    yield from source.word(_LANGUAGE_LETTER, 20)
-
-
-def pass_ticks(source: Source) -> Waiting[None]:
-    """Go past the marks that end a fence."""
-    yield from source.word(_TICK, 10)
-
-
-def pass_nothing() -> Passage:
-    """Return the passage that ends where it begins: what has been read is text."""
-    yield from ()
-    return None
-
-
-def pass_spoken_of(source: Source) -> Passage:
-    """Return the passage past the list or object that follows, if one does: what is shown in it is no call either."""
-    if (yield from source.spaces()) in {"{", "["}:
-        return (yield from source.value())
-    return None
 
 
 def beginnings_of(literal: str, *, then: str = "") -> str:
@@ -207,3 +102,881 @@ def beginnings_of(literal: str, *, then: str = "") -> str:
     for character in reversed(literal):
         pattern = re.escape(character) + (rf"(?:\Z|{pattern})" if pattern else "")
     return pattern
+
+
+# marks round JSON
+
+
+class JsonMarksForm(Form):
+    """Objects with names and arguments, or lists of them, behind a mark, such as ``<tool_call>{...}</tool_call>``.
+
+    Args:
+        pairs: What opens and what closes, where something does.
+        named: What may stand between a name and its arguments in place of an object with both, the empty string where
+            that is the object of the arguments itself.
+        is_closed: True where the mark that closes must be there, but for the last one of a reply.
+        is_inline: As `Form` has it.
+        takes_python: True where ``name.call(key=value)`` may stand there, too.
+        is_word: True for an opening that is a word, which means something else in the middle of one.
+    """
+
+    def __init__(
+        self,
+        *pairs: tuple[str, str],
+        named: tuple[str, ...] = (),
+        is_closed: bool = True,
+        is_inline: bool = False,
+        takes_python: bool = False,
+        is_word: bool = False,
+    ) -> None:
+        self.opening: str = "|".join([(r"(?<![\w.])" if is_word else "") + beginnings_of(mark) for mark, _ in pairs])
+        self.characters: str = "".join({mark[0].casefold() for mark, _ in pairs})
+        self.is_inline: bool = is_inline
+        self.marks: tuple[str, ...] = tuple(dict.fromkeys([mark for pair in pairs for mark in pair if mark]))
+        self._pairs = pairs
+        self._named = named
+        self._is_closed = is_closed
+        self._takes_python = takes_python
+
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+        """Return the calls behind one mark."""
+        del spot
+        opening, closing = yield from self._read_opening(source)
+        if not opening:
+            return None
+        if opening.endswith("["):
+            source.skip(-1)  # the bracket belongs to the list
+        character = yield from source.spaces()
+        if self._is_closed and character == "`":
+            yield from _pass_fence(source)
+            character = yield from source.spaces()
+        if self._is_closed and opening != _TOOL_CALL[0] and character not in {"{", "["}:
+            return None
+        if character == "<" and (yield from source.peek(len(_FUNCTION))) == _FUNCTION:
+            return None
+        try:
+            calls = yield from self._read_objects(source, tools, opening, closing)
+            if not calls and not self._is_closed:
+                calls = [(yield from self._read_named(source, opening))]
+                yield from source.spaces()
+            yield from self._check_closing(source, calls, opening, closing)
+        except UnclearCallError:
+            if not self._is_closed:
+                yield from source.rest()
+            elif not source.piece().endswith(closing):
+                yield from source.past(closing)
+            raise
+        return calls
+
+    def _read_opening(self, source: Source) -> Waiting[tuple[str, str]]:
+        for pair in self._pairs:
+            if (yield from source.accepts(pair[0])):
+                return pair
+        return "", ""
+
+    def _read_objects(self, source: Source, tools: KnownTools, opening: str, closing: str) -> Waiting[list[ToolCall]]:
+        calls: list[ToolCall] = []
+        character = yield from source.spaces()
+        while character in {"{", "["} and (opening[0] != "[" or (yield from source.peek(len(opening))) != opening):
+            start = source.length
+            if not (yield from source.value(stop=closing if closing.startswith("<") else "")):
+                ended = not self._is_closed or not (yield from source.past(closing))
+                raise UnclearCallError("The call is cut off." if ended else "The brackets of the call don't match.")
+            calls += read_calls(source.piece(start), tools, is_marked=True)
+            check_count(calls)
+            there = source.length
+            character = yield from source.spaces(" \t\r\n,;`~" if self._is_closed else " \t\r\n,;")
+            if not self._is_closed and character != "{":
+                source.back(there)
+                break
+        return calls
+
+    def _read_named(self, source: Source, opening: str) -> Waiting[ToolCall]:
+        name = yield from source.word(_IN_NAME, _LONGEST_NAME)
+        if self._takes_python and name.removesuffix(".call") and (yield from source.peek(1)) == "(":
+            return (yield from _read_python_call(source, name.removesuffix(".call")))
+        if self._named and name:
+            if (yield from source.accepts("[CALL_ID]")):
+                yield from source.word(_IN_NAME, _LONGEST_NAME)
+            for mark in self._named:
+                if (yield from source.accepts(mark)):
+                    break
+            if (yield from source.spaces()) == "{":
+                return ToolCall("", name, (yield from _read_object(source)))
+        ways = "NAME[ARGS]{...}" if self._named else '{"name": ..., "parameters": {...}}'
+        raise UnclearCallError(f"After {opening} there must be a call: {ways}.")
+
+    def _check_closing(self, source: Source, calls: list[ToolCall], opening: str, closing: str) -> Waiting[None]:
+        if not self._is_closed:
+            there = source.length
+            yield from source.spaces()
+            if closing and (yield from source.accepts(closing)):
+                return
+            source.back(there)
+            yield from _check_end(source)
+            return
+        character = yield from source.peek(1)
+        if not calls or (
+            character and not (yield from source.accepts(closing)) and (yield from source.peek(len(opening))) != opening
+        ):
+            raise UnclearCallError(f"Between {opening} and {closing} there must be one JSON object.")
+
+
+# marks round a name and its parts
+
+
+class PartsForm(Form):
+    """A name, then its arguments as JSON or each between marks of its own: ``<function=name><parameter=key>...``.
+
+    Args:
+        opening: What a call begins with.
+        head_ends: What may end its name; none where white space or another mark does.
+        closing: What it ends with.
+        name: A pattern of the text between `opening` and what ends it, whose group `name` is the name.
+        key: What a parameter begins with; empty where the arguments are an object.
+        key_end: What ends the name of a parameter.
+        value: What stands before its value.
+        value_end: What ends its value.
+        wrappers: Pairs of marks that may stand round several calls.
+        takes_object: True where the arguments may be an object, in a fence or not.
+        must_close: True where a wrapper that was opened must be closed.
+        must_begin: True where the opening is that of other forms: without a parameter it is none of this one.
+        strips: True where a value stands on lines of its own.
+        is_inline: As `Form` has it.
+    """
+
+    def __init__(
+        self,
+        opening: str,
+        head_ends: tuple[str, ...],
+        closing: str,
+        *,
+        name: str = r"""[\s"']*(?P<name>.*?)[\s"']*""",
+        key: str = "",
+        key_end: str = ">",
+        value: str = "",
+        value_end: str = "",
+        wrappers: tuple[tuple[str, str], ...] = (),
+        takes_object: bool = False,
+        must_close: bool = True,
+        must_begin: bool = False,
+        strips: bool = True,
+        is_inline: bool = False,
+    ) -> None:
+        self.opening: str = "|".join([beginnings_of(opening), *[beginnings_of(mark) for mark, _ in wrappers]])
+        self.is_inline: bool = is_inline
+        self.marks: tuple[str, ...] = tuple([mark for pair in wrappers for mark in pair])
+        self._begin, self._head_ends, self._closing = opening, head_ends, closing
+        self._name = re.compile(name, re.DOTALL)
+        self._key, self._key_end, self._value, self._value_end = key, key_end, value, value_end
+        self._wrappers = wrappers
+        self._takes_object = takes_object
+        self._must_close = must_close
+        self._must_begin = must_begin
+        self._strips = strips
+
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+        """Return one call, or all that one wrapper holds."""
+        del spot
+        wrapper_end = yield from self._read_wrapper(source)
+        if not (yield from source.accepts(self._begin)):
+            if not wrapper_end or not self._must_close:
+                return None
+            yield from source.past(wrapper_end)
+            raise UnclearCallError(f"Before {wrapper_end} there must be calls: {self._begin} ...")
+        try:
+            return (yield from self._read_wrapped(source, tools, wrapper_end))
+        except UnclearCallError:
+            yield from source.past(wrapper_end if wrapper_end and self._must_close else self._closing)
+            raise
+
+    def _read_wrapper(self, source: Source) -> Waiting[str]:
+        for mark, end in self._wrappers:
+            if (yield from source.accepts(mark)):
+                yield from source.spaces()
+                return end
+        return ""
+
+    def _read_wrapped(self, source: Source, tools: KnownTools, wrapper_end: str) -> Waiting[list[ToolCall] | None]:
+        calls: list[ToolCall] = []
+        while True:
+            call = yield from self._read_call(source, tools)
+            if call is None:
+                return None
+            calls.append(call)
+            check_count(calls)
+            if not wrapper_end:
+                return calls
+            there = source.length
+            yield from source.spaces()
+            if (yield from source.accepts(wrapper_end)):
+                return calls
+            if not (yield from source.accepts(self._begin)):
+                ended = (yield from source.peek(1)) == "" or (yield from self._is_opened(source))
+                if self._must_close or not ended:
+                    raise UnclearCallError(f"After {self._closing} only {wrapper_end} or another call may come.")
+                source.back(there)
+                return calls
+
+    def _is_opened(self, source: Source) -> Waiting[bool]:
+        for mark, _ in self._wrappers:
+            if (yield from source.peek(len(mark))) == mark:
+                return True
+        return False
+
+    def _read_call(self, source: Source, tools: KnownTools) -> Waiting[ToolCall | None]:
+        name, _ = yield from self._read_head(source, self._head_ends)
+        character = yield from source.spaces()
+        if self._must_begin and not name:
+            return None
+        if name == "function" and not self._key and character not in {"{", "`", "~"}:
+            name = (yield from source.word(_IN_NAME, _LONGEST_NAME)).strip()  # DeepSeek's type of a call
+            character = yield from source.spaces()
+        if not name:
+            raise UnclearCallError(f"A call is not complete: write {self._begin}NAME{self._head_ends[0]}.")
+        if self._takes_object and character in {"{", "`", "~"}:
+            arguments = yield from _read_fenced_object(source)
+        elif not self._key:
+            raise UnclearCallError("The arguments of a call must be a JSON object.")
+        elif self._must_begin and (yield from source.peek(len(self._key))) != self._key:
+            is_call = name in tools and (yield from source.accepts(self._closing))
+            return ToolCall("", name, "{}") if is_call else None
+        else:
+            arguments = yield from self._read_members(source, tools, name)
+        yield from source.spaces()
+        if not (yield from source.accepts(self._closing)):
+            raise UnclearCallError(f"A call ends with {self._closing}, directly behind its arguments.")
+        return ToolCall("", name, arguments)
+
+    def _read_head(self, source: Source, ends: tuple[str, ...]) -> Waiting[tuple[str, bool | None]]:
+        """Go past a name and what ends it; return it, and whether the value is said to be a string."""
+        if not ends:
+            yield from source.spaces()
+            return (yield from source.word(_IN_NAME, _LONGEST_NAME)), None
+        written = yield from source.word(_IN_HEAD, _LONGEST_HEAD)
+        name = self._name.fullmatch(written)
+        is_string = _IS_STRING.search(written)
+        for end in ends:
+            if (yield from source.accepts(end)):
+                break
+        else:
+            raise UnclearCallError(f"A tag or token is not complete: {' or '.join(ends)} is missing.")
+        return name["name"].strip() if name is not None else "", None if is_string is None else is_string[1] == "true"
+
+    def _read_members(self, source: Source, tools: KnownTools, name: str) -> Waiting[str]:
+        members: dict[str, str] = {}
+        while (yield from source.accepts(self._key)):
+            key, is_string = yield from self._read_head(source, (self._key_end,))
+            if self._value:
+                yield from source.spaces()
+            if not key or not (yield from source.accepts(self._value)):
+                raise UnclearCallError(
+                    f"A parameter is not complete: write {self._key}NAME{self._key_end}{self._value}."
+                )
+            start = source.length
+            if not (yield from source.past(self._value_end)):
+                raise UnclearCallError(f"The call is cut off: {self._value_end} is missing.")
+            text = source.piece(start)[: -len(self._value_end)]
+            if self._key in text or (self._value or self._closing) in text:
+                raise UnclearCallError(f"A parameter has no end: {self._value_end} is missing.")
+            if key in members:
+                raise UnclearCallError(f"The parameter '{key[:64]}' is there twice.")
+            members[key] = self._read_value(tools, name, key, text, is_string)
+            yield from source.spaces()
+        return "{" + ", ".join([f"{json.dumps(key)}: {value}" for key, value in members.items()]) + "}"
+
+    def _read_value(self, tools: KnownTools, name: str, key: str, text: str, is_string: bool | None) -> str:
+        if self._strips:
+            text = text.removeprefix("\r").removeprefix("\n").removesuffix("\n").removesuffix("\r")
+        if is_string is None:
+            return tools.value(name, key, text)
+        read = json.dumps(text) if is_string else read_json(text)
+        if read is None:
+            raise UnclearCallError(f"The value of '{key[:64]}' is not valid JSON.")
+        return read
+
+
+_IN_HEAD = re.compile(r"[^<>{]")
+_LONGEST_HEAD = 400
+_IS_STRING = re.compile(r"""\bstring\s*=\s*["'](true|false)["']""")
+
+
+class HarmonyForm(Form):
+    """``<|channel|>commentary to=functions.name <|constrain|>json<|message|>{...}<|call|>``; GPT-OSS."""
+
+    marks: tuple[str, ...] = ("<|call|>",)
+    opening: str = f"{beginnings_of('<|channel|>')}|{beginnings_of('<|start|>assistant')}"
+
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+        """Return the call of one message with a recipient."""
+        del tools, spot
+        header = "<|channel|>" if (yield from source.accepts("<|channel|>")) else ""
+        if not header and not (yield from source.accepts("<|start|>assistant")):
+            return None
+        while not (yield from source.accepts("<|message|>")):
+            words = yield from source.word(_IN_HARMONY_HEADER, 100)
+            mark = ""
+            for token in ("<|channel|>", "<|constrain|>"):
+                if token not in header and (yield from source.accepts(token)):
+                    mark = token
+            if not words and not mark:
+                return None
+            header += words + mark
+        recipient = _RECIPIENT.search(header)
+        if recipient is None:
+            return None
+        try:
+            arguments = yield from self._read_arguments(source)
+        except UnclearCallError:
+            yield from source.past("<|call|>")
+            raise
+        return [ToolCall("", recipient["name"], arguments)]
+
+    def _read_arguments(self, source: Source) -> Waiting[str]:
+        arguments = yield from _read_fenced_object(source)
+        if (yield from source.spaces()) and not (yield from source.accepts("<|call|>")):
+            raise UnclearCallError("A call ends with <|call|>, directly behind the arguments.")
+        return arguments
+
+
+_IN_HARMONY_HEADER = re.compile(r"[\w .=-]")
+_RECIPIENT = re.compile(r"\bto=(?:functions\.)?(?P<name>[\w.-]{1,64})")
+
+
+_LABEL_END = r"[ \t0-9*]{0,8}+(?:\Z|:)"
+_ACTION = f"(?i:{beginnings_of('Action', then=_LABEL_END)})"
+
+
+class ReactForm(Form):
+    """``Action: name`` and ``Action Input: {...}`` on lines of their own: ReAct."""
+
+    characters: str = "a*"
+    opening: str = rf"(?<![^\s*])(?:{beginnings_of('**', then=_ACTION)}|{_ACTION})"
+
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+        """Return one action with its input."""
+        del spot
+        if not (yield from _pass_label(source, "Action")):
+            return None
+        there = source.length
+        if (yield from source.spaces()) in {"{", "[", "`", "~"}:
+            calls = yield from self._read_json(source, tools)
+            if calls:
+                return calls
+        source.back(there)
+        yield from source.spaces(" \t")
+        written = yield from source.word(_IN_LINE, 120)
+        name = written.strip(" \t*`\"'[]").removesuffix("()")
+        there = source.length
+        yield from source.spaces()
+        is_none = name.casefold() in _NO_NAMES and name not in tools
+        if is_none or not (yield from _pass_label(source, "Action Input")):
+            source.back(there)
+            if name in tools or _CALLED.sub("", name) in tools:
+                raise UnclearCallError('After "Action: NAME" there must be a line "Action Input: {...}".')
+            return None
+        start = source.length
+        try:
+            arguments = yield from _read_input(source, tools, name)
+        except UnclearCallError:
+            yield from _pass_broken(source, start)
+            raise
+        return [ToolCall("", name, arguments)]
+
+    def _read_json(self, source: Source, tools: KnownTools) -> Waiting[list[ToolCall] | None]:
+        """Return calls of known tools as JSON, in a fence or without; Command R writes them so."""
+        yield from _pass_fence(source)
+        if (yield from source.spaces()) not in {"{", "["}:
+            return None
+        start = source.length
+        if not (yield from source.value()):
+            return None
+        try:
+            calls = read_calls(source.piece(start), tools, is_marked=False)
+        except UnclearCallError:
+            return None
+        there = source.length
+        yield from source.spaces()
+        if not (yield from source.word(_TICK, 10)):
+            source.back(there)
+        return calls
+
+
+_IN_LINE = re.compile(r"[^\r\n]")
+_DIGIT = re.compile(r"[0-9]")
+_CALLED = re.compile(r"(?:\(.*|\s+Action Input.*)", re.IGNORECASE)
+_NO_NAMES = {"", "none", "n/a", "null", "no action", "final answer", "finish"}
+
+
+def _pass_label(source: Source, label: str) -> Waiting[bool]:
+    """Go past a label with its colon, and a number or bold type, where it stands here."""
+    yield from source.accepts("**")
+    if not (yield from source.accepts(label, any_case=True)):
+        return False
+    yield from source.spaces(" \t")
+    yield from source.word(_DIGIT, 3)
+    yield from source.accepts("**")
+    if not (yield from source.accepts(":")):
+        return False
+    yield from source.accepts("**")
+    return True
+
+
+def _read_input(source: Source, tools: KnownTools, name: str) -> Waiting[str]:
+    ends_line = (yield from source.spaces(" \t")) in {"", "\r", "\n"}
+    there = source.length
+    character = yield from source.spaces()
+    if ends_line and (yield from _is_without_input(source, tools, name, character)):
+        source.back(there)
+        return "{}"
+    is_fenced = character in {"`", "~"}
+    if is_fenced:
+        yield from _pass_fence(source)
+        character = yield from source.spaces()
+    if character == "{":
+        text = yield from _take_value(source)
+        if is_fenced:
+            yield from source.spaces()
+            yield from source.word(_TICK, 10)
+        following = yield from source.spaces(" \t`")
+        if following not in {"", "\r", "\n"} and (yield from source.peek(11)).casefold() != "observation":
+            raise UnclearCallError("After the JSON object of Action Input the line must end.")
+        yield from _check_end(source)
+    else:
+        text = yield from source.word(_IN_LINE, 2_000)
+        if not text.startswith(('"', "'", "null", "None")):
+            raise UnclearCallError("Action Input must be a JSON object with an entry for each argument.")
+    arguments = repair_arguments(text)
+    if arguments is None:
+        raise UnclearCallError(explain_unreadable(text))
+    return arguments
+
+
+def _is_without_input(source: Source, tools: KnownTools, name: str, character: str) -> Waiting[bool]:
+    """Return whether no input at all is what a tool takes; where it may take something, nothing else may follow."""
+    if character in {"{", "`", "~"} or not tools.may_take_nothing(name):
+        return False
+    if tools.takes_nothing(name):
+        return True
+    return not character or (yield from source.peek(11)).casefold() == "observation"
+
+
+# calls by their content alone
+
+
+_OBJECT = r"""\{\s*+(?:\Z|["']|\w{1,20}+(?:\Z|\s*+(?:\Z|:)))"""
+
+
+class JsonForm(Form):
+    """An object or a list of them that names known tools and says nothing else."""
+
+    characters: str = "{["
+    is_marked: bool = False
+    opening: str = rf"""{_OBJECT}|\[\s*+(?:\Z|[\["'\d]|{_OBJECT})"""
+
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+        """Return the calls of one object or list."""
+        start = source.length
+        if not (yield from _may_call(source)):
+            return None
+        source.back(start)
+        is_whole = yield from source.value()
+        text = source.piece(start)
+        named = _NAMED_CALL.search(text, 0, 500)
+        is_known = named is not None and named["name"] in tools
+        if not is_whole:
+            if not is_known:
+                return None
+            yield from _pass_broken(source, start)
+            raise UnclearCallError(_CUT_OFF)
+        try:
+            calls = read_calls(text, tools, is_marked=False)
+        except UnclearCallError as error:
+            is_meant = is_known and named is not None and named["arguments"]
+            is_unknown = isinstance(error, UnknownToolError) and spot.begins_reply
+            if is_meant or (is_unknown and (yield from _is_over(source, spot))):
+                raise
+            return None
+        try:
+            yield from _check_end(source)
+        except UnclearCallError:
+            yield from _pass_broken(source, start)
+            raise
+        there = source.length
+        if (yield from source.spaces()) in {",", ";"}:
+            source.skip(1)
+            if (yield from source.spaces()) == "{":
+                return calls
+        source.back(there)
+        return calls
+
+
+_KEY_STARTS = {key[:length] for key in CALL_KEYS for length in range(1, len(key) + 1)}
+_KEY_PATTERN = r"""["']?(?:{})["']?\s*:\s*"""
+_NAMED_CALL = re.compile(
+    _KEY_PATTERN.format("|".join(NAMES))
+    + r"""(?:\{\s*["']?name["']?\s*:\s*)?(?P<quote>["'])(?P<name>[^"'\n]{1,100})(?P=quote)"""
+    + rf"""(?P<arguments>\s*,\s*{_KEY_PATTERN.format("|".join(ARGUMENTS))})?"""
+)
+
+
+def _may_call(source: Source) -> Waiting[bool]:
+    """Return by its first key whether an object or list may be a call."""
+    if (yield from source.accepts("[")):
+        yield from source.spaces()
+    if not (yield from source.accepts("{")):
+        return False
+    quote = yield from source.spaces()
+    is_quoted = quote in {'"', "'"}
+    if is_quoted:
+        source.skip(1)
+    key = ""
+    while (character := (yield from source.peek(1))) and (key + character) in _KEY_STARTS:
+        key += character
+        source.skip(1)
+    if key not in CALL_KEYS or (is_quoted and not (yield from source.accepts(quote))):
+        return False
+    return (yield from source.spaces()) == ":"
+
+
+class PythonListForm(Form):
+    """``[name(key=value), ...]``: calls of known tools as Python writes them; Llama 3.2, Gemma and others."""
+
+    characters: str = "["
+    is_marked: bool = False
+    opening: str = r"\[\s*+(?:\Z|[\w.-]++(?:\Z|\())"
+
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+        """Return the calls of one list."""
+        del spot
+        start = source.length
+        yield from source.accepts("[")
+        yield from source.spaces()
+        name = yield from source.word(_IN_NAME, _LONGEST_NAME)
+        if not name or (yield from source.peek(1)) != "(" or name not in tools:
+            return None
+        try:
+            return (yield from self._read_list(source, name))
+        except UnclearCallError:
+            yield from _pass_broken(source, start)
+            raise
+
+    def _read_list(self, source: Source, name: str) -> Waiting[list[ToolCall]]:
+        calls = [(yield from _read_python_call(source, name))]
+        while True:
+            yield from source.spaces()
+            if (yield from source.accepts("]")):
+                return calls
+            if not (yield from source.accepts(",")):
+                raise UnclearCallError("Calls in a list are parted by commas, and the list ends with ].")
+            if (yield from source.spaces()) == "]":
+                continue
+            name = yield from source.word(_IN_NAME, _LONGEST_NAME)
+            if not name or (yield from source.peek(1)) != "(":
+                raise UnclearCallError("The list must hold calls alone: write [name(key=value)].")
+            calls.append((yield from _read_python_call(source, name)))
+            check_count(calls)
+
+
+class PythonCallForm(Form):
+    """``name(key=value)`` at the start of a line, for a known tool."""
+
+    characters: str = ascii_lowercase
+    is_marked: bool = False
+    opening: str = r"(?<!.)(?i:[a-z])[\w.-]{0,63}+(?:\Z|\()"
+
+    def read(self, source: Source, tools: KnownTools, spot: Spot) -> Waiting[list[ToolCall] | None]:
+        """Return one call."""
+        if spot.fence and spot.language not in _CALL_LANGUAGES:
+            return None
+        name = ""
+        # As far as it may be a tool's, so that other words need not wait.
+        while len(name) < _LONGEST_NAME and _IN_NAME.match(character := (yield from source.peek(1))):
+            name += character
+            source.skip(1)
+            if not tools.has_beginning(name):
+                return None
+        if name not in tools or (yield from source.peek(1)) != "(":
+            return None
+        try:
+            calls = [(yield from _read_python_call(source, name))]
+        except UnclearCallError:
+            if spot.begins_reply and (yield from _is_over(source, spot)):
+                raise
+            return None
+        there = source.length
+        if (yield from source.spaces(" \t\r\n")) == ";":
+            source.skip(1)
+        else:
+            source.back(there)
+        return calls
+
+
+_CALL_LANGUAGES = {"tool", "tool_call", "tool_calls", "tool_code", "function"}
+_KEYWORD = re.compile(r"(?:\s|\#[^\n]*\n)*+(\w+)\s*=(?!=)")
+_LITERAL_TOKEN = re.compile(
+    r""""[^"\\]*+(?:\\.[^"\\]*+)*+" | '[^'\\]*+(?:\\.[^'\\]*+)*+' | \#[^\n]*+ | [\[\]{}()"'/,]""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _read_python_call(source: Source, name: str) -> Waiting[ToolCall]:
+    """Return the call whose arguments stand in the parentheses that begin here: literals, each with its name."""
+    members: list[str] = []
+    for part in _split_keywords((yield from _take_value(source))[1:-1]):
+        key = _KEYWORD.match(part)
+        if key is None:
+            raise UnclearCallError("Each argument needs its name: write name=value.")
+        value = part[key.end() :].strip()
+        # The line break ends a comment that the value may have behind it.
+        members.append(f"{json.dumps(key[1])}: {value}" + ("\n" if "#" in value else ""))
+    arguments = read_json("{" + ", ".join(members) + "}")
+    if arguments is None:
+        raise UnclearCallError("Each argument must be a literal value, and come once.")
+    return ToolCall("", name, arguments)
+
+
+def _split_keywords(text: str) -> list[str]:
+    """Return the parts between the commas that stand in no brackets."""
+    parts: list[str] = []
+    depth = start = 0
+    for token in _LITERAL_TOKEN.finditer(text):
+        character = token[0]
+        if character == "/":
+            raise UnclearCallError("Arguments can't be computed: write the value.")
+        if character in "[{(":
+            depth += 1
+        elif character in "]})":
+            depth -= 1
+        elif character == "," and not depth:
+            parts.append(text[start : token.start()])
+            start = token.end()
+    if text[start:].strip():
+        parts.append(text[start:])
+    return parts
+
+
+# what the forms share
+
+_REST_KEY = re.compile(r"""["'][\w-]+["']\s*:""")
+_TICK = re.compile("[`~]")
+_LANGUAGE_LETTER = re.compile(r"\w")
+_LINE_BREAK = re.compile("\n")
+
+
+def _take_value(source: Source) -> Waiting[str]:
+    """Go past a JSON value or an argument list, and return it."""
+    start = source.length
+    if not (yield from source.value()):
+        raise UnclearCallError(_CUT_OFF)
+    return source.piece(start)
+
+
+def _read_object(source: Source) -> Waiting[str]:
+    text = yield from _take_value(source)
+    arguments = read_json(text)
+    if arguments is None:
+        raise UnclearCallError(explain_unreadable(text))
+    return arguments
+
+
+def _read_fenced_object(source: Source) -> Waiting[str]:
+    """Go past an object, in a fence or not, and return it."""
+    if (yield from source.spaces()) in {"`", "~"}:
+        yield from _pass_fence(source)
+    if (yield from source.spaces()) != "{":
+        raise UnclearCallError("The arguments of a call must be a JSON object.")
+    arguments = yield from _read_object(source)
+    there = source.length
+    yield from source.spaces()
+    if not (yield from source.word(_TICK, 10)):
+        source.back(there)
+    return arguments
+
+
+def _pass_fence(source: Source) -> Waiting[None]:
+    """Go past the marks that begin a fence, and the word behind them for what it holds."""
+    yield from source.word(_TICK, 10)
+    yield from source.word(_LANGUAGE_LETTER, 20)
+
+
+def _pass_broken(source: Source, start: int) -> Waiting[None]:
+    """Go back to a broken call without a mark, and past its lines: what begins a line behind it is something else."""
+    source.back(start + 1)
+    while True:
+        if source.until(_LINE_BREAK):
+            source.skip(1)
+            character = yield from source.peek(1)
+            if not character or character in "\n{[<`~*" or character.isalpha():
+                return
+        elif source.is_ended:
+            return
+        else:
+            yield
+
+
+def _check_end(source: Source) -> Waiting[None]:
+    """Raise where what stands behind a call can only be the rest of it: a bracket, or a key."""
+    there = source.length
+    if (yield from source.spaces(f"{SPACES},;")) in {'"', "'"}:
+        is_rest = _REST_KEY.match((yield from source.peek(60))) is not None
+    else:
+        is_rest = (yield from source.peek(1)) in {"}", "]", ":"}
+    source.back(there)
+    if is_rest:
+        raise UnclearCallError("The brackets of the call don't match: it ends before all that belongs to it.")
+
+
+def _is_over(source: Source, spot: Spot) -> Waiting[bool]:
+    """Return whether nothing follows this place: neither in the fence, nor in the turn."""
+    there = source.length
+    is_end = (yield from source.spaces()) == ""
+    for token in (spot.fence,) if spot.fence else (*TURN_ENDS, "<|end|>", *RESULT_MARKS):
+        is_end = is_end or (yield from source.accepts(token, any_case=True))
+    source.back(there)
+    return is_end
+
+
+# the formats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFormatRow:
+    """How one format is read.
+
+    Args:
+        forms: The ways of its calls.
+        takes_fences: True where a fence may stand round calls; where they have marks of their own, a fence is code.
+        result_marks: How a result begins in it: a model that goes on so has made it up, and it is dropped.
+    """
+
+    forms: tuple[Form, ...]
+    takes_fences: bool = False
+    result_marks: tuple[str, ...] = ()
+
+
+_TOOL_CALL, _FUNCTION = ("<tool_call>", "</tool_call>"), "<function="
+_BAR, _BLANK = "\uff5c", "\u2581"
+_ATTRIBUTE = r"""(?:.*?\s)?name\s*=\s*(?P<q>["'])(?P<name>[^"'<>\n]{1,256})(?P=q).*"""
+
+
+def _make_invoke(prefix: str, *wrappers: str) -> PartsForm:
+    return PartsForm(
+        f"<{prefix}invoke ",
+        (">",),
+        f"</{prefix}invoke>",
+        name=_ATTRIBUTE,
+        key=f"<{prefix}parameter ",
+        value_end=f"</{prefix}parameter>",
+        wrappers=tuple([(f"<{name}>", f"</{name}>") for name in wrappers]),
+    )
+
+
+_HERMES = JsonMarksForm(_TOOL_CALL)
+_OTHER_TAGS = JsonMarksForm(
+    ("<tools>", "</tools>"),  # Qwen Coder
+    ("<tool_calls>", "</tool_calls>"),  # Jamba
+    ("<function_call>", "</function_call>"),
+    ("<functioncall>", "</functioncall>"),
+    ("<|START_ACTION|>", "<|END_ACTION|>"),  # Command R7B
+    ("<|action_start|><|plugin|>", "<|action_end|>"),  # InternLM
+)
+_PHI = JsonMarksForm(("<|tool_call|>", "<|/tool_call|>"))  # Granite's, too
+_FUNCTOOLS = JsonMarksForm(("functools[", ""), is_closed=False, is_word=True)
+_PYTHON_TAG = JsonMarksForm(("<|python_tag|>", ""), is_closed=False, takes_python=True)
+_MISTRAL = JsonMarksForm(("[TOOL_CALLS]", "[/TOOL_CALLS]"), named=("[ARGS]", ""), is_closed=False, is_inline=True)
+_FUNCTION_TAGS = PartsForm(
+    _FUNCTION,
+    (">",),
+    "</function>",
+    key="<parameter=",
+    value_end="</parameter>",
+    wrappers=(_TOOL_CALL,),
+    takes_object=True,
+    must_close=False,
+)
+_GLM = PartsForm(
+    _TOOL_CALL[0],
+    (),
+    _TOOL_CALL[1],
+    key="<arg_key>",
+    key_end="</arg_key>",
+    value="<arg_value>",
+    value_end="</arg_value>",
+    must_begin=True,
+    strips=False,
+    is_inline=True,
+)
+_ASCII_SECTIONS = PartsForm(  # Kimi's tokens, and DeepSeek's without its own signs
+    "<|tool_call_begin|>",
+    ("<|tool_call_argument_begin|>", "<|tool_sep|>"),
+    "<|tool_call_end|>",
+    name=r"\s*(?:functions\.)?(?P<name>.*?)(?::\d+)?\s*",
+    wrappers=(
+        ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+        ("<|tool_calls_begin|>", "<|tool_calls_end|>"),
+    ),
+    takes_object=True,
+    is_inline=True,
+)
+_DEEPSEEK = PartsForm(
+    f"<{_BAR}tool{_BLANK}call{_BLANK}begin{_BAR}>",
+    (f"<{_BAR}tool{_BLANK}sep{_BAR}>",),
+    f"<{_BAR}tool{_BLANK}call{_BLANK}end{_BAR}>",
+    wrappers=((f"<{_BAR}tool{_BLANK}calls{_BLANK}begin{_BAR}>", f"<{_BAR}tool{_BLANK}calls{_BLANK}end{_BAR}>"),),
+    takes_object=True,
+    is_inline=True,
+)
+_DSML = _make_invoke(f"{_BAR}DSML{_BAR}", f"{_BAR}DSML{_BAR}function_calls", f"{_BAR}DSML{_BAR}tool_calls")
+_INVOKE = _make_invoke("", "function_calls", "minimax:tool_call")
+_ANTML = _make_invoke("antml:", "antml:function_calls")
+_HARMONY, _REACT, _JSON = HarmonyForm(), ReactForm(), JsonForm()
+_PYTHON = (PythonListForm(), PythonCallForm())
+_WRITTEN_RESULTS = ("Result of ", "Error of ")  # how `wording` writes results where a format has no mark for them
+
+FORMATS: dict[str, TextFormatRow] = {
+    "hermes": TextFormatRow(forms=(_HERMES,), result_marks=("<tool_response>",)),
+    "react": TextFormatRow(forms=(_REACT,), result_marks=("Observation:", "Observation ")),
+    "llama": TextFormatRow(
+        forms=(_PYTHON_TAG, _FUNCTION_TAGS, _JSON), takes_fences=True, result_marks=_WRITTEN_RESULTS
+    ),
+    "mistral": TextFormatRow(forms=(_MISTRAL,), result_marks=("[TOOL_RESULTS]",)),
+    "qwen": TextFormatRow(forms=(_FUNCTION_TAGS,), result_marks=("<tool_response>",)),
+    "pythonic": TextFormatRow(forms=_PYTHON, takes_fences=True, result_marks=_WRITTEN_RESULTS),
+    "json": TextFormatRow(forms=(_JSON,), takes_fences=True, result_marks=_WRITTEN_RESULTS),
+    "fenced": TextFormatRow(forms=(_JSON,), takes_fences=True, result_marks=_WRITTEN_RESULTS),
+    "crew": TextFormatRow(
+        forms=(_JSON, _REACT), takes_fences=True, result_marks=(*_WRITTEN_RESULTS, "Observation:", "Observation ")
+    ),
+    "glm": TextFormatRow(forms=(_GLM,), result_marks=("<tool_response>",)),
+    "deepseek": TextFormatRow(
+        forms=(_DEEPSEEK, _ASCII_SECTIONS, _DSML, _INVOKE),
+        result_marks=(f"<{_BAR}tool{_BLANK}outputs{_BLANK}begin{_BAR}>",),
+    ),
+    "kimi": TextFormatRow(forms=(_ASCII_SECTIONS,), result_marks=_WRITTEN_RESULTS),
+    "harmony": TextFormatRow(forms=(_HARMONY,), result_marks=_WRITTEN_RESULTS),
+    "minimax": TextFormatRow(forms=(_INVOKE,), result_marks=_WRITTEN_RESULTS),
+    "phi": TextFormatRow(forms=(_PHI, _FUNCTOOLS), result_marks=_WRITTEN_RESULTS),
+    "anthropic": TextFormatRow(forms=(_INVOKE, _ANTML), result_marks=("<function_results>",)),
+    "auto": TextFormatRow(
+        forms=(
+            *(_GLM, _HERMES, _OTHER_TAGS, _PHI, _FUNCTION_TAGS, _PYTHON_TAG, _MISTRAL),
+            *(_DEEPSEEK, _ASCII_SECTIONS, _HARMONY, _DSML, _INVOKE, _ANTML, _FUNCTOOLS),
+            *(_PYTHON[0], _REACT, _PYTHON[1], _JSON),
+        ),
+        takes_fences=True,
+        result_marks=(*RESULT_MARKS, *_WRITTEN_RESULTS),
+    ),
+}
+
+
+def find_format(name: str) -> TextFormatRow:
+    """Return the row of a format.
+
+    Raises:
+        ConfigurationError: There is no such format.
+    """
+    row = FORMATS.get(name)
+    if row is None:
+        raise ConfigurationError(f"there is no format '{name}'; there are: {', '.join(FORMATS)}")
+    return row

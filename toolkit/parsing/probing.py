@@ -9,7 +9,7 @@ from toolkit.chat import ChatRequest, ChatResponse, Provider, ResponseFormat, To
 from toolkit.dataclass import dataclass
 from toolkit.errors import ProviderError
 from toolkit.parsing.families import CallingWay
-from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.provider import TextToolProvider
 from toolkit.secrets import without_keys
 from toolkit.visible_text import shorten_to_line

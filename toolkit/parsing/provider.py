@@ -1,74 +1,92 @@
-"""A provider for models that have no tools of their own: they read of them in the prompt and write calls as text."""
+"""A provider that reads calls which a model writes as text: with the tools in its prompt, or beside native ones."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import json
+import re
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Literal, TypeAlias, get_args
 
+from toolkit.calls.repair.names import repair_arguments, repair_name
 from toolkit.chat import (
     ArgumentsDelta,
+    AssistantContent,
+    AssistantMessage,
     ChatRequest,
     ChatResponse,
+    ContentBlock,
+    Message,
     Provider,
     ResponseDone,
     StreamEvent,
+    SystemMessage,
     TextBlock,
     TextDelta,
+    ToolCall,
     ToolDefinition,
+    ToolResult,
+    UnansweredItem,
     Usage,
+    UserMessage,
+    call_ids_of,
 )
-from toolkit.chat.provider import ProviderWrapper
+from toolkit.chat.provider import ProviderWrapper, closing
 from toolkit.chat.request import callable_tools
 from toolkit.errors import BadResponseError
-from toolkit.parsing.attempts import ParsingLimits
-from toolkit.parsing.conversation import (
-    add_complaint,
-    answer,
-    find_complaint,
-    list_others_texts,
-    write_part,
-    write_without_tools,
-)
-from toolkit.parsing.formats import TextFormat
-from toolkit.parsing.reply import ReplyReader
-from toolkit.parsing.reply_parts import ReplyPart, UnreadCall
-from toolkit.parsing.wording import Wording, wording_of
+from toolkit.parsing.forms import TextFormat
+from toolkit.parsing.place import GivenTexts
+from toolkit.parsing.reply import Reply, ReplyPart, ReplyReader, UnreadCall
+from toolkit.parsing.wording import ParsingLimits, Wording, wording_of
+from toolkit.settings import check_setting
 
-__all__ = ["TextToolProvider"]
+__all__ = ["TextToolProvider", "ToolOffer"]
+
+ToolOffer: TypeAlias = Literal["prompt", "native"]
+"""How a model learns of the tools: from its prompt alone, or from the request, as its server offers them."""
+
+_MOST_QUESTIONS = 2
 
 
 class TextToolProvider(ProviderWrapper):
-    """Gives any provider tools, by text alone.
+    """Reads the calls that a model writes as text, for any provider.
 
     ::
 
         provider = TextToolProvider(OpenAIProvider("my-model", base_url="http://localhost:8080/v1"), format="hermes")
         result = await tool_loop(provider, registry, "What's the weather in Paris?")
 
-    The model is told of the tools in the system prompt, in the words of `format`; its earlier calls and their results
-    are put into those words, too. Its replies are read in that format alone, outside of quotations, code and reported
-    speech (see `read_reply`), and what users and tools wrote is never a call, also where the model repeats it: in their
-    texts the markers of the format and the tokens of chat templates are broken by a backslash. Where a call can't
-    be read, stands there in another format, or the choice of tools was not obeyed, the model is told why and asked
-    again, and nothing of that reply runs; the answer then is the last reply alone, with the usage of all. What can't be
-    read even then is text, and ends a loop as `UnansweredItems`, not as an answer.
+    With ``tools="prompt"`` the model needs no tools of its own. The system prompt describes them in the words of
+    `format`; its earlier calls and their results are put into those words, too. In the texts of users and tools the
+    markers of the format and the tokens of chat templates are broken by a backslash.
 
-    A stream gives text as it comes and calls at its end. Where the model had to be asked again, the text of the earlier
-    reply has been shown by then, without the call.
+    With ``tools="native"`` the request is sent as it is, with its tools. Native calls win; where there is none, a call
+    in the text is taken, in the format of the model's family. So one request does for models whose server does not
+    recognize what they write.
+
+    A call in text is one by its place alone: see `read_reply`. A whole call elsewhere does not run. The model is asked,
+    at most twice in a run, whether it meant it, and to reply with that call alone; then that call is added to its text,
+    which stands in any case. What users, tools and the application wrote is never a call, also where the model repeats
+    it. Where a call can't be read, stands there in another format than the prompt's, or the choice of tools was not
+    obeyed, the model gets the reason and is asked again, and nothing of that reply runs; the answer then is the last
+    reply alone. The usage is that of all requests. What can't be read even then is text, and ends a loop as
+    `UnansweredItems`, not as an answer.
+
+    A stream gives text as it comes and calls at its end. The reply to a question about a call is not streamed. Where a
+    call could not be read, the text of the earlier reply has been shown by then, without the call.
 
     Args:
-        provider: Talks to the model; it is never told of tools.
+        provider: Talks to the model.
         format: How the model writes its calls; ``auto`` is the format of its family, as far as `model` tells it, and
             ``hermes`` for all others.
         model: Its name, which decides on the defaults, too: 2 attempts and a reminder after 4 results for the largest
             ones of OpenAI, 3 and 3 for all others.
-        max_parsing_attempts: How often the model is asked at most, for one reply.
-        remember_format_after_usages: After how many results each the model is told again how to write calls.
+        tools: How the model learns of the tools.
+        max_parsing_attempts: How often the model is asked at most, for one reply that can't be read.
+        remember_format_after_usages: After how many results each the prompt repeats how to write calls.
 
     Raises:
-        ConfigurationError: There is no such format, or a limit is less than 1.
+        ConfigurationError: There is no such format or way, or a limit is less than 1.
     """
 
     def __init__(
@@ -77,21 +95,24 @@ class TextToolProvider(ProviderWrapper):
         *,
         format: TextFormat = "auto",  # noqa: A002
         model: str = "",
+        tools: ToolOffer = "prompt",
         max_parsing_attempts: int | None = None,
         remember_format_after_usages: int | None = None,
     ) -> None:
         super().__init__(provider)
+        check_setting("the tools of a TextToolProvider", tools, *get_args(ToolOffer))
         self._wording = wording_of(format, model)
+        self._is_native = tools == "native"
         self._limits = ParsingLimits.for_model(model, max_parsing_attempts, remember_format_after_usages)
 
     @property
     def max_parsing_attempts(self) -> int:
-        """How often the model is asked at most, for one reply."""
+        """How often the model is asked at most, for one reply that can't be read."""
         return self._limits.max_parsing_attempts
 
     @property
     def remember_format_after_usages(self) -> int:
-        """After how many results each the model is told again how to write calls."""
+        """After how many results each the prompt repeats how to write calls."""
         return self._limits.remember_format_after_usages
 
     async def generate(self, request: ChatRequest) -> ChatResponse:
@@ -100,24 +121,15 @@ class TextToolProvider(ProviderWrapper):
         Raises:
             ConfigurationError: `tool_choice` names a tool that is not there.
         """
-        tools = callable_tools(request)
-        asked = write_without_tools(request, tools, self._wording, self._limits)
-        spent, attempts_left = Usage(), self.max_parsing_attempts
+        exchange = self._begin_exchange(request)
         while True:
-            response = await self._provider.generate(asked)
-            spent, attempts_left = spent + response.usage, attempts_left - 1
-            if response.tool_calls or not tools:
-                return replace(response, usage=spent)
+            response = await self._provider.generate(exchange.asked)
+            reader = exchange.make_reader()
             text = _join_text(response)
-            reader = self._make_reader(request, tools)
-            parts = reader.settle([*reader.feed(text), *reader.finish()])
-            told = find_complaint(parts, request, tools, self._wording) if attempts_left else None
-            if told is None:
-                return replace(answer(response, parts, request, tools, self._wording), usage=spent)
-            asked = add_complaint(asked, text, told)
-
-    def _make_reader(self, request: ChatRequest, tools: Sequence[ToolDefinition]) -> ReplyReader:
-        return ReplyReader(tools, format=self._wording.format, repeated=list_others_texts(request))
+            reply = reader.collect([*reader.feed(text), *reader.finish()])
+            answer = exchange.judge(response, reply, text)
+            if answer is not None:
+                return answer
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent]:
         """Yield the answer as it comes, without what is a call or may become one; the calls come at its end.
@@ -126,46 +138,215 @@ class TextToolProvider(ProviderWrapper):
             ConfigurationError: `tool_choice` names a tool that is not there.
             BadResponseError: The provider's stream ended without its `ResponseDone`.
         """
-        tools = callable_tools(request)
-        asked = write_without_tools(request, tools, self._wording, self._limits)
-        if not tools:
-            async with _close_events(self._provider.stream(asked)) as events:
+        exchange = self._begin_exchange(request)
+        if not exchange.tools:
+            async with closing(self._provider.stream(exchange.asked)) as events:
                 async for event in events:
                     yield event
             return
-        spent, attempts_left = Usage(), self.max_parsing_attempts
         while True:
-            attempts_left -= 1
-            reply = _StreamedReply(self._make_reader(request, tools), self._wording)
-            async with _close_events(self._provider.stream(asked)) as events:
+            streamed = _StreamedReply(exchange, self._wording)
+            async with closing(self._provider.stream(exchange.asked)) as events:
                 async for event in events:
-                    for shown in reply.show(event, shows_unread=not attempts_left):
+                    for shown in streamed.show(event):
                         yield shown
-            response = reply.response
-            if response is None:
+            if streamed.response is None:
                 raise BadResponseError("the provider", "its stream ended without the whole response")
-            spent += response.usage
-            if response.tool_calls:
-                yield ResponseDone(replace(response, usage=spent))
-                return
-            told = find_complaint(reply.parts, request, tools, self._wording) if attempts_left else None
-            if told is None:
-                response = answer(response, reply.parts, request, tools, self._wording)
-                for index, call in enumerate(response.tool_calls):
+            answer = exchange.judge(streamed.response, streamed.collect(), streamed.text)
+            if answer is None:
+                continue
+            if not streamed.response.tool_calls:
+                for index, call in enumerate(answer.tool_calls):
                     yield ArgumentsDelta(index, call.id, call.name, call.arguments)
-                yield ResponseDone(replace(response, usage=spent))
-                return
-            asked = add_complaint(asked, reply.text, told)
+            yield ResponseDone(answer)
+            return
+
+    def _begin_exchange(self, request: ChatRequest) -> _Exchange:
+        return _Exchange(request, self._wording, self._limits, is_native=self._is_native)
+
+
+class _Exchange:
+    """The requests that one answer takes, and what is known of their replies.
+
+    Attributes:
+        tools: The tools that may be called.
+        asked: The next request.
+        is_asking: True once the model was asked about a call in its text.
+        attempts_left: How many more replies that can't be read may be sent back.
+    """
+
+    def __init__(self, request: ChatRequest, wording: Wording, limits: ParsingLimits, *, is_native: bool) -> None:
+        self.tools: tuple[ToolDefinition, ...] = callable_tools(request)
+        self.asked: ChatRequest = request if is_native else _write_without_tools(request, self.tools, wording, limits)
+        self.attempts_left: int = limits.max_parsing_attempts - 1
+        self._request = request
+        self._wording = wording
+        self._is_native = is_native
+        self._given = _read_given_texts(request)
+        self._spent = Usage()
+        self._standing: tuple[ChatResponse, Reply] | None = None  # the reply that the model was asked about
+        self._questions_left: int | None = None
+
+    @property
+    def is_asking(self) -> bool:
+        return self._standing is not None
+
+    def make_reader(self) -> ReplyReader:
+        return ReplyReader(self.tools, format=self._wording.format, given=self._given)
+
+    def judge(self, response: ChatResponse, reply: Reply, text: str) -> ChatResponse | None:
+        """Return the answer that a reply makes; None where the model is to be asked once more."""
+        self._spent += response.usage
+        if not self.tools:
+            return replace(response, usage=self._spent)
+        if response.tool_calls:
+            return self._add_standing_text(replace(response, usage=self._spent))
+        complaint = self._find_complaint(reply)
+        if complaint is not None and self.attempts_left > 0:
+            self.attempts_left -= 1
+            self._ask_again(text, complaint)
+            return None
+        question = None if complaint is not None else self._find_question(reply)
+        if question is not None:
+            self._standing = self._standing or (response, reply)
+            self._ask_again(text, question)
+            return None
+        return self._make_answer(response, reply)
+
+    def _ask_again(self, text: str, words: str) -> None:
+        messages = [*self.asked.messages, AssistantMessage(text), UserMessage(words)]
+        self.asked = replace(self.asked, messages=messages)
+
+    # what can't be taken
+
+    def _find_complaint(self, reply: Reply) -> str | None:
+        """Return what is wrong with a reply, for the model; None where it can be taken."""
+        reminder = "" if self._is_native else f" {self._wording.reminder(self.tools)}"
+        if self._find_foreign(reply):
+            return f"Your call was not run: it was written in another way than this one.{reminder}"
+        if reply.unread:
+            reasons = " ".join(dict.fromkeys([part.reason for part in reply.unread]))
+            several = reply.calls or len(reply.unread) > 1
+            some = "None of your calls was run, because one" if several else "Your call was not run: it"
+            return f"{some} could not be read. {reasons} Write all of it again.{reminder}"
+        if self._is_native or self._request.tool_choice in {"auto", "none"}:
+            return None
+        if not reply.calls or any(map(self._is_unwanted, reply.calls)):
+            return f"{_word_choice(self._request, self.tools)}{reminder}"
+        return None
+
+    def _find_foreign(self, reply: Reply) -> list[str]:
+        """Return the names of the calls of a reply that has none in the format of the prompt, but in another one."""
+        if self._is_native or reply.calls or reply.unread or _MAY_CALL.search(reply.text) is None:
+            return []
+        reader = ReplyReader(self.tools, given=self._given)
+        found = [*reader.feed(reply.text), *reader.finish()]
+        return [part.name if isinstance(part, ToolCall) else "" for part in found if not isinstance(part, str)]
+
+    def _is_unwanted(self, call: ToolCall) -> bool:
+        is_named = self._request.tool_choice not in {"auto", "none", "required"}
+        return is_named and repair_name(call.name, [tool.name for tool in self.tools]) is None
+
+    # what the model may have meant
+
+    def _find_question(self, reply: Reply) -> str | None:
+        """Return a question about whole calls in the text; None where there are none, or this run had enough."""
+        made = {
+            _identify(call)
+            for message in self._request.messages
+            if isinstance(message, AssistantMessage)
+            for call in message.tool_calls
+        }
+        if all(_identify(call) in made for call in reply.displaced):
+            return None
+        if self._questions_left is None:
+            self._questions_left = _MOST_QUESTIONS - self._count_questions()
+        if self._questions_left <= 0:
+            return None
+        self._questions_left -= 1
+        names = list(dict.fromkeys([call.name for call in (*reply.displaced, *reply.calls)]))
+        several = len(reply.displaced) + len(reply.calls) > 1
+        return (
+            f"Nothing was called. If you meant to call {' and '.join(names)}, reply with "
+            f"{'those calls' if several else 'that call'} alone. Otherwise reply with one word."
+        )
+
+    def _count_questions(self) -> int:
+        """Return how many questions this run has had: one for each earlier reply with a whole call in its text."""
+        count = 0
+        messages = self._request.messages
+        for index in range(len(messages) - 1, -1, -1):
+            message = messages[index]
+            before = messages[index - 1] if index else None
+            if isinstance(message, AssistantMessage) and message.text:
+                reader = ReplyReader(self.tools, format=self._wording.format)
+                count += bool(reader.collect([*reader.feed(message.text), *reader.finish()]).displaced)
+            elif isinstance(message, UserMessage) and isinstance(before, AssistantMessage) and not before.tool_calls:
+                break  # an answer came before it: the run began here
+        return count
+
+    # the answer
+
+    def _make_answer(self, response: ChatResponse, reply: Reply) -> ChatResponse:
+        if self._standing is None:
+            return self._write_answer(response, reply.parts, reply)
+        standing, earlier = self._standing
+        calls = [] if reply.unread else [call for call in reply.calls if not self._is_unwanted(call)]
+        if calls:
+            return self._write_answer(response, [earlier.text, *calls], None)
+        return self._write_answer(standing, earlier.parts, None)
+
+    def _write_answer(self, response: ChatResponse, parts: Sequence[ReplyPart], reply: Reply | None) -> ChatResponse:
+        """Return a response with its text and calls; what could not be read, or may not be called, stays text.
+
+        Neither calls that could not be read nor those in another format than the prompt's are an answer: they are named
+        as unanswered.
+        """
+        content: list[AssistantContent] = [
+            block for block in response.message.content if not isinstance(block, TextBlock)
+        ]
+        text = ""
+        calls: list[ToolCall] = []
+        used = call_ids_of(self._request.messages)
+        number = len(used)
+        for part in parts:
+            if isinstance(part, ToolCall) and not self._is_unwanted(part):
+                number += 1
+                while f"call_{number}" in used:
+                    number += 1
+                calls.append(replace(part, id=f"call_{number}"))
+            else:
+                text += _write_part(part, self._wording)
+        if text:
+            content.append(TextBlock(text))
+        unanswered = [] if reply is None else [*self._find_foreign(reply), *["" for _ in reply.unread]]
+        is_cut = response.stop_reason == "max_tokens"
+        return replace(
+            response,
+            usage=self._spent,
+            unanswered=(*response.unanswered, *[UnansweredItem("text_call", name=name) for name in unanswered]),
+            message=AssistantMessage([*content, *calls]),
+            stop_reason="tool_use" if calls and not is_cut else response.stop_reason,
+        )
+
+    def _add_standing_text(self, response: ChatResponse) -> ChatResponse:
+        if self._standing is None:
+            return response
+        content = [block for block in response.message.content if not isinstance(block, TextBlock)]
+        text = TextBlock(self._standing[1].text)
+        return replace(response, message=AssistantMessage([text, *content]))
 
 
 class _StreamedReply:
     """A reply while it comes."""
 
-    def __init__(self, reader: ReplyReader, wording: Wording) -> None:
+    def __init__(self, exchange: _Exchange, wording: Wording) -> None:
         self.response: ChatResponse | None = None
+        self._shows_text = not exchange.is_asking
+        self._shows_unread = exchange.attempts_left <= 0
         self._wording = wording
-        self.parts: list[ReplyPart] = []
-        self._reader = reader
+        self._reader = exchange.make_reader()
+        self._parts: list[ReplyPart] = []
         self._texts: list[str] = []
 
     @property
@@ -173,29 +354,49 @@ class _StreamedReply:
         """All of it, as it was written."""
         return "".join(self._texts)
 
-    def show(self, event: StreamEvent, *, shows_unread: bool) -> list[StreamEvent]:
-        """Take an event, and return what may be shown for it: text alone of what the model wrote."""
-        if not isinstance(event, (TextDelta, ResponseDone)):
-            return [event]
-        return [
-            TextDelta(write_part(part, self._wording))
-            for part in self.take(event)
-            if isinstance(part, str) or (shows_unread and isinstance(part, UnreadCall))
-        ]
+    def collect(self) -> Reply:
+        """Return the whole reply."""
+        return self._reader.collect(self._parts)
 
-    def take(self, event: TextDelta | ResponseDone) -> list[ReplyPart]:
-        """Return what is known now and was not before."""
+    def show(self, event: StreamEvent) -> list[StreamEvent]:
+        """Take an event, and return what may be shown for it: text alone of what the model wrote."""
         if isinstance(event, TextDelta):
             self._texts.append(event.text)
             new = self._reader.feed(event.text)
-        else:
+        elif isinstance(event, ResponseDone):
             self.response = event.response
-            new = [] if self._texts else self._reader.feed(_join_text(event.response))
+            if not self._texts:
+                self._texts.append(_join_text(event.response))
+                new = self._reader.feed(self._texts[0])
+            else:
+                new = []
             new += self._reader.finish()
-        self.parts += new
-        if self.response is not None:
-            self.parts = self._reader.settle(self.parts)
-        return new
+        else:
+            return [event] if self._shows_text or not isinstance(event, TextDelta) else []
+        self._parts += new
+        if not self._shows_text:
+            return []
+        return [
+            TextDelta(_write_part(part, self._wording))
+            for part in new
+            if isinstance(part, str) or (self._shows_unread and isinstance(part, UnreadCall))
+        ]
+
+
+_MAY_CALL = re.compile(r"[<{\[(\u25c1]|action|functools", re.IGNORECASE)
+
+
+def _read_given_texts(request: ChatRequest) -> GivenTexts:
+    messages = [message for message in request.messages if not isinstance(message, AssistantMessage)]
+    return GivenTexts(
+        [message.text for message in messages],
+        [message.text for message in messages if isinstance(message, ToolResult)],
+    )
+
+
+def _identify(call: ToolCall) -> tuple[str, str]:
+    repaired = repair_arguments(call.arguments)
+    return call.name, call.arguments if repaired is None else json.dumps(json.loads(repaired), sort_keys=True)
 
 
 def _join_text(response: ChatResponse) -> str:
@@ -203,11 +404,103 @@ def _join_text(response: ChatResponse) -> str:
     return "".join([block.text for block in response.message.content if isinstance(block, TextBlock)])
 
 
-@asynccontextmanager
-async def _close_events(events: AsyncIterator[StreamEvent]) -> AsyncGenerator[AsyncIterator[StreamEvent]]:
-    try:
-        yield events
-    finally:
-        close: Any = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
+def _write_part(part: ReplyPart, wording: Wording) -> str:
+    match part:
+        case str():
+            return part
+        case ToolCall():
+            return wording.write_calls([part])
+        case UnreadCall(text=text):
+            return text
+
+
+# a request with tools as one without
+
+
+def _write_without_tools(
+    request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording, limits: ParsingLimits
+) -> ChatRequest:
+    """Return the request as a model without tools understands it."""
+    messages = _write_messages(request, tools, wording, limits)
+    if tools:
+        instructions = f"{wording.instructions(tools)}\n\n{_word_choice(request, tools)}"
+        if messages and isinstance(messages[0], SystemMessage):
+            messages[0] = SystemMessage(f"{messages[0].content}\n\n{instructions}")
+        else:
+            messages.insert(0, SystemMessage(instructions))
+    return replace(
+        request,
+        messages=messages,
+        tools=None,
+        tool_choice="auto",
+        parallel_tool_calls=None,
+        stop=(*request.stop, *wording.stop) if tools else request.stop,
+    )
+
+
+def _word_choice(request: ChatRequest, tools: Sequence[ToolDefinition]) -> str:
+    several = " Call one tool at a time." if request.parallel_tool_calls is False else ""
+    match request.tool_choice:
+        case "auto":
+            return f"When no tool is needed, answer in plain text.{several}"
+        case "required":
+            return f"You must call a tool now.{several}"
+        case _:
+            return f"You must call the tool {tools[0].name} now.{several}"
+
+
+def _write_messages(
+    request: ChatRequest, tools: Sequence[ToolDefinition], wording: Wording, limits: ParsingLimits
+) -> list[Message]:
+    messages: list[Message] = []
+    results = 0
+    for message in request.messages:
+        if isinstance(message, ToolResult):
+            results += 1
+            text = wording.write_result(replace(message, content=wording.escape(message.text)))
+            if tools and results % limits.remember_format_after_usages == 0:
+                text += f"\n\n{wording.reminder(tools)}"
+            _add_user(messages, _append_blocks(text, message))
+        elif isinstance(message, UserMessage):
+            _add_user(messages, _escape_message(message, wording))
+        elif isinstance(message, AssistantMessage) and message.tool_calls:
+            messages.append(_write_call_message(message, wording))
+        else:
+            messages.append(message)
+    return messages
+
+
+def _escape_message(message: UserMessage, wording: Wording) -> UserMessage:
+    if isinstance(message.content, str):
+        return replace(message, content=wording.escape(message.content))
+    blocks = [
+        TextBlock(wording.escape(block.text)) if isinstance(block, TextBlock) else block for block in message.content
+    ]
+    return replace(message, content=tuple(blocks))
+
+
+def _append_blocks(text: str, result: ToolResult) -> UserMessage:
+    blocks = () if isinstance(result.content, str) else result.content
+    others = [block for block in blocks if not isinstance(block, TextBlock)]
+    return UserMessage((TextBlock(text), *others)) if others else UserMessage(text)
+
+
+def _add_user(messages: list[Message], message: UserMessage) -> None:
+    """Append a message of the user, to the one directly before where there is one: many models insist on turns."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, UserMessage):
+        messages.append(message)
+    elif isinstance(last.content, str) and isinstance(message.content, str):
+        messages[-1] = UserMessage(f"{last.content}\n\n{message.content}")
+    else:
+        messages[-1] = UserMessage((*_list_blocks(last), *_list_blocks(message)))
+
+
+def _list_blocks(message: UserMessage) -> tuple[ContentBlock, ...]:
+    return (TextBlock(message.content),) if isinstance(message.content, str) else message.content
+
+
+def _write_call_message(message: AssistantMessage, wording: Wording) -> AssistantMessage:
+    others = [block for block in message.content if not isinstance(block, (TextBlock, ToolCall))]
+    text = "\n".join([text for text in (message.text, wording.write_calls(message.tool_calls)) if text])
+    return AssistantMessage([*others, TextBlock(text)])

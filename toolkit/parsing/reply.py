@@ -4,64 +4,134 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal, TypeAlias
 
-from toolkit.calls.repair.idle_words import SPACES
 from toolkit.chat import ToolCall, ToolDefinition
-from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError
-from toolkit.parsing.form_reader import OTHERS_TURNS, TURN_ENDS, FormReader
-from toolkit.parsing.formats import TextFormat
-from toolkit.parsing.forms import END_OF_TURN, RESULTS
-from toolkit.parsing.reply_parts import Reply, ReplyPart, UnreadCall
-from toolkit.parsing.source import Source, Waiting
-from toolkit.parsing.speech import LONGEST_REMARK, Speech, Surroundings, read_remark
-from toolkit.parsing.thoughts import find_thinking_end
+from toolkit.parsing.calls import MOST_CALLS, KnownTools, UnclearCallError, check_count
+from toolkit.parsing.forms import (
+    RESULT_MARKS,
+    TURN_ENDS,
+    Form,
+    Spot,
+    TextFormat,
+    beginnings_of,
+    find_format,
+)
+from toolkit.parsing.place import GivenTexts, Place
+from toolkit.parsing.source import SPACES, Source, Waiting
 
-__all__ = ["ReplyReader", "read_reply"]
+__all__ = ["Reply", "ReplyPart", "ReplyReader", "UnreadCall", "read_reply"]
 
 
-def read_reply(text: str, tools: Iterable[ToolDefinition], *, format: TextFormat = "auto") -> Reply:  # noqa: A002
+@dataclass(frozen=True, slots=True)
+class UnreadCall:
+    """A call that was meant and could not be read.
+
+    Args:
+        text: All that belongs to it, as it was written.
+        reason: The problem, for the model.
+    """
+
+    text: str
+    reason: str
+
+
+ReplyPart: TypeAlias = str | ToolCall | UnreadCall
+"""Some text, a call, or one that could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The parts of a reply, in its order; no two texts stand side by side.
+
+    White space before calls is left out, and so is what a model wrote behind the end of its turn or as the result of
+    its call. All other text stays as it was written.
+
+    Args:
+        parts: The texts, calls, and calls that could not be read.
+        displaced: The whole calls in the text: they stand where no call may stand, and don't run. Ask the model whether
+            it meant them.
+        broken: The calls in the text that could not be read, behind which the reply goes on.
+    """
+
+    parts: tuple[ReplyPart, ...]
+    displaced: tuple[ToolCall, ...] = ()
+    broken: tuple[UnreadCall, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text, without the calls and what was meant as one."""
+        return "".join([part for part in self.parts if isinstance(part, str)])
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls; their ids are ``call_1``, ``call_2`` and so on."""
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
+
+    @property
+    def unread(self) -> tuple[UnreadCall, ...]:
+        """The calls that were meant and could not be read."""
+        return (*self.broken, *[part for part in self.parts if isinstance(part, UnreadCall)])
+
+
+def read_reply(
+    text: str,
+    tools: Iterable[ToolDefinition],
+    *,
+    format: TextFormat = "auto",  # noqa: A002
+    given: Iterable[str] = (),
+) -> Reply:
     """Return the text and the calls of a reply.
 
     ::
 
         reply = read_reply('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>', registry.definitions())
 
-    A call is what its format's mark says to be one and is not spoken of as an example; without a mark, what names a
-    known tool and stands by itself, at the start, behind a whole sentence, or behind words by which a model says that
-    it does something now. Other introductions ("This is the JSON:") make it text. A call to a tool that is not known is
-    read as one where it is marked. Arguments are taken as `toolkit.calls.repair.names` takes them: only what was surely
-    written; what is cut off is never a call. Nothing in code of another language, in quotes or in ``<think>`` is one.
+    A call is one by its place: it begins a line, or follows thoughts or another call, outside of fences, quotations,
+    tags and tables, and below no line that goes on with it, such as one that ends with a colon; nothing but other calls
+    and the end of the turn follows it; and it does not stand in a text that the model was given. A whole call anywhere
+    else is text, and one of the `displaced`. Without a mark of its own a call must name a known tool. Arguments are
+    taken as `toolkit.calls.repair.names` takes them: only what was surely written; what is cut off is never a call.
     It takes time linear in the length of the text.
 
     Args:
         text: The whole reply.
         tools: The tools that the model may call.
-        format: The only format that is looked for.
+        format: The only format that is looked for; ``auto`` keeps to that of the first call.
+        given: The texts that the model was given, such as results.
     """
-    reader = ReplyReader(tools, format=format)
-    parts = reader.settle([*reader.feed(text), *reader.finish()])
-    joined: list[ReplyPart] = []
-    for part in parts:
-        if isinstance(part, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += part
-        else:
-            joined.append(part)
-    return Reply(tuple(joined))
+    reader = ReplyReader(tools, format=format, given=GivenTexts(given))
+    return reader.collect([*reader.feed(text), *reader.finish()])
+
+
+@dataclass(slots=True)
+class _Held:
+    """Something read behind which the reply may go on: then it was text.
+
+    Args:
+        written: The text of it.
+        parts: Its calls, or the one that can't be read; empty for what is no text behind a call.
+        marks: The marks of their form: one of them too many is no text.
+    """
+
+    written: str
+    parts: list[ReplyPart]
+    marks: tuple[str, ...] = ()
 
 
 class ReplyReader:
     """Reads a reply while it comes.
 
-    What may still become a call is held back, and white space, which may stand before one; all other text is given at
-    once. The parts are the same however the reply was cut into pieces, but for text, which comes in more of them.
-    What was given as a call may turn out to be a thought: `settle` says so when the reply is over.
+    What may still become a call is withheld, and white space, which may stand before one; all other text is returned at
+    once. Calls are returned when the reply is over, since nothing may follow them. The parts are the same however the
+    reply is cut into pieces, but for text, which comes in more of them.
 
     Args:
         tools: The tools that the model may call.
-        format: The only format that is looked for.
-        repeated: Texts of others that the model may repeat, such as results: what stands there is no call.
+        format: The only format that is looked for; ``auto`` keeps to that of the first call.
+        given: The texts that the model was given: what stands there is no call.
 
     Raises:
         ConfigurationError: There is no such format.
@@ -72,272 +142,410 @@ class ReplyReader:
         tools: Iterable[ToolDefinition],
         *,
         format: TextFormat = "auto",  # noqa: A002
-        repeated: Iterable[str] = (),
+        given: GivenTexts | None = None,
     ) -> None:
-        self._forms = FormReader(format, KnownTools(tools))
-        self._opening = self._forms.opening
+        self._tools = KnownTools(tools)
+        self._row = find_format(format)
+        self._forms = self._row.forms
+        self._opening = _compile_opening(self._forms)
+        self._given = GivenTexts() if given is None else given
         self._source = Source()
-        self._repeated = tuple(repeated)
-        self._speech = Speech()
-        self._follows_item = False  # whether the last call was an item of a list
-        self._has_thought = False
-        self._fed: list[str] = []  # all that came, until thoughts have ended
-        self._taken = 0  # the length of what was read of it
-        self._told = 0
-        self._thought: tuple[str, int] | None = None  # what the prompt had begun, and how many parts were told of it
+        self._own_tags = _list_tags(self._row.forms)
+        self._place = Place(self._own_tags)
         self._parts: list[ReplyPart] = []
-        self._held: list[tuple[int, str]] = []  # calls that the words behind them may take back: where, as written
-        self._remark = ""
-        self._before = ""
         self._space = ""  # white space whose text may still come
-        self._has_text = False
-        self._last_is_call = False
-        self._count = 0
+        self._said: list[str] = []  # the text that is neither thought nor behind the end of a turn
+        self._broken: list[UnreadCall] = []
+        self._had_thoughts = False
         self._left = MOST_CALLS
-        self._passages = 0
         self._misses = 0
-        self._running = self._read_whole_reply()
+        self._running = self._read_all()
 
     def feed(self, text: str) -> list[ReplyPart]:
         """Take some more of the reply, and return what is known now."""
-        if not self._has_thought:
-            self._fed.append(text)
         self._source.feed(text)
-        return self._advance_reading()
+        return self._advance()
 
     def finish(self) -> list[ReplyPart]:
         """Return the rest: the reply is over."""
         self._source.is_ended = True
-        return self._advance_reading()
+        return self._advance()
 
-    def settle(self, parts: Sequence[ReplyPart]) -> list[ReplyPart]:
-        """Return all parts of a reply that is over, with the calls that turned out to be thoughts as text.
+    def collect(self, parts: Iterable[ReplyPart]) -> Reply:
+        """Return the whole reply from the parts that `feed` and `finish` returned."""
+        joined: list[ReplyPart] = []
+        for part in parts:
+            if isinstance(part, str) and joined and isinstance(joined[-1], str):
+                joined[-1] += part
+            else:
+                joined.append(part)
+        return Reply(tuple(joined), self._find_displaced(), tuple(self._broken))
 
-        A template may begin the thoughts in the prompt. Then only their end stands in the reply, behind all that was
-        thought, and no call before it was one.
-        """
-        if self._thought is None:
-            return list(parts)
-        text, count = self._thought
-        return [text, *parts[count:]]
-
-    def _advance_reading(self) -> list[ReplyPart]:
+    def _advance(self) -> list[ReplyPart]:
         next(self._running, None)
-        self._decide_held(is_ended=self._source.is_ended)
-        cut = self._held[0][0] if self._held else len(self._parts)
-        parts, self._parts = self._parts[:cut], self._parts[cut:]
-        self._held = [(place - cut, text) for place, text in self._held]
-        self._told += len(parts)
+        parts, self._parts = self._parts, []
         return parts
 
-    def _read_whole_reply(self) -> Generator[None]:
+    def _read_all(self) -> Generator[None]:
         source = self._source
-        is_start = True  # of the reply, or of what follows a call: a call may stand there
         while True:
-            if self._passages > _MOST_PASSAGES or self._misses > _MOST_MISSES:
-                is_start, self._opening = False, _NEVER
-            if is_start:
-                yield from source.spaces()
-                self._give_text(source.take())
-            elif not source.until(self._opening):
-                self._give_text(source.take())
+            if not source.until(_NEVER if self._misses > _MOST_MISSES else self._opening):
+                self._add_text(source.take())
                 if source.is_ended:
                     break
                 yield
                 continue
-            self._give_text(source.take())
-            kind = yield from self._read_part()
-            is_start = kind in {"calls", "thoughts"}
-            if kind == "neither":
-                # The next opening is behind the first character at the earliest.
-                character = yield from source.peek(1)
-                source.skip(len(character))
+            self._add_text(source.take())
+            kind = yield from self._read_here()
+            if kind == "end":
+                yield from source.rest()
+                self._add_text(source.take(), is_said=False)
+                break
+            if kind == "nothing":
                 self._misses += 1
-        if self._space and not self._last_is_call:
+                # The next opening is behind the first character at the earliest.
+                source.skip(len((yield from source.peek(1))))
+        if self._space:
             self._parts.append(self._space)
 
-    def _read_part(self) -> Waiting[Literal["calls", "thoughts", "text", "neither"]]:
-        """Read what begins here; say what it was meant as."""
-        source = self._source
+    def _read_here(self) -> Waiting[Literal["something", "nothing", "end"]]:
+        """Read thoughts, calls or the end of the turn, where one of them begins here."""
         if (yield from self._pass_thoughts()):
-            return "thoughts"
-        if (yield from self._is_over()):
-            yield from source.rest()
-            self._give_text(source.take(), is_speech=False)
-            return "text"
-        before = self._find_surroundings()
-        try:
-            outcome = yield from self._forms.read(source, before)
-        except UnclearCallError as error:
-            return (yield from self._give_unread(str(error), before))
-        if outcome is None:
-            source.back()
-            return "neither"
-        if isinstance(outcome, list):
-            return (yield from self._give_calls(outcome, before))
-        self._passages += 1
-        for _ in outcome:
-            self._give_text(source.take(), is_speech=False)
-            yield
-        self._give_text(source.take(), is_speech=False)
-        return "text"
+            return "something"
+        if (yield from self._is_end()):
+            return "end"
+        spot = Spot(begins_reply=self._place.begins_reply)
+        found = yield from self._read_group(self._forms, spot)
+        if found is None:
+            self._source.back()
+            return "nothing"
+        yield from self._read_tail(found)
+        return "something"
 
-    def _give_unread(self, reason: str, before: Surroundings) -> Waiting[Literal["calls", "text"]]:
-        self._left -= _COST_OF_BROKEN
-        if self._left <= 0:
-            yield from self._source.rest()
-        text = self._source.take()
-        if self._is_repeated(text):
-            self._give_text(text, is_speech=False)
-            return "text"
-        self._give_call(UnreadCall(text, reason), before, text)
-        return "calls"
-
-    def _give_calls(self, calls: list[ToolCall], before: Surroundings) -> Waiting[Literal["calls", "text"]]:
-        source = self._source
-        if self._is_repeated(source.piece()):
-            self._give_text(source.take(), is_speech=False)
-            return "text"
-        yield from _pass_turn(source)
-        self._left -= len(calls)
-        if self._left < 0:
-            yield from source.rest()
-            text = source.take()
-            reason = f"A reply may have {MOST_CALLS} calls, and this has more."
-            self._give_call(UnreadCall(text, reason), before, text)
-            return "calls"
-        self._decide_held(is_ended=bool(self._remark.strip()))
-        text = source.take()
-        for call in calls:
-            self._count += 1
-            self._give_call(replace(call, id=f"call_{self._count}"), before, text)
-            self._held.append((len(self._parts) - 1, text))
-            text = ""
-        return "calls"
-
-    def _decide_held(self, *, is_ended: bool) -> None:
-        """Let the calls pass that are held back, or make text of them, as far as that is known."""
-        is_taken_back = read_remark(self._remark, is_ended=is_ended) if self._held else False
-        if is_taken_back is None:
-            return
-        if is_taken_back:
-            for place, written in self._held:
-                self._parts[place] = f"{written}\n\n" if written and place < self._held[-1][0] else written
-            behind = self._parts[self._held[-1][0] + 1]
-            if isinstance(behind, str) and not behind[:1].isspace():  # white space behind a call is left out
-                space = self._remark[: len(self._remark) - len(self._remark.lstrip())]
-                self._parts[self._held[-1][0] + 1] = space + behind
-        self._held.clear()
-        self._remark = ""
-
-    def _find_surroundings(self) -> Surroundings:
-        return Surroundings(text=self._before, is_quoted=self._speech.is_quoting, follows_item=self._follows_item)
-
-    def _is_repeated(self, text: str) -> bool:
-        text = text.strip()
-        return len(text) >= _SHORTEST_REPETITION and any(text in said for said in self._repeated)
-
-    def _is_over(self) -> Waiting[bool]:
-        """Say whether the model's own turn ends here: what it writes from here on is not its to say."""
+    def _is_end(self) -> Waiting[bool]:
+        """Return whether the model's own turn ends here: what it writes from here on it makes up."""
         source = self._source
         for token in TURN_ENDS:
             if (yield from source.accepts(token)):
                 return True
-        if Surroundings(text=self._before).is_line_start:
-            for token in OTHERS_TURNS:
+        if self._place.is_line_start and self._place.is_open:
+            for token in _TURNS_OF_OTHERS:
                 if (yield from source.accepts(token)):
                     return True
         return False
 
     def _pass_thoughts(self) -> Waiting[bool]:
         """Go past thoughts, where they begin or end here: what comes behind them is the reply."""
-        source = self._source
-        before = self._find_surroundings()
-        closing = yield from find_thinking_end(source)
-        if not closing:
+        source, place = self._source, self._place
+        may_begin = place.is_line_start and place.is_open
+        may_end = place.lets_thoughts_end and not self._had_thoughts
+        if not may_begin and not may_end:
             return False
-        if closing[0] == "/":
-            # The template of the prompt may have opened the thoughts; they end once.
-            if self._has_thought or before.is_in_quotation or not self._speech.lets_thoughts_end:
-                source.back()
-                return False
-            self._speech = Speech()
-            self._give_text(source.take(), is_speech=False)
-            self._thought = "".join(self._fed)[: self._taken], self._told + len(self._parts)
-            is_cited = False
-        elif _MENTIONED.search(self._before[-1:]) or before.is_quoted:
+        closing = yield from _find_thinking_end(source)
+        if closing == "/" and may_end:
+            # The template of the prompt has opened the thoughts: all before their end was one.
+            self._said.clear()
+            self._broken.clear()
+            self._place = Place(self._own_tags)
+        elif closing and closing != "/" and may_begin:
+            passing = source.past(closing)
+            for _ in passing:
+                self._add_thoughts(source.take())
+                yield
+        else:
             source.back()
             return False
-        else:
-            is_cited = before.is_in_quotation
-            for _ in source.past(closing):
-                is_cited = is_cited and "\n" not in source.piece()
-                self._give_text(source.take(), is_speech=False)
-                yield
-            is_cited = is_cited and "\n" not in source.piece()
-        self._has_thought = True
-        self._fed.clear()
-        self._give_text(source.take(), is_speech=False)
-        # The line of a quotation goes on behind thoughts that stand in it.
-        self._before = before.text.rpartition("\n")[2] if is_cited else ""
-        self._passages += 1
+        self._had_thoughts = True
+        self._add_thoughts(source.take())
         return True
 
-    def _give_text(self, text: str, *, is_speech: bool = True) -> None:
-        """Give text, as far as it is not white space before a call."""
+    def _read_group(self, forms: Sequence[Form], spot: Spot, *, follows: bool = False) -> Waiting[_Held | None]:
+        """Read the calls of one form, in a fence or without; None where no call may stand or none does."""
+        source = self._source
+        try:
+            if not follows and not self._place.lets_call(is_marked=True, is_inline=True):
+                return None
+            character = yield from source.peek(1)
+            if character in _FENCE_MARKS:
+                found = yield from self._read_fence(forms, follows=follows)
+            else:
+                found = yield from self._read_form(forms, spot, follows=follows)
+        except UnclearCallError as error:
+            self._left -= _COST_OF_BROKEN
+            if self._left <= 0:
+                yield from source.rest()
+            written = source.take()
+            return _Held(written, [] if self._given.hold(written, ()) else [UnreadCall(written, str(error))])
+        if found is None:
+            return None
+        form, calls = found
+        written = source.take()
+        if self._given.hold(written, calls, form.marks):
+            return _Held(written, [])
+        if self._row is _AUTO:
+            self._forms = (form,)
+        self._left -= len(calls)
+        if self._left < 0:
+            yield from source.rest()
+            reason = f"A reply may have {MOST_CALLS} calls, and this has more."
+            return _Held(written, [UnreadCall(written + source.take(), reason)])
+        return _Held(written, list(calls), form.marks)
+
+    def _read_form(
+        self, forms: Sequence[Form], spot: Spot, *, follows: bool
+    ) -> Waiting[tuple[Form, list[ToolCall]] | None]:
+        source = self._source
+        start = source.length
+        character = (yield from source.peek(1)).casefold()
+        for form in forms:
+            if not character or character not in form.characters:
+                continue
+            if follows or self._place.lets_call(is_marked=form.is_marked, is_inline=form.is_inline):
+                calls = yield from form.read(source, self._tools, spot)
+                if calls:
+                    return form, calls
+                source.back(start)
+        return None
+
+    def _read_fence(self, forms: Sequence[Form], *, follows: bool) -> Waiting[tuple[Form, list[ToolCall]] | None]:
+        """Read a fence with nothing but calls in it."""
+        source = self._source
+        fence = yield from source.word(_FENCE_MARKS[(yield from source.peek(1))], 20)
+        language = (yield from source.word(_LANGUAGE, 20)).casefold()
+        may_hold = len(fence) >= 3 and language in _FENCE_LANGUAGES and self._row.takes_fences
+        if not may_hold or not (follows or self._place.lets_call(is_marked=False)):
+            return None
+        try:
+            return (yield from self._read_fenced(forms, Spot(fence=fence, language=language)))
+        except UnclearCallError:
+            yield from source.past(fence)
+            raise
+
+    def _read_fenced(self, forms: Sequence[Form], spot: Spot) -> Waiting[tuple[Form, list[ToolCall]] | None]:
+        source = self._source
+        form: Form | None = None
+        calls: list[ToolCall] = []
+        while True:
+            yield from source.spaces()
+            if form is not None and ((yield from source.peek(1)) == "" or (yield from source.accepts(spot.fence))):
+                return form, calls
+            found = yield from self._read_form(forms if form is None else (form,), spot, follows=True)
+            if found is None and form is None:
+                return None
+            if found is None:
+                raise UnclearCallError("Where calls stand in a fence, nothing else may stand there.")
+            form = found[0]
+            calls += found[1]
+            check_count(calls)
+
+    def _read_tail(self, first: _Held) -> Waiting[None]:
+        """Read what follows a call: where that is neither a call nor the end, all of it is text."""
+        source = self._source
+        held = [first]
+        while first.parts:
+            yield from source.spaces()
+            held.append(_Held(source.take(), []))
+            if (yield from source.peek(1)) == "":
+                self._give_held(held)
+                return
+            if (yield from self._ends_turn()):
+                yield from source.rest()
+                source.take()
+                self._give_held(held)
+                return
+            if (yield from self._pass_closing(held)):
+                continue
+            found = yield from self._read_group(self._forms, Spot(), follows=True)
+            if found is None or not found.parts:
+                source.back()
+                if found is not None:
+                    held.append(found)
+                break
+            held.append(found)
+        self._give_text_of(held)
+
+    def _ends_turn(self) -> Waiting[bool]:
+        for mark in (*TURN_ENDS, "<|end|>", *self._row.result_marks):
+            if (yield from self._source.accepts(mark, any_case=True)):
+                return True
+        return False
+
+    def _pass_closing(self, held: list[_Held]) -> Waiting[bool]:
+        """Go past a closing tag too many: it is no text."""
+        for mark in held[0].marks:
+            if mark.startswith("</") and (yield from self._source.accepts(mark)):
+                held.append(_Held(self._source.take(), []))
+                return True
+        return False
+
+    def _give_held(self, held: list[_Held]) -> None:
+        """Return the calls: nothing follows them."""
+        number = 0
+        for item in held:
+            for part in item.parts:
+                if isinstance(part, ToolCall):
+                    number += 1
+                    part = replace(part, id=f"call_{number}")  # noqa: PLW2901
+                self._parts.append(part)
+        self._space = ""
+
+    def _give_text_of(self, held: list[_Held]) -> None:
+        """Return the calls as text: something follows them."""
+        for item in held:
+            self._add_text(item.written, is_call=bool(item.written.strip()))
+            self._broken += [part for part in item.parts if isinstance(part, UnreadCall)]
+
+    def _add_text(self, text: str, *, is_said: bool = True, is_call: bool = False) -> None:
+        """Return text, as far as it is not white space before a call."""
         if not text:
             return
-        self._taken += len(text)
-        (self._speech.hear if is_speech else self._speech.skip)(text)
-        if self._held and len(self._remark) <= LONGEST_REMARK * 2:
-            self._remark += text
-        if _SAYS_SOMETHING.search(text):
-            self._follows_item = False
-        self._before = (self._before + text)[-_LONGEST_BEFORE:]
+        if is_call:
+            self._place.add_call(text)
+        else:
+            self._place.add_text(text)
+        if is_said:
+            self._said.append(text)
+        self._show(text)
+
+    def _add_thoughts(self, text: str) -> None:
+        self._place.add_thoughts(text)
+        self._show(text)
+
+    def _show(self, text: str) -> None:
         visible = text.rstrip(SPACES)
-        if not visible:
+        if visible:
+            self._parts.append(self._space + visible)
+            self._space = text[len(visible) :]
+        else:
             self._space += text
-            return
-        begins_reply = self._last_is_call and not self._has_text
-        self._parts.append(visible.lstrip(SPACES) if begins_reply else self._space + visible)
-        self._space = text[len(visible) :]
-        self._has_text = True
-        self._last_is_call = False
 
-    def _give_call(self, part: ToolCall | UnreadCall, before: Surroundings, text: str) -> None:
-        self._parts.append(part)
-        self._taken += len(text)
-        self._follows_item = before.is_item
-        self._speech.skip("\n")
-        self._before = ""
-        self._last_is_call = True
-        if not self._has_text:
-            self._space = ""
+    def _find_displaced(self) -> tuple[ToolCall, ...]:
+        """Return the whole calls in the text, wherever they stand; what the model was given is none of them."""
+        text = "".join(self._said)
+        found: dict[tuple[str, str], ToolCall] = {}
+        source = Source()
+        source.feed(text)
+        source.is_ended = True
+        opening = _compile_opening(self._row.forms, is_for_place=False)
+        looked_at = 0
+        while looked_at <= _MOST_LOOKED_AT * len(text) + 1_000 and len(found) < _MOST_DISPLACED:
+            source.take()
+            if not source.until(opening):
+                break
+            source.take()
+            calls, form = _end_waiting(self._try_forms(source))
+            written = source.piece()
+            looked_at += len(written) + 20
+            if form is None:
+                source.back()
+                source.skip(1)
+            elif calls and not self._given.hold(written, calls, form.marks):
+                for call in calls:
+                    found.setdefault((call.name, call.arguments), call)
+        return tuple(found.values())
+
+    def _try_forms(self, source: Source) -> Waiting[tuple[list[ToolCall], Form | None]]:
+        """Return the calls that begin here in any form; where a value or a broken call does, go past it."""
+        character = (yield from source.peek(1)).casefold()
+        for form in self._row.forms:
+            if character not in form.characters:
+                continue
+            source.back()
+            try:
+                calls = yield from form.read(source, self._tools, Spot())
+            except UnclearCallError:
+                return [], form
+            if calls:
+                return calls, form
+            if character in "{[" and not form.is_marked:
+                source.back()
+                if (yield from source.value()):
+                    return [], form  # data: what stands in it is no call
+        return [], None
 
 
+_AUTO = find_format("auto")
+_TURNS_OF_OTHERS = (
+    *RESULT_MARKS,
+    "User:",
+    "Human:",
+    "<|channel|>final<|message|>",
+    "<|start|>assistant<|channel|>final",
+)
+_FENCE_MARKS = {"`": re.compile("`"), "~": re.compile("~")}
+_LANGUAGE = re.compile(r"[\w.+-]")
+_FENCE_LANGUAGES = {"", "json", "json5", "jsonc", "xml", "tool_call", "tool_calls", "tool_code", "tool", "function"}
 _COST_OF_BROKEN = 20  # behind a broken call without a mark all is read again
-_SHORTEST_REPETITION = 24
-_SAYS_SOMETHING = re.compile(r"[^\W\d]")
-# In front of a tag that is only mentioned.
-_MENTIONED = re.compile(r"[\w`\"'\u201c\u2018\u201e\u00ab]")
-_LONGEST_BEFORE = 300
-# What no reply of a model has: from there on its text is not looked into, so that it takes no time.
-_MOST_PASSAGES = 5_000
-_MOST_MISSES = 10_000
+_MOST_MISSES = 10_000  # what no reply of a model has: from there on its text is not looked into
+_MOST_LOOKED_AT = 4  # times the length of the text: values in values are looked at again
+_MOST_DISPLACED = 8
 _NEVER = re.compile(r"(?!)")
+_THINKS = re.compile(r"think|thought|reason|reflect|scratch_?pad|monolog|deliberat|\bcot\b", re.IGNORECASE)
+_THINKING_OPENING = r"[<\[\u25c1][/|]?+(?:\Z|[A-Za-z](?:\Z|[\w:.-]))|\u25c1"
+_IN_THINKING_TAG = re.compile(r"[\w:.|/-]")
+_IN_ATTRIBUTES = re.compile(r"[^<>\n]")
+_TAG_ENDS = {"<": ">", "[": "]", "\u25c1": "\u25b7"}
+_HARMONY_THOUGHTS = tuple(
+    f"{start}<|channel|>{channel}<|message|>"
+    for start in ("", "<|start|>assistant")
+    for channel in ("analysis", "commentary")
+)
 
 
-def _pass_turn(source: Source) -> Waiting[None]:
-    """Go past what is no text behind a call: a closing tag too many, and the end of the turn with all behind it.
+@cache
+def _compile_opening(forms: tuple[Form, ...], *, is_for_place: bool = True) -> re.Pattern[str]:
+    """Return a pattern of all that may begin a call, thoughts, a fence or the end of a turn."""
+    openings = [form.opening for form in forms]
+    if is_for_place:
+        openings += [
+            _THINKING_OPENING,
+            *[beginnings_of(token) for token in TURN_ENDS],
+            *[rf"(?<!.){beginnings_of(token)}" for token in _TURNS_OF_OTHERS],
+            r"(?<!`)`{1,2}+(?:\Z|`)|(?<!~)~{1,2}+(?:\Z|~)",
+        ]
+    return re.compile("|".join(openings))
 
-    The end is a token for that, or a result: what the model writes from there on it makes up.
+
+@cache
+def _list_tags(forms: tuple[Form, ...]) -> frozenset[str]:
+    marks = [mark for form in forms for mark in form.marks]
+    return frozenset([mark[1:-1].casefold() for mark in marks if mark[0] == "<" and mark[1].isalpha()])
+
+
+def _find_thinking_end(source: Source) -> Waiting[str]:
+    """Go past a tag that begins thoughts, and return what ends them; past one that ends them, and return ``/``.
+
+    It returns nothing, wherever the place is then, where there is another tag or none.
     """
     there = source.length
-    yield from source.spaces()
-    if (yield from source.accepts("</tool_call>")):
-        return
-    for token in (*END_OF_TURN, *RESULTS):
-        if (yield from source.accepts(token, any_case=True)):
-            yield from source.rest()
-            return
+    for opening in _HARMONY_THOUGHTS:
+        if (yield from source.accepts(opening)):
+            return "<|end|>"
     source.back(there)
+    bracket = yield from source.peek(1)
+    closing = _TAG_ENDS.get(bracket, "")
+    if not closing:
+        return ""
+    source.skip(1)
+    name = yield from source.word(_IN_THINKING_TAG, 60)
+    if not _THINKS.search(name):
+        return ""
+    if closing == ">" and not name.endswith("|") and (yield from source.peek(1)) in {" ", "\t"}:
+        yield from source.word(_IN_ATTRIBUTES, 200)
+    if not (yield from source.accepts(closing)):
+        return ""
+    if name.strip("|").startswith(("/", "end_")):
+        return "/"
+    if "begin_" in name:
+        return bracket + name.replace("begin_", "end_") + closing
+    return f"{bracket}|/{name[1:]}{closing}" if name.startswith("|") else f"{bracket}/{name}{closing}"
+
+
+def _end_waiting(waiting: Waiting[tuple[list[ToolCall], Form | None]]) -> tuple[list[ToolCall], Form | None]:
+    """Return the outcome of reading a text that is all there."""
+    try:
+        next(waiting)
+    except StopIteration as ended:
+        outcome: tuple[list[ToolCall], Form | None] = ended.value
+        return outcome
+    raise AssertionError("a text that has ended is never waited for")

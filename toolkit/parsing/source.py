@@ -1,7 +1,7 @@
-"""A text that comes in pieces, read forward: whatever is asked of it waits until the answer can't change anymore.
+"""A text that comes in pieces, read forward by generators that yield while they need more of it.
 
-The questions are generators that yield while they need more text. What they answer depends on the text alone, never on
-where it was cut; each character is looked at a bounded number of times.
+Their outcome depends on the text alone, never on where it was cut; each character is looked at a bounded number of
+times.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import re
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from toolkit.calls.repair.idle_words import SPACES
-
-__all__ = ["Source", "Waiting"]
+__all__ = ["SPACES", "Source", "Waiting"]
 
 T = TypeVar("T")
+SPACES = " \t\r\n\ufeff\u00a0"
+"""White space that may stand round a call."""
 
 Waiting: TypeAlias = Generator[None, None, T]
 """Gives a `T`, and yields each time it needs more text."""

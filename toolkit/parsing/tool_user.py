@@ -34,10 +34,9 @@ from toolkit.calls.run import CallHost, run
 from toolkit.chat import TextBlock, ToolCall, ToolResult
 from toolkit.chat.output import ToolOutput
 from toolkit.errors import ConfigurationError, ToolCancelledError, ToolNotFoundError, ToolUsageError
-from toolkit.parsing.attempts import ParsingLimits
-from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.forms import TextFormat
 from toolkit.parsing.reply import read_reply
-from toolkit.parsing.wording import wording_of
+from toolkit.parsing.wording import ParsingLimits, wording_of
 from toolkit.runtime.backend import is_in_event_loop, loop_waker
 from toolkit.runtime.workers import when_abandoned
 from toolkit.settings import check_setting

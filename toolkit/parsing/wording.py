@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Self
 
 from toolkit.calls.repair.names import repair_arguments
 from toolkit.chat import ToolCall, ToolDefinition, ToolResult
 from toolkit.errors import ConfigurationError
-from toolkit.parsing.escaping import escape_json, escape_markers
 from toolkit.parsing.families import format_of_model
-from toolkit.parsing.formats import TextFormat
+from toolkit.parsing.forms import TextFormat
 from toolkit.schema.examples import make_example
 from toolkit.schema.nodes import Nodes, is_object
 from toolkit.schema.work import TooMuchWorkError
 
-__all__ = ["Wording", "wording_of"]
+__all__ = ["ParsingLimits", "Wording", "wording_of"]
 
 _CallWriter = Callable[[Sequence[ToolCall]], str]
 _ResultWriter = Callable[[ToolResult], str]
@@ -329,3 +330,79 @@ _ALL_WORDINGS = (
     ),
 )
 _WORDINGS: Mapping[str, Wording] = {wording.format: wording for wording in _ALL_WORDINGS}
+
+
+# texts of others made harmless
+
+# Tokens by which chat templates part turns, and tags by which models think and call, whatever the model.
+_TEMPLATE_TOKENS = (
+    r"<[|\uff5c][\w\u2581 /.:-]{1,60}[|\uff5c]>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS|THINK|IMG)\]|<</?SYS>>"
+    r"|</?(?:tool_call|tool_calls|tool_response|tool_result|tools|function_call|function_calls|functioncall|function_results"
+    r"|antml:[\w]+|minimax:tool_call|think|thinking|system|arg_key|arg_value)\b|</?(?:function|parameter|invoke)\b(?=[\s=>])"
+    r"|</?\uff5cDSML\uff5c|\u25c1/?\w+\u25b7|\bfunctools(?=\[)"
+)
+
+
+def escape_markers(text: str, markers: Iterable[str] = ()) -> str:
+    """Return a text of a user or a tool without the markers of a format, and without tokens of any chat template.
+
+    Args:
+        text: A text that somebody else wrote.
+        markers: The other marks of the format. A word counts at the beginning of a line, in any case.
+    """
+    return _compile_markers(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
+
+
+def escape_json(text: str) -> str:
+    """Return JSON that means the same, in whose strings no token of a chat template stands."""
+    return _compile_markers(()).sub(lambda found: f"\\u{ord(found[0][0]):04x}{found[0][1:]}", text)
+
+
+@cache
+def _compile_markers(markers: tuple[str, ...]) -> re.Pattern[str]:
+    own = [rf"(?<![^\n])[ \t*]*{re.escape(marker)}" if marker[0].isalpha() else re.escape(marker) for marker in markers]
+    return re.compile("|".join([_TEMPLATE_TOKENS, *own]), re.IGNORECASE)
+
+
+# how often a model is asked
+
+_LARGE_MODELS = frozenset({"gpt-4", "gpt-4o", "o1-preview", "o1-mini", "o1", "o3", "o3-mini"})
+# What stands behind a model's name: the day of its release, or that it is the latest one.
+_MODEL_VERSION = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsingLimits:
+    """How often a call may be unreadable, and how often the model is told again how to write one.
+
+    Args:
+        max_parsing_attempts: How many replies in a row may hold calls that can't be read, the first one included.
+        remember_format_after_usages: After how many results each the format is told again.
+
+    Raises:
+        ConfigurationError: One of them is less than 1.
+    """
+
+    max_parsing_attempts: int = 3
+    remember_format_after_usages: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("max_parsing_attempts", "remember_format_after_usages"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    @classmethod
+    def for_model(
+        cls, model: str, max_parsing_attempts: int | None = None, remember_format_after_usages: int | None = None
+    ) -> Self:
+        """Return what is given, and where it is None what suits the model: 2 and 4 for large ones, else 3 and 3.
+
+        A provider before the name of a model, and a version behind it, make no other model of it.
+        """
+        names = [_MODEL_VERSION.sub("", part) for part in re.split(r"[/:]", model.casefold())]
+        attempts, usages = (3, 3) if _LARGE_MODELS.isdisjoint(names) else (2, 4)
+        return cls(
+            attempts if max_parsing_attempts is None else max_parsing_attempts,
+            usages if remember_format_after_usages is None else remember_format_after_usages,
+        )
